@@ -1,0 +1,1 @@
+"""The Long Range Arena benchmark: data, training loop, rows and the table made of them."""

@@ -1,0 +1,67 @@
+"""What every command shares: its flags, and one line with status 2 for every expected error."""
+
+import argparse
+import difflib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from lra.errors import UserError
+
+STATUS_BAD_INPUT = 2
+STATUS_INTERRUPTED = 130
+
+
+def near_match(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` where one of `known` is close to `name`, else the list of `known`."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f" (did you mean '{close[0]}'?)"
+    return f" (known: {', '.join(known)})" if known else ""
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse without abbreviations, whose errors are `UserError`s."""
+
+    def __init__(self, *args, **kwargs):
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = re.match(r"unrecognized arguments: (--?)([\w.]+)", message)
+        if unknown:
+            flags = [option.lstrip("-") for option in self._option_string_actions]
+            message = f"unknown flag {unknown[1]}{unknown[2]}{near_match(unknown[2], flags)}"
+        raise UserError(f"{message}; see --help")
+
+
+def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) -> NoReturn:
+    """Runs `main(arguments)` and ends the process with its status.
+
+    `UserError` and errors of the operating system (no space, no permission, no such file) become
+    one line on stderr and status 2, without a traceback; Ctrl-C ends with 130.
+    """
+    try:
+        status = main(sys.argv[1:] if argv is None else argv) or 0
+        sys.stdout.flush()
+    except UserError as error:
+        status = _say(str(error))
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): not an error. Keeps the interpreter's
+        # own flush at exit from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except OSError as error:
+        status = _say(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+    except KeyboardInterrupt:
+        status = STATUS_INTERRUPTED
+    sys.exit(status)
+
+
+def _say(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return STATUS_BAD_INPUT

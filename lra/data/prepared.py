@@ -1,0 +1,285 @@
+"""The one format of prepared data: flat arrays on disk, a manifest with their hashes.
+
+    <data_dir>/<task>/manifest.json
+    <data_dir>/<task>/<split>/tokens.npy     uint8, all sequences one after another
+    <data_dir>/<task>/<split>/offsets.npy    int64, n + 1; sequence i ends where i + 1 starts
+    <data_dir>/<task>/<split>/labels.npy     int32, n
+
+Retrieval keeps each document once, in `docs/{tokens,offsets}.npy`, and `<split>/{pairs,labels}.npy`
+(pairs: int32, n x 2, indices into docs). A task folder appears under its name only when it is
+complete; what stood there before stays until then. A file that differs from its manifest by a
+single bit is refused.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lra.errors import UserError
+
+FORMAT_VERSION = 1
+SPLITS = ("train", "validation", "test")
+MANIFEST = "manifest.json"
+
+
+class Sequences(NamedTuple):
+    """Sequences of bytes: `tokens` uint8 [total], `offsets` int64 [n + 1]."""
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+
+class Split(NamedTuple):
+    """One split: `labels` int32 [n]; `pairs` int32 [n, 2] into the documents, or None."""
+
+    sequences: Sequences
+    labels: np.ndarray
+    pairs: np.ndarray | None
+
+
+class TaskWriter:
+    """Writes one task's folder; nothing is visible under its name until `finish`.
+
+    Use it as a context manager: leaving the block without `finish` (an error, Ctrl-C) removes
+    what was written and leaves an earlier prepared folder as it was.
+    """
+
+    def __init__(self, data_dir: str | os.PathLike, task: str):
+        self.task = task
+        self.target = pathlib.Path(data_dir) / task
+        self._scratch = self.target.with_name(f".{task}.partial-{os.getpid()}")
+        self._files: dict[str, dict[str, Any]] = {}
+
+    def __enter__(self) -> "TaskWriter":
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        _recover(self.target)
+        for stale in self.target.parent.glob(f".{self.task}.partial-*"):
+            if not _alive(int(stale.name.rpartition("-")[2])):
+                shutil.rmtree(stale, ignore_errors=True)
+        self._scratch.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def sequences(self, folder: str, items: Iterable[np.ndarray | bytes]) -> int:
+        """Streams sequences (uint8 arrays or bytes) to `folder`; returns how many there were."""
+        offsets = [0]
+        path = self._path(f"{folder}/tokens.npy")
+        with open(path, "wb") as file:
+            _write_header(file, np.uint8, (0,))
+            start = file.tell()
+            for item in items:
+                data = item if isinstance(item, bytes) else np.ascontiguousarray(item, np.uint8)
+                file.write(data)
+                offsets.append(offsets[-1] + len(data))
+            # The header has a fixed size, so the true length can be written over the 0.
+            file.seek(0)
+            _write_header(file, np.uint8, (offsets[-1],))
+            assert file.tell() == start
+            _sync(file)
+        self._record(f"{folder}/tokens.npy")
+        self.array(f"{folder}/offsets.npy", np.asarray(offsets, np.int64))
+        return len(offsets) - 1
+
+    def array(self, name: str, values: np.ndarray) -> None:
+        """Writes one array, `name` relative to the task folder (`train/labels.npy`)."""
+        with open(self._path(name), "wb") as file:
+            np.save(file, np.ascontiguousarray(values), allow_pickle=False)
+            _sync(file)
+        self._record(name)
+
+    def finish(
+        self,
+        *,
+        data: str,
+        source: str,
+        counts: dict[str, int],
+        max_length: int,
+        seed: int | None = None,
+        parameters: dict[str, Any] | None = None,
+        aliases: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Writes the manifest and puts the folder in its place; returns the manifest.
+
+        Args:
+            data: `official`, `generated`, `differs (...)`, or the user's own name for it.
+            source: where it came from, in words.
+            counts: examples per split.
+            max_length: no sequence is longer; models are built for the next power of two.
+            seed: of the generator or the shuffle, None where there is neither.
+            parameters: the generator's.
+            aliases: splits that are another one (`{"validation": "test"}`), not stored twice.
+        """
+        manifest = {
+            "format": FORMAT_VERSION,
+            "task": self.task,
+            "data": data,
+            "source": source,
+            "seed": seed,
+            "parameters": parameters or {},
+            "max_length": max_length,
+            "counts": counts,
+            "aliases": aliases or {},
+            "files": self._files,
+        }
+        manifest["sha256"] = _manifest_sha256(manifest)
+        with open(self._scratch / MANIFEST, "w", encoding="utf-8") as file:
+            json.dump(manifest, file, indent=1)
+            file.write("\n")
+            _sync(file)
+        previous = _previous(self.target)
+        shutil.rmtree(previous, ignore_errors=True)
+        if self.target.exists():
+            self.target.rename(previous)
+        self._scratch.rename(self.target)
+        shutil.rmtree(previous, ignore_errors=True)
+        _sync_folder(self.target.parent)
+        return manifest
+
+    def _path(self, name: str) -> pathlib.Path:
+        path = self._scratch / name
+        path.parent.mkdir(exist_ok=True)
+        return path
+
+    def _record(self, name: str) -> None:
+        path = self._scratch / name
+        self._files[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+class Prepared(NamedTuple):
+    """A prepared task: its manifest, and its splits as memory-mapped arrays."""
+
+    manifest: dict[str, Any]
+    root: pathlib.Path
+
+    def split(self, name: str) -> Split:
+        """One of `train`, `validation`, `test`."""
+        folder = self.manifest["aliases"].get(name, name)
+        pairs = None
+        if f"{folder}/pairs.npy" in self.manifest["files"]:
+            pairs = self._array(f"{folder}/pairs.npy")
+        texts = folder if pairs is None else "docs"
+        tokens, offsets = self._array(f"{texts}/tokens.npy"), self._array(f"{texts}/offsets.npy")
+        return Split(Sequences(tokens, offsets), self._array(f"{folder}/labels.npy"), pairs)
+
+    @property
+    def sha256(self) -> str:
+        """One hash for the whole data set: the manifest's, which holds those of all files."""
+        return self.manifest["sha256"]
+
+    def _array(self, name: str) -> np.ndarray:
+        # An empty array cannot be mapped.
+        mode = "r" if self.manifest["files"][name]["bytes"] > 128 else None
+        return np.load(self.root / name, mmap_mode=mode, allow_pickle=False)
+
+
+def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -> Prepared:
+    """Opens a prepared task after comparing its files with the manifest.
+
+    Args:
+        data_dir: the folder that holds the tasks' folders.
+        task: the task's name.
+        check_hashes: read every file and compare its sha256 (about a second per GB); sizes are
+            always compared.
+
+    Raises:
+        UserError: not prepared, of another format version, or a file that is missing, truncated
+            or edited.
+    """
+    root = pathlib.Path(data_dir) / task
+    again = f"python -m lra.data.prepare {task} --data_dir={data_dir}"
+    manifest = _read_manifest(root, task, again)
+    for name, facts in manifest["files"].items():
+        path = root / name
+        if not path.is_file():
+            raise UserError(f"{path} is missing; prepare it again: {again}")
+        if path.stat().st_size != facts["bytes"]:
+            raise UserError(
+                f"{path} has {path.stat().st_size} bytes, its manifest says {facts['bytes']}; "
+                f"prepare it again: {again}"
+            )
+        if check_hashes and file_sha256(path) != facts["sha256"]:
+            raise UserError(f"{path} differs from its manifest (sha256); prepare it again: {again}")
+    return Prepared(manifest, root)
+
+
+def _read_manifest(root: pathlib.Path, task: str, again: str) -> dict[str, Any]:
+    path = root / MANIFEST
+    _recover(root)
+    if not path.is_file():
+        raise UserError(f"no prepared {task} in {root.parent}; prepare it: {again}")
+    try:
+        manifest = json.loads(path.read_bytes())
+        version, sha256 = manifest["format"], manifest["sha256"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is not a manifest; prepare it again: {again}") from None
+    if version != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format {version!r}, this version reads {FORMAT_VERSION}; "
+            f"prepare it again: {again}"
+        )
+    if sha256 != _manifest_sha256(manifest):
+        raise UserError(f"{path} was edited or damaged; prepare it again: {again}")
+    return manifest
+
+
+def _manifest_sha256(manifest: dict[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _previous(target: pathlib.Path) -> pathlib.Path:
+    return target.with_name(f".{target.name}.previous")
+
+
+def _recover(target: pathlib.Path) -> None:
+    """Puts back the folder that `finish` had moved aside when the process was killed."""
+    if not target.exists() and _previous(target).exists():
+        _previous(target).rename(target)
+
+
+def file_sha256(path: str | os.PathLike) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_header(file, dtype: type, shape: tuple[int, ...]) -> None:
+    header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _sync(file) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
