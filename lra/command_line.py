@@ -39,6 +39,37 @@ class ArgumentParser(argparse.ArgumentParser):
         raise UserError(f"{message}; see --help")
 
 
+def parse_with_overrides(
+    parser: ArgumentParser, argv: list[str]
+) -> tuple[argparse.Namespace, list[str]]:
+    """Parses flags beside overrides of a configuration.
+
+    Returns:
+        The parsed flags, and `KEY=VALUE` for each `--config.KEY=VALUE` (or `--config.KEY VALUE`).
+    """
+    rest: list[str] = []
+    overrides: list[str] = []
+    arguments = iter(argv)
+    for argument in arguments:
+        if not argument.startswith("--config."):
+            rest.append(argument)
+            continue
+        override = argument.removeprefix("--config.")
+        if "=" not in override:
+            value = next(arguments, None)
+            override = override if value is None else f"{override}={value}"
+        overrides.append(override)
+    return parser.parse_args(rest), overrides
+
+
+def positive_minutes(text: str) -> float:
+    """The type of `--budget_minutes`: a number greater than 0."""
+    minutes = float(text)
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of minutes greater than 0")
+    return minutes
+
+
 def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) -> NoReturn:
     """Runs `main(arguments)` and ends the process with its status.
 

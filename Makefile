@@ -1,0 +1,45 @@
+# Everything runs in .venv, which is made on first use.
+#
+#   make quickstart        a table of all attentions on short generated ListOps, on a CPU
+#   make test              the tests;  make test-slow: those that take minutes as well
+#   make JAX=cuda13 ...    install JAX for NVIDIA GPUs (any extra of the jax package: cuda12, tpu)
+#   make PYTHON=python3.12 ...    choose the interpreter (3.11 to 3.13)
+
+PYTHON ?= python3
+JAX ?= cpu
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-$(JAX)
+QUICK := runs/quickstart
+# Tests in two processes: more only pays where there are more cores.
+TEST_WORKERS ?= 2
+
+.PHONY: install quickstart test test-slow lint clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): requirements.txt tests/requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than Python 3.11; choose one: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  "jax[$(JAX)]" -r requirements.txt -r tests/requirements.txt
+	@touch $@
+
+quickstart: $(INSTALLED)
+	$(BIN)/python -m lra.sweep configs/sweeps/quick.py --results=$(QUICK)/rows.jsonl \
+	  --workdir=$(QUICK)/runs --data_dir=$(QUICK)/data
+	$(BIN)/python -m lra.report $(QUICK)/rows.jsonl --out=$(QUICK) --curves $(QUICK)/runs/*
+
+test: $(INSTALLED) lint
+	$(BIN)/python -m pytest -n $(TEST_WORKERS)
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) -m "slow or not slow"
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,0 +1,33 @@
+"""Evaluates a run's best and last parameters on a split, every example once.
+
+    python eval.py --workdir=runs/listops-nystrom
+    python eval.py --workdir=runs/listops-nystrom --split=validation --predictions=out.npz
+
+The file of predictions holds `index` [n], `label` [n], `seeds` [s] and `logits` [s, n, classes] of
+the parameters that were best on the validation set.
+"""
+
+from lra.command_line import ArgumentParser, run
+
+
+def main(argv: list[str]) -> int:
+    """Parses the flags and evaluates; returns the exit status."""
+    parser = ArgumentParser(prog="eval.py", description=__doc__)
+    parser.add_argument("--workdir", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
+    parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
+    parser.add_argument("--predictions", metavar="FILE.npz", help="write logits per seed there")
+    options = parser.parse_args(argv)
+
+    from lra.evaluation import evaluate_workdir
+
+    return evaluate_workdir(
+        options.workdir,
+        data_dir=options.data_dir,
+        split=options.split,
+        predictions=options.predictions,
+    )
+
+
+if __name__ == "__main__":
+    run(main)

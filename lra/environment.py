@@ -1,0 +1,76 @@
+"""What a run ran on: versions, commit, device, memory. Every row carries it."""
+
+import functools
+import os
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+from importlib import metadata
+
+import jax
+
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_DETERMINISTIC_FLAGS = (
+    "--xla_gpu_deterministic_ops=true",
+    "--xla_gpu_exclude_nondeterministic_ops=true",
+)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that compute."""
+    return {"python": platform.python_version()} | {p: metadata.version(p) for p in _PACKAGES}
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of this checkout, `-dirty` with uncommitted changes, `unknown` without git."""
+    root = pathlib.Path(__file__).resolve().parent.parent
+    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
+    try:
+        described = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return described.stdout.strip() or "unknown"
+
+
+def device_name() -> str:
+    """The kind of device that JAX computes on; for a CPU its model and the cores usable."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
+    return f"{_cpu_model()} ({len(os.sched_getaffinity(0))} cores)"
+
+
+def peak_memory_mb() -> float:
+    """The most memory used so far, in 10^6 bytes: of a device, or of this process on a CPU."""
+    peaks = [
+        stats["peak_bytes_in_use"]
+        for stats in (device.memory_stats() for device in jax.local_devices())
+        if stats and "peak_bytes_in_use" in stats
+    ]
+    if peaks:
+        return max(peaks) / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def is_deterministic() -> bool:
+    """Whether the same program gives the same bits again: always, on a GPU only if asked for."""
+    if jax.default_backend() != "gpu":
+        return True
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    return any(flag in flags for flag in _DETERMINISTIC_FLAGS)
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or "CPU"

@@ -1,0 +1,121 @@
+"""Evaluates what a training left in its folder."""
+
+import os
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+
+from lra.checkpoints import Checkpoints
+from lra.data import prepared as prepared_data
+from lra.errors import UserError
+from lra.pace import Pace
+from lra.state import TrainState
+from lra.stopping import Stop
+from lra.tasks import get_task
+from lra.trainer import Evaluation, Trainer
+from lra.workdir import Workdir
+
+
+def evaluate_workdir(
+    workdir: str | os.PathLike,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    split: str = "test",
+    predictions: str | os.PathLike | None = None,
+) -> int:
+    """Prints the accuracy of each seed's best and last parameters; returns the exit status, 0.
+
+    Args:
+        workdir: of a run, complete or not.
+        data_dir: folder of the prepared data; None for the one it was trained on.
+        split: of the data.
+        predictions: an .npz file to write, with `index`, `label`, `seeds` and `logits`.
+
+    Raises:
+        UserError: no run or checkpoint, other data than the run's, a file that cannot be written.
+    """
+    folder = Workdir(workdir)
+    config, run = folder.load_config(), folder.load_run()
+    task = get_task(config.task)
+    prepared = prepared_data.load(data_dir or run["data_dir"], task.name)
+    if prepared.sha256 != run["data_sha256"]:
+        raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
+    trainer = Trainer(config, task, prepared, splits=(split,))
+    state, step = _restore(folder, trainer)
+    best = evaluate(trainer, state.best.params, state.best.rest, split)
+    last = evaluate(trainer, state.params, state.rest, split)
+    for index, seed in enumerate(config.seeds):
+        print(
+            f"seed {seed}: {split} accuracy {best.accuracy[index]:.4f} with the parameters of "
+            f"step {int(state.best.step[index])}, {last.accuracy[index]:.4f} with those of step "
+            f"{step}"
+        )
+    if predictions is not None:
+        _write_predictions(pathlib.Path(predictions), config.seeds, trainer.labels(split), best)
+    return 0
+
+
+def evaluate(
+    trainer: Trainer,
+    params: Any,
+    rest: Any,
+    split: str,
+    *,
+    pace: Pace | None = None,
+    stop: Stop | None = None,
+) -> Evaluation | None:
+    """Evaluates every example of a split, once, for all seeds.
+
+    Args:
+        trainer: holds the split.
+        params: trained arrays, per seed.
+        rest: untrained arrays, per seed.
+        split: of the data.
+        pace: what earlier evaluations taught about the length of calls.
+        stop: asked between calls; None to go on in any case.
+
+    Returns:
+        The evaluation, None if told to stop before its end.
+    """
+    run, pace = trainer.evaluation(params, rest, split), pace or Pace()
+    while run.remaining:
+        if stop is not None and stop.before(pace.call_seconds):
+            return None
+        count = pace.next(run.remaining)
+        begun = time.monotonic()
+        run.advance(count)
+        pace.measured(count, time.monotonic() - begun)
+    return run.result()
+
+
+def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
+    restored = None
+    if folder.checkpoints.is_dir():
+        checkpoints = Checkpoints(folder.checkpoints)
+        restored = checkpoints.restore(trainer.abstract_state())
+        checkpoints.close()
+    if restored is None:
+        raise UserError(f"no checkpoint in {folder.root} yet; train.py writes them")
+    state, progress = restored
+    return state, progress.step
+
+
+def _write_predictions(
+    path: pathlib.Path, seeds: tuple[int, ...], labels: np.ndarray, evaluation: Evaluation
+) -> None:
+    arrays = {
+        "index": np.arange(len(labels)),
+        "label": labels,
+        "seeds": np.asarray(seeds),
+        "logits": evaluation.logits,
+    }
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    try:
+        np.savez_compressed(scratch, **arrays)
+        os.replace(scratch, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        scratch.unlink(missing_ok=True)

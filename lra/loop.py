@@ -1,0 +1,270 @@
+"""The one training loop: calls, evaluations, checkpoints, and rows at the end.
+
+A run is a pure function of its configuration and data: where it was stopped, how often, and how
+many steps were made in a call leave no trace in its result.
+"""
+
+import os
+import time
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import config_dict
+
+from lra import environment
+from lra.checkpoints import Checkpoints, Progress
+from lra.data import prepared as prepared_data
+from lra.evaluation import evaluate
+from lra.pace import Pace
+from lra.progress import Reporter
+from lra.records import write_once
+from lra.results import make_rows
+from lra.stopping import STATUS_STOPPED, Stop
+from lra.tasks import get_task
+from lra.trainer import MAX_STEPS_PER_CALL, CallMetrics, Evaluation, Trainer
+from lra.workdir import Workdir
+
+STATUS_ALL_DIVERGED = 1
+
+# So soon after its first call each start saves once, to make progress however short it lives.
+_FIRST_CHECKPOINT_SECONDS = 15.0
+
+
+def train(
+    config: config_dict.ConfigDict,
+    workdir: str | os.PathLike,
+    data_dir: str | os.PathLike,
+    *,
+    budget_minutes: float | None = None,
+    tensorboard: bool = False,
+) -> int:
+    """Trains all seeds of `config` to the end, or as far as budget and signals allow.
+
+    Args:
+        config: a checked configuration.
+        workdir: folder of the run; a run that was stopped there goes on.
+        data_dir: folder of the prepared data.
+        budget_minutes: stop cleanly before they are over; None for no limit.
+        tensorboard: also write event files to `<workdir>/tensorboard`.
+
+    Returns:
+        The exit status: 0, `STATUS_STOPPED`, or `STATUS_ALL_DIVERGED`.
+
+    Raises:
+        UserError: data not prepared or damaged, a configuration that does not fit them, a
+            workdir that cannot be used.
+    """
+    stop = Stop(budget_minutes)
+    task = get_task(config.task)
+    prepared = prepared_data.load(data_dir, task.name)
+    trainer = Trainer(config, task, prepared)
+    folder = Workdir(workdir)
+    run = {
+        "data_dir": os.path.abspath(data_dir),
+        "data_sha256": prepared.sha256,
+        "versions": environment.versions(),
+        "commit": environment.commit(),
+    }
+    try:
+        with folder.open_for(config, run):
+            if folder.rows.exists():
+                print(f"{folder.rows} is complete: nothing to do")
+                return 0
+            return Run(trainer, prepared, folder, stop, tensorboard).to_the_end()
+    finally:
+        stop.restore_signals()
+
+
+class _Call(NamedTuple):
+    """A training call under way: the step it ends at, its length, what it will return, when."""
+
+    end: int
+    count: int
+    metrics: CallMetrics
+    dispatched: float
+
+
+class Run:
+    """A run in its folder: restores what was saved, then alternates calls and evaluations."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        prepared: prepared_data.Prepared,
+        folder: Workdir,
+        stop: Stop,
+        tensorboard: bool,
+    ):
+        self._started = time.monotonic()
+        self._trainer, self._prepared, self._folder, self._stop = trainer, prepared, folder, stop
+        self._config = trainer.config
+        self._checkpoints = Checkpoints(folder.checkpoints)
+        restored = self._checkpoints.restore(trainer.abstract_state())
+        self._state, self._progress = restored or (trainer.init(), Progress())
+        self._step = self._progress.step
+        self._reporter = Reporter(
+            self._config.seeds,
+            steps=self._config.train.steps,
+            step=self._step,
+            metrics=folder.metrics,
+            tensorboard=folder.root / "tensorboard" if tensorboard else None,
+        )
+        self._pace = Pace(self._config.train.steps_per_call, MAX_STEPS_PER_CALL)
+        self._eval_pace = Pace()
+        self._pending: _Call | None = None
+        self._finished_call = 0.0
+        self._next_checkpoint: float | None = None
+        self._alive = [True] * len(self._config.seeds)
+
+    def to_the_end(self) -> int:
+        """Runs until the last step or a stop; returns the exit status."""
+        try:
+            while not self._is_complete():
+                if not (self._evaluate_if_due() and self._train_to_next_stop()):
+                    return self._interrupted()
+            return self._finish()
+        finally:
+            self._reporter.close()
+            self._checkpoints.close()
+
+    def _is_complete(self) -> bool:
+        last = self._step == self._config.train.steps and self._progress.evaluated == self._step
+        return last or not any(self._alive)
+
+    def _evaluate_if_due(self) -> bool:
+        """Evaluates where the protocol asks for it; False if stopped before the end of it."""
+        train, step = self._config.train, self._step
+        due = step > 0 and (step % train.eval_every == 0 or step == train.steps)
+        if not due or self._progress.evaluated == step:
+            return True
+        evaluation = self._evaluate(self._state.params, self._state.rest, "validation")
+        if evaluation is None:
+            return False
+        self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
+        self._progress = self._progress._replace(evaluated=step)
+        self._reporter.evaluated(step, "validation", evaluation)
+        return True
+
+    def _train_to_next_stop(self) -> bool:
+        """Trains up to the next evaluation or redraw; False if told to stop before."""
+        end = self._next_boundary()
+        self._redraw_if_due()
+        while self._step < end and any(self._alive):
+            # Two calls may be under way.
+            if self._stop.before(2 * self._pace.call_seconds):
+                self._wait()
+                return False
+            count = self._pace.next(end - self._step)
+            dispatched = time.monotonic()
+            self._state, metrics = self._trainer.train(self._state, self._step, count)
+            self._step += count
+            # The numbers of a call are fetched when the next one is under way.
+            self._wait()
+            self._pending = _Call(self._step, count, metrics, dispatched)
+            self._save_if_due()
+        self._wait()
+        return True
+
+    def _next_boundary(self) -> int:
+        train = self._config.train
+        ends = [train.steps, (self._step // train.eval_every + 1) * train.eval_every]
+        every = self._redraw_steps()
+        if every:
+            ends.append((self._step // every + 1) * every)
+        return min(ends)
+
+    def _redraw_steps(self) -> int:
+        attention = self._config.model.attention
+        return attention.redraw_steps if "redraw_steps" in attention else 0
+
+    def _redraw_if_due(self) -> None:
+        every = self._redraw_steps()
+        if every and self._step and self._step % every == 0:
+            self._state = self._trainer.redraw(self._state, self._step)
+
+    def _wait(self) -> None:
+        """Waits for the call under way and notes its numbers."""
+        if self._pending is None:
+            return
+        call, self._pending = self._pending, None
+        metrics = jax.device_get(call.metrics)
+        now = time.monotonic()
+        seconds = now - max(call.dispatched, self._finished_call)
+        self._finished_call = now
+        examples = call.count * self._config.train.batch_size * len(self._config.seeds)
+        if self._pace.measured(call.count, seconds):
+            self._progress = self._progress._replace(
+                train_seconds=self._progress.train_seconds + seconds,
+                train_examples=self._progress.train_examples + examples,
+            )
+        self._reporter.trained(call.end, call.count, metrics, examples / seconds)
+        self._note_divergence(metrics)
+
+    def _note_divergence(self, metrics: CallMetrics) -> None:
+        for index, alive in enumerate(metrics.alive):
+            if self._alive[index] and not alive:
+                self._reporter.say(
+                    f"seed {self._config.seeds[index]} diverged at step "
+                    f"{metrics.diverged_step[index]} (loss or gradient not finite): "
+                    f"{self._config.task}, {self._config.model.attention.name}; it is frozen"
+                )
+        self._alive = [bool(alive) for alive in metrics.alive]
+
+    def _evaluate(self, params: Any, rest: Any, split: str) -> Evaluation | None:
+        return evaluate(
+            self._trainer, params, rest, split, pace=self._eval_pace, stop=self._stop
+        )
+
+    def _save_if_due(self) -> None:
+        now = time.monotonic()
+        if self._next_checkpoint is None:
+            self._next_checkpoint = now + min(
+                _FIRST_CHECKPOINT_SECONDS, self._config.train.checkpoint_seconds
+            )
+        if now >= self._next_checkpoint:
+            self._wait()
+            self._save()
+            self._next_checkpoint = now + self._config.train.checkpoint_seconds
+
+    def _save(self) -> None:
+        self._checkpoints.save(self._state, self._present_progress())
+
+    def _present_progress(self) -> Progress:
+        wall = self._progress.wall_seconds + time.monotonic() - self._started
+        return self._progress._replace(step=self._step, wall_seconds=wall)
+
+    def _interrupted(self) -> int:
+        self._save()
+        self._reporter.say(
+            f"stopped at step {self._step} of {self._config.train.steps} ({self._stop.reason}); "
+            "saved, the same command goes on from here"
+        )
+        return STATUS_STOPPED
+
+    def _finish(self) -> int:
+        """Evaluates on the test set, saves, and writes the rows, in this order."""
+        best = self._state.best
+        evaluations = []
+        for params, rest in ((best.params, best.rest), (self._state.params, self._state.rest)):
+            evaluation = self._evaluate(params, rest, "test")
+            if evaluation is None:
+                return self._interrupted()
+            evaluations.append(evaluation)
+        self._save()
+        rows = make_rows(
+            self._trainer, self._prepared, self._state, self._present_progress(), *evaluations
+        )
+        write_once(self._folder.rows, rows)
+        for row in rows:
+            self._reporter.say(_describe(row))
+        return 0 if any(self._alive) else STATUS_ALL_DIVERGED
+
+
+def _describe(row: Any) -> str:
+    if row.status != "ok":
+        return f"seed {row.seed}: {row.status} at step {row.diverged_step}"
+    return (
+        f"seed {row.seed}: test accuracy {row.test_accuracy:.4f} with the parameters of step "
+        f"{row.best_step} (validation {row.val_accuracy:.4f}), "
+        f"{row.test_accuracy_last:.4f} with the last"
+    )

@@ -1,0 +1,47 @@
+"""AdamW with the one-cycle schedule behind Table 3 of the Nyströmformer paper.
+
+Its code uses PyTorch's `OneCycleLR` in its linear form, whose default also cycles Adam's beta1
+against the learning rate; both are functions of the step alone.
+"""
+
+import optax
+from ml_collections import config_dict
+
+_DIV_FACTOR = 25.0  # OneCycleLR: the schedule starts at peak / 25 ...
+_FINAL_DIV_FACTOR = 1e4  # ... and ends at that / 10,000
+_MAX_BETA1, _MIN_BETA1 = 0.95, 0.85  # OneCycleLR: max_momentum, base_momentum
+_BETA2, _EPSILON = 0.999, 1e-6  # mlpen/Nystromformer LRA: AdamW(betas=(0.9, 0.999), eps=1e-6)
+
+
+def one_cycle(start: float, peak: float, end: float, *, warmup: int, steps: int) -> optax.Schedule:
+    """From `start` at step 0 to `peak` at step `warmup` - 1 to `end` at the last, linearly."""
+    rise = max(warmup - 1, 0)
+    up = optax.linear_schedule(start, peak, rise) if rise else optax.constant_schedule(peak)
+    down = optax.linear_schedule(peak, end, max(steps - 1 - rise, 1))
+    return optax.join_schedules([up, down], [rise])
+
+
+def learning_rate(train: config_dict.ConfigDict) -> optax.Schedule:
+    """The learning rate of each step."""
+    peak = train.learning_rate
+    start = peak / _DIV_FACTOR
+    end = start / _FINAL_DIV_FACTOR
+    return one_cycle(start, peak, end, warmup=train.warmup_steps, steps=train.steps)
+
+
+def beta1(train: config_dict.ConfigDict) -> optax.Schedule:
+    """Adam's beta1 of each step: low where the learning rate is high."""
+    return one_cycle(
+        _MAX_BETA1, _MIN_BETA1, _MAX_BETA1, warmup=train.warmup_steps, steps=train.steps
+    )
+
+
+def make_optimizer(train: config_dict.ConfigDict) -> optax.GradientTransformation:
+    """AdamW as the block `train` of a configuration has it; no gradient clipping."""
+    return optax.inject_hyperparams(optax.adamw)(
+        learning_rate=learning_rate(train),
+        b1=beta1(train),
+        b2=_BETA2,
+        eps=_EPSILON,
+        weight_decay=train.weight_decay,
+    )

@@ -1,0 +1,37 @@
+"""How much to ask of the device in one call: about a second's work, so that stops are prompt."""
+
+
+class Pace:
+    """Adapts the number of units in a call to the time they take.
+
+    Args:
+        fixed: this many in every call; 0 to adapt.
+        limit: never more.
+    """
+
+    target_seconds = 1.0
+    _growth = 8
+
+    def __init__(self, fixed: int = 0, limit: int | None = None):
+        self._limit = limit
+        self._fixed = min(fixed, limit) if limit else fixed
+        self._count = self._fixed or 1
+        self._measured_before = False
+        self.call_seconds = 0.0  # what a call took lately; 0 before the first
+
+    def next(self, left: int) -> int:
+        """Units for the next call, where `left` remain."""
+        return min(self._count, left)
+
+    def measured(self, count: int, seconds: float) -> bool:
+        """Learns from a call; False for the first, which compiles and tells nothing."""
+        if not self._measured_before:
+            self._measured_before = True
+            return False
+        self.call_seconds = seconds
+        if not self._fixed:
+            fitting = int(count * self.target_seconds / max(seconds, 1e-9))
+            self._count = max(1, min(fitting, self._growth * count))
+            if self._limit:
+                self._count = min(self._count, self._limit)
+        return True

@@ -1,0 +1,105 @@
+"""What a run tells while it goes on: a bar or lines, metrics.jsonl, TensorBoard."""
+
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lra.errors import UserError
+from lra.trainer import CallMetrics, Evaluation
+from lra.workdir import Metrics
+
+
+class Reporter:
+    """Writes each training call and evaluation wherever someone looks for it.
+
+    Args:
+        seeds: of the run.
+        steps: of the run in all.
+        step: those already made; later lines of metrics.jsonl are removed.
+        metrics: path of metrics.jsonl.
+        tensorboard: folder for event files, None for none.
+
+    Raises:
+        UserError: TensorBoard is wanted and tensorboardX is not installed.
+    """
+
+    def __init__(
+        self,
+        seeds: tuple[int, ...],
+        *,
+        steps: int,
+        step: int,
+        metrics: pathlib.Path,
+        tensorboard: pathlib.Path | None,
+    ):
+        self._seeds, self._steps = seeds, steps
+        self._events = _open_events(tensorboard) if tensorboard else None
+        self._metrics = Metrics(metrics, step)
+        # Without a terminal there is no bar; the lines of `say` remain.
+        self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
+
+    def say(self, text: str) -> None:
+        """Prints a line beside the bar."""
+        tqdm.write(text, file=sys.stderr)
+
+    def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
+        """Notes a call of `count` steps up to `step`, at `speed` examples/s over all seeds."""
+        self._write("train", step, metrics.loss, metrics.accuracy, examples_per_second=speed)
+        self._bar.set_postfix(
+            loss=_join(metrics.loss, ".3f"), acc=_join(metrics.accuracy, ".3f"), ex_s=f"{speed:.0f}"
+        )
+        self._bar.update(count)
+
+    def evaluated(self, step: int, split: str, evaluation: Evaluation) -> None:
+        """Notes an evaluation after `step`."""
+        self._write(split, step, evaluation.loss, evaluation.accuracy)
+        left = self._bar.format_dict
+        remaining = ""
+        if left["rate"]:
+            remaining = f", {tqdm.format_interval((self._steps - step) / left['rate'])} left"
+        self.say(
+            f"step {step}/{self._steps}: {split} accuracy {_join(evaluation.accuracy, '.4f')}, "
+            f"loss {_join(evaluation.loss, '.4f')}{remaining}"
+        )
+
+    def close(self) -> None:
+        """Ends bar and files."""
+        self._bar.close()
+        self._metrics.close()
+        if self._events:
+            self._events.close()
+
+    def _write(self, name: str, step: int, loss: Any, accuracy: Any, **more: float) -> None:
+        kind = {"kind": "train"} if name == "train" else {"kind": "eval", "split": name}
+        self._metrics.write(
+            **kind,
+            step=step,
+            seeds=list(self._seeds),
+            loss=_finite(loss),
+            accuracy=_finite(accuracy),
+            **more,
+        )
+        if self._events:
+            for seed, seed_loss, seed_accuracy in zip(self._seeds, loss, accuracy, strict=True):
+                self._events.add_scalar(f"{name}/loss/seed_{seed}", seed_loss, step)
+                self._events.add_scalar(f"{name}/accuracy/seed_{seed}", seed_accuracy, step)
+
+
+def _open_events(folder: pathlib.Path):
+    try:
+        import tensorboardX
+    except ImportError:
+        raise UserError("--tensorboard needs tensorboardX: pip install tensorboardX") from None
+    return tensorboardX.SummaryWriter(logdir=str(folder))
+
+
+def _join(values: Any, form: str) -> str:
+    return " ".join(format(float(value), form) for value in values)
+
+
+def _finite(values: Any) -> list[float | None]:
+    """Plain numbers for JSON, which has no NaN."""
+    return [float(value) if np.isfinite(value) else None for value in values]

@@ -1,0 +1,57 @@
+"""What a run changed: its overrides, and whether it still is the protocol of Table 3."""
+
+import functools
+from typing import Any
+
+from ml_collections import config_dict
+
+from lra.settings import CONFIGS, flatten, load_config
+
+TABLE3 = "table3"
+
+# Keys that say how a run is carried out, not what it computes.
+_EXECUTION = ("mesh.seed", "mesh.data", "train.steps_per_call", "train.checkpoint_seconds")
+_NEUTRAL = ("seeds", "dtype", "matmul_precision", *_EXECUTION)
+
+
+def overrides_of(config: config_dict.ConfigDict) -> dict[str, Any]:
+    """What differs from the task's defaults, seeds and ways of execution aside."""
+    return _difference(config, ("seeds", *_EXECUTION))
+
+
+def protocol_of(config: config_dict.ConfigDict) -> str:
+    """`table3`, or `changed: train.steps=500, ...` where more than neutral keys differ.
+
+    Neutral are seeds, number formats, mesh, steps per call and the checkpoint interval.
+    """
+    changed = _difference(config, _NEUTRAL)
+    if not changed:
+        return TABLE3
+    return "changed: " + ", ".join(f"{key}={value}" for key, value in changed.items())
+
+
+def changed_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Keys by which two flat configurations are different runs."""
+    keys = [*one, *(key for key in other if key not in one)]
+    return [key for key in keys if key not in _EXECUTION and one.get(key) != other.get(key)]
+
+
+def _difference(config: config_dict.ConfigDict, ignored: tuple[str, ...]) -> dict[str, Any]:
+    defaults = _defaults(config.task, config.model.attention.name)
+    flat = flatten(config)
+    return {
+        key: value
+        for key, value in flat.items()
+        if key not in ignored and defaults.get(key) != value
+    }
+
+
+@functools.cache
+def _defaults(task: str, attention: str) -> dict[str, Any]:
+    return flatten(load_config(f"{CONFIGS / task}.py:{attention}"))
+
+
+def describe(config: config_dict.ConfigDict) -> str:
+    """Every key with its value, one a line, and the protocol."""
+    lines = [f"{key} = {value!r}" for key, value in flatten(config).items()]
+    return "\n".join([*lines, f"protocol: {protocol_of(config)}"])

@@ -1,0 +1,195 @@
+"""Loads, checks and compares configurations. Knows values, not models: imports no JAX."""
+
+import json
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from absl import flags
+from ml_collections import config_dict, config_flags
+
+from lra.command_line import near_match
+from lra.errors import UserError
+
+CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
+
+DTYPES = ("float32", "bfloat16")
+MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
+
+# What a positive integer must be; everything else has a check of its own below.
+_POSITIVE = (
+    "model.num_layers",
+    "model.dim",
+    "model.mlp_dim",
+    "model.num_heads",
+    "model.head_dim",
+    "train.steps",
+    "train.batch_size",
+    "train.eval_every",
+    "train.eval_batch_size",
+    "train.microbatches",
+)
+_NOT_NEGATIVE = (
+    "train.warmup_steps",
+    "train.learning_rate",
+    "train.weight_decay",
+    "train.steps_per_call",
+    "train.checkpoint_seconds",
+    "mesh.seed",
+    "mesh.data",
+)
+_FROM_THE_SPEC = ("task", "model.attention.name")
+_SHARES = ("model.dropout", "model.attention.dropout", "data.holdout")
+
+
+def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigDict:
+    """The configuration of `spec` with `overrides`, checked and locked.
+
+    Args:
+        spec: a config file and the attention, `configs/listops.py:nystrom`.
+        overrides: `KEY=VALUE` each, values as on the command line.
+
+    Raises:
+        UserError: no such file, attention or key (a near match is named), a value of the wrong
+            type, or one that no run can have.
+    """
+    overrides = list(overrides)
+    base = _parse(spec, [])
+    known = flatten(base)
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not equals:
+            raise UserError(f"--config.{key} needs a value: --config.{key}=VALUE")
+        if key not in known:
+            raise UserError(f"unknown config key '{key}'{near_match(key, known)}")
+        if key in _FROM_THE_SPEC:
+            raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
+    config = _parse(spec, overrides)
+    _check_types(flatten(config), known)
+    check(config)
+    return config.lock()
+
+
+def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:
+    """`{"train.steps": 5000, ...}`: every value under its dotted key, in order."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, config_dict.ConfigDict):
+            flat |= {f"{key}.{rest}": inner for rest, inner in flatten(value).items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def to_json(config: config_dict.ConfigDict) -> str:
+    """The configuration as JSON text; tuples become lists."""
+    return json.dumps(config.to_dict(), indent=1)
+
+
+def from_json(text: str) -> config_dict.ConfigDict:
+    """The inverse of `to_json`.
+
+    Raises:
+        ValueError: not such a text.
+    """
+    return config_dict.ConfigDict(_tuples(json.loads(text))).lock()
+
+
+def check(config: config_dict.ConfigDict) -> None:
+    """Raises UserError for values that no run can have, naming the key and the cure."""
+    flat = flatten(config)
+    for key in _POSITIVE:
+        if flat[key] < 1:
+            raise UserError(f"{key} must be at least 1, not {flat[key]}")
+    for key in _NOT_NEGATIVE:
+        if not 0 <= flat[key] < float("inf"):
+            raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
+    for key in _SHARES:
+        if key in flat and not 0 <= flat[key] < 1:
+            raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
+    _check_choice("dtype", config.dtype, DTYPES)
+    _check_choice("matmul_precision", config.matmul_precision, MATMUL_PRECISIONS)
+    _check_seeds(config.seeds)
+    _check_sizes(config)
+
+
+def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
+    path = pathlib.Path(spec.partition(":")[0])
+    if not path.is_file():
+        here = [str(file) for file in path.parent.glob("*.py") if file.name != "__init__.py"]
+        raise UserError(f"no config file {path}{near_match(str(path), here)}")
+    values = flags.FlagValues()
+    argv = ["", f"--config={spec}", *(f"--config.{override}" for override in overrides)]
+    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    try:
+        values(argv)
+        return values.config
+    except flags.Error as error:
+        # An exception in the config file arrives as text with its traceback: keep its last line.
+        reason = str(error).strip().splitlines()[-1]
+        if reason.startswith("flag --config."):
+            raise UserError(reason.replace("flag --config.", "config key ")) from None
+        raise UserError(f"{spec}: {reason}") from None
+
+
+def _check_types(flat: dict[str, Any], base: dict[str, Any]) -> None:
+    """Tuples hold what their defaults hold, which the flags' parser does not check."""
+    for key, value in flat.items():
+        if key == "model.attention.proj_dim":
+            _check_nested_integers(key, value)
+        elif isinstance(value, tuple):
+            kind = type(base[key][0])
+            for element in value:
+                if type(element) is not kind:
+                    raise UserError(
+                        f"{key} holds values of type {kind.__name__}, not {element!r} "
+                        f"({type(element).__name__})"
+                    )
+
+
+def _check_nested_integers(key: str, value: Any) -> None:
+    if isinstance(value, tuple):
+        for element in value:
+            _check_nested_integers(key, element)
+    elif type(value) is not int or value < 1:
+        raise UserError(f"{key} holds positive integers, not {value!r}")
+
+
+def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"{key} must be one of {', '.join(choices)}, not '{value}'")
+
+
+def _check_seeds(seeds: tuple[int, ...]) -> None:
+    if not seeds:
+        raise UserError("seeds is empty; give at least one, e.g. --config.seeds='(0,)'")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds {seeds} names a seed twice")
+    for seed in seeds:
+        if not 0 <= seed < 2**31:
+            raise UserError(f"a seed is an integer from 0 to 2**31 - 1, not {seed}")
+
+
+def _check_sizes(config: config_dict.ConfigDict) -> None:
+    model, train = config.model, config.train
+    if model.num_heads * model.head_dim != model.dim:
+        raise UserError(
+            f"model.num_heads * model.head_dim = {model.num_heads} * {model.head_dim} is not "
+            f"model.dim = {model.dim}; set the three together"
+        )
+    if train.warmup_steps >= train.steps:
+        raise UserError(
+            f"train.warmup_steps = {train.warmup_steps} must be less than train.steps = "
+            f"{train.steps}"
+        )
+    if train.batch_size % train.microbatches:
+        raise UserError(
+            f"train.batch_size = {train.batch_size} is not a multiple of train.microbatches = "
+            f"{train.microbatches}"
+        )
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples(inner) for key, inner in value.items()}
+    return tuple(_tuples(inner) for inner in value) if isinstance(value, list) else value

@@ -1,0 +1,80 @@
+"""Where arrays live: a mesh of devices with the axes `seed` and `data`, and nothing else.
+
+Seeds need no communication; along `data` a step adds up its gradients. One device is the 1 x 1
+mesh.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from lra.errors import UserError
+
+
+class Shardings(NamedTuple):
+    """Placements on a mesh.
+
+    Attributes:
+        per_seed: arrays whose first axis is the seed.
+        replicated: the same on every device.
+        indices: [seed, step, batch].
+        table: [step, batch], shared by the seeds.
+        logits: [seed, step, batch, class].
+    """
+
+    mesh: Mesh
+    per_seed: NamedSharding
+    replicated: NamedSharding
+    indices: NamedSharding
+    table: NamedSharding
+    logits: NamedSharding
+
+
+def make_shardings(seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]):
+    """The placements for a mesh of `seed` x `data` devices; 0 stands for what fits.
+
+    Raises:
+        UserError: more devices asked for than there are, seeds that the seed axis or a batch that
+            the data axis does not divide; it names the sizes that would fit.
+    """
+    available = jax.device_count()
+    # By default as few seeds as possible share a device, as many devices as remain a batch.
+    seed = seed or math.gcd(available // (data or 1), num_seeds)
+    data = data or math.gcd(available // seed, *batch_sizes)
+    if seed * data > available:
+        raise UserError(f"mesh {seed} x {data} needs {seed * data} devices, there are {available}")
+    if num_seeds % seed:
+        raise UserError(
+            f"{num_seeds} seeds do not divide among mesh.seed={seed}; fitting: "
+            f"{_divisors(num_seeds, available)}"
+        )
+    for batch in batch_sizes:
+        if batch % data:
+            raise UserError(
+                f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
+                f"{_divisors(batch, available)}"
+            )
+    devices = jax.devices()[: seed * data]
+    # Explicit axes, JAX's default, refuse the gathers this project makes.
+    mesh = jax.make_mesh(
+        (seed, data), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=devices
+    )
+
+    def place(*axes: str | None) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    return Shardings(
+        mesh=mesh,
+        per_seed=place("seed"),
+        replicated=place(),
+        indices=place("seed", None, "data"),
+        table=place(None, "data"),
+        logits=place("seed", None, "data"),
+    )
+
+
+def _divisors(number: int, limit: int) -> str:
+    fitting = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
+    return ", ".join(map(str, fitting))

@@ -1,0 +1,174 @@
+"""The state of a training, and the step that changes it: pure functions of one seed.
+
+`lra.trainer` maps them over seeds and places them on devices.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+from ml_collections import config_dict
+
+from lra.arrays import Batch
+from lra.losses import cross_entropy, is_correct
+from lra.tasks import Task
+from models.heads import Classifier, PairClassifier
+
+
+class Best(NamedTuple):
+    """The parameters with the highest validation accuracy so far."""
+
+    params: nnx.State
+    rest: nnx.State
+    val_accuracy: Float[Array, ""]
+    step: Int[Array, ""]
+
+
+class TrainState(NamedTuple):
+    """All that a step changes, so all that a checkpoint holds.
+
+    Attributes:
+        params: trained arrays.
+        rest: arrays drawn once (Performer's features, Reformer's rotations).
+        opt_state: of the optimizer.
+        alive: False once a loss or gradient was not finite; the state is frozen from then on.
+        diverged_step: the step at which that was, -1 before.
+        best: see `Best`.
+    """
+
+    params: nnx.State
+    rest: nnx.State
+    opt_state: Any
+    alive: Bool[Array, ""]
+    diverged_step: Int[Array, ""]
+    best: Best
+
+
+class StepMetrics(NamedTuple):
+    """Of one step's batch, before its update."""
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+
+
+def make_model(
+    config: config_dict.ConfigDict, task: Task, length: int, rngs: nnx.Rngs
+) -> Classifier:
+    """The model of a configuration for sequences of `length` positions.
+
+    Raises:
+        ValueError: options that do not fit each other or the length, in one line.
+    """
+    model = PairClassifier if task.pairs else Classifier
+    return model(
+        config.model.to_dict(),
+        vocab_size=task.vocab_size,
+        length=length,
+        num_classes=task.num_classes,
+        dtype=jnp.dtype(config.dtype),
+        rngs=rngs,
+    )
+
+
+def seed_keys(seed: int) -> tuple[Array, Array]:
+    """The keys of initialisation and of training that belong to a seed."""
+    root = jax.random.key(seed, impl="threefry2x32")
+    return jax.random.fold_in(root, 0), jax.random.fold_in(root, 1)
+
+
+def init_state(
+    key: Array, make: Callable[[nnx.Rngs], nnx.Module], optimizer: optax.GradientTransformation
+) -> TrainState:
+    """The state before the first step."""
+    params_key, attention_key = jax.random.split(key)
+    model = make(nnx.Rngs(params=params_key, attention=attention_key))
+    _, params, rest = nnx.split(model, nnx.Param, ...)
+    return TrainState(
+        params=params,
+        rest=rest,
+        opt_state=optimizer.init(params),
+        alive=jnp.array(True),
+        diverged_step=jnp.array(-1, jnp.int32),
+        best=Best(params, rest, jnp.array(-1.0), jnp.array(0, jnp.int32)),
+    )
+
+
+def train_step(
+    state: TrainState,
+    step: Int[Array, ""],
+    batch: Batch,
+    key: Array,
+    *,
+    graphdef: nnx.GraphDef,
+    optimizer: optax.GradientTransformation,
+    microbatches: int,
+) -> tuple[TrainState, StepMetrics]:
+    """One update. Where loss or gradient is not finite the state stays and `alive` ends."""
+
+    def loss_of(params: nnx.State, batch: Batch, key: Array) -> tuple[Array, Array]:
+        logits = nnx.merge(graphdef, params, state.rest)(batch.ids, batch.mask, key)
+        accuracy = jnp.mean(is_correct(logits, batch.labels), dtype=jnp.float32)
+        return jnp.mean(cross_entropy(logits, batch.labels)), accuracy
+
+    step_key = jax.random.fold_in(key, step)
+    (loss, accuracy), gradients = _accumulate(
+        jax.value_and_grad(loss_of, has_aux=True), state.params, batch, step_key, microbatches
+    )
+    finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradients))
+    updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+    new = (optax.apply_updates(state.params, updates), opt_state)
+    going_on = state.alive & finite
+    params, opt_state = jax.tree.map(
+        lambda new, old: jnp.where(going_on, new, old), new, (state.params, state.opt_state)
+    )
+    diverged_step = jnp.where(state.alive & ~finite, step, state.diverged_step)
+    state = state._replace(
+        params=params, opt_state=opt_state, alive=going_on, diverged_step=diverged_step
+    )
+    return state, StepMetrics(loss, accuracy)
+
+
+def update_best(
+    state: TrainState, val_accuracy: Float[Array, ""], step: Int[Array, ""]
+) -> TrainState:
+    """Keeps the present parameters if they are better on the validation set than all before."""
+    better = state.alive & (val_accuracy > state.best.val_accuracy)
+    present = Best(state.params, state.rest, val_accuracy, step)
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), present, state.best)
+    return state._replace(best=best)
+
+
+def redraw(
+    state: TrainState, step: Int[Array, ""], key: Array, *, graphdef: nnx.GraphDef
+) -> TrainState:
+    """New untrained arrays for every attention that has a `redraw` method."""
+    model = nnx.merge(graphdef, state.params, state.rest)
+    # The key of a step's dropout is fold_in(key, step): one more level keeps them apart.
+    step_key = jax.random.fold_in(jax.random.fold_in(key, step), 0)
+    for layer, block in enumerate(model.encoder.blocks):
+        attention = block.attention.attention
+        if hasattr(attention, "redraw"):
+            attention.redraw(jax.random.fold_in(step_key, layer))
+    _, _, rest = nnx.split(model, nnx.Param, ...)
+    return state._replace(rest=rest)
+
+
+def _accumulate(value_and_grad: Callable, params: nnx.State, batch: Batch, key: Array, parts: int):
+    """Value and gradient of the mean over a batch, taken in `parts` equal parts."""
+    if parts == 1:
+        return value_and_grad(params, batch, key)
+    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+
+    def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
+        batch, index = part
+        value = value_and_grad(params, batch, jax.random.fold_in(key, index))
+        return jax.tree.map(jnp.add, total, value), None
+
+    shapes = jax.eval_shape(value_and_grad, params, jax.tree.map(lambda x: x[0], split), key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    total, _ = jax.lax.scan(add, zeros, (split, jnp.arange(parts)))
+    return jax.tree.map(lambda x: x / parts, total)

@@ -1,0 +1,55 @@
+"""The tasks of the benchmark: what is a fact of each and never a choice of a configuration.
+
+To add one: a module in `lra/data` that prepares it, a line here, and a file in `configs`.
+"""
+
+import dataclasses
+
+from lra.command_line import near_match
+from lra.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Facts of one task (LRA, arXiv 2011.04006).
+
+    Attributes:
+        name: of the task, its config file and its folder of prepared data.
+        title: what tables call it.
+        vocab_size: number of token ids; 0 is padding.
+        first_id: added to a stored byte to make its id.
+        num_classes: number of labels.
+        pairs: whether an example is two documents.
+        pixels: whether bytes are pixels, of which those with value 0 may count as padding.
+    """
+
+    name: str
+    title: str
+    vocab_size: int
+    first_id: int
+    num_classes: int
+    pairs: bool = False
+    pixels: bool = False
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        # 15 symbols, stored as ids 1 to 15 (lra.data.listops.VOCABULARY).
+        Task("listops", "ListOps", vocab_size=16, first_id=0, num_classes=10),
+        # Bytes; id = byte + 1.
+        Task("text", "Text", vocab_size=257, first_id=1, num_classes=2),
+        Task("retrieval", "Retrieval", vocab_size=257, first_id=1, num_classes=2, pairs=True),
+        # Grey levels; id = level.
+        Task("image", "Image", vocab_size=256, first_id=0, num_classes=10, pixels=True),
+        Task("pathfinder", "Pathfinder", vocab_size=256, first_id=0, num_classes=2, pixels=True),
+        Task("pathx", "Path-X", vocab_size=256, first_id=0, num_classes=2, pixels=True),
+    )
+}
+
+
+def get_task(name: str) -> Task:
+    """The task called `name`; raises UserError with a near match where there is none."""
+    if name not in TASKS:
+        raise UserError(f"unknown task '{name}'{near_match(name, TASKS)}")
+    return TASKS[name]

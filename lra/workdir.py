@@ -1,0 +1,126 @@
+"""The folder of one run: its configuration, what it ran on, metrics, checkpoints and rows.
+
+config.json     the resolved configuration
+run.json        data folder and hash, versions, commit, command
+metrics.jsonl   one line a training call and an evaluation
+checkpoints/    the two latest
+rows.jsonl      one row a seed, once the run is complete
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import filelock
+from ml_collections import config_dict
+
+from lra.errors import UserError
+from lra.files import write_atomically
+from lra.protocol import changed_keys
+from lra.settings import flatten, from_json, to_json
+
+
+class Workdir:
+    """Paths and files of a run in `root`."""
+
+    def __init__(self, root: str | os.PathLike):
+        self.root = pathlib.Path(root)
+        self.config = self.root / "config.json"
+        self.run = self.root / "run.json"
+        self.metrics = self.root / "metrics.jsonl"
+        self.checkpoints = self.root / "checkpoints"
+        self.rows = self.root / "rows.jsonl"
+
+    @contextlib.contextmanager
+    def open_for(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> Iterator[None]:
+        """Claims the folder for a run of `config`, for as long as the block lasts.
+
+        Raises:
+            UserError: it cannot be written, another process is training in it, or it holds a
+                run with another configuration (the differing keys are named) or other data.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.root / ".lock", blocking=False)
+            lock.acquire()
+        except filelock.Timeout:
+            raise UserError(f"{self.root}: another process is training in this workdir") from None
+        except OSError as error:
+            raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
+        with lock:
+            if self.config.exists():
+                self._compare(config, run)
+            write_atomically(self.run, json.dumps(run, indent=1))
+            write_atomically(self.config, to_json(config))
+            yield
+
+    def load_config(self) -> config_dict.ConfigDict:
+        """The configuration of the run.
+
+        Raises:
+            UserError: no run, or a damaged file.
+        """
+        try:
+            return from_json(self.config.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{self.root} holds no run: no {self.config.name} in it") from None
+        except ValueError:
+            raise UserError(f"{self.config} is damaged") from None
+
+    def load_run(self) -> dict[str, Any]:
+        """What `run.json` says.
+
+        Raises:
+            UserError: no run, or a damaged file.
+        """
+        try:
+            return json.loads(self.run.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
+        except ValueError:
+            raise UserError(f"{self.run} is damaged") from None
+
+    def _compare(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> None:
+        there, here = flatten(self.load_config()), flatten(config)
+        changed = changed_keys(there, here)
+        if changed:
+            differences = ", ".join(
+                f"{key} ({there.get(key)} there, {here.get(key)} now)" for key in changed
+            )
+            raise UserError(
+                f"{self.root} holds a run with another configuration: {differences}; "
+                "choose another --workdir"
+            )
+        before = self.load_run()["data_sha256"]
+        if before != run["data_sha256"]:
+            raise UserError(
+                f"{self.root} holds a run on other data ({before[:12]} there, "
+                f"{run['data_sha256'][:12]} now); choose another --workdir"
+            )
+
+
+class Metrics:
+    """`metrics.jsonl`: appended line by line, flushed each time."""
+
+    def __init__(self, path: pathlib.Path, step: int):
+        """Opens for appending behind `step`: later lines, of a process killed since, go."""
+        kept = []
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                with contextlib.suppress(ValueError):  # a line cut short by the kill
+                    if json.loads(line)["step"] <= step:
+                        kept.append(line)
+        write_atomically(path, "".join(f"{line}\n" for line in kept))
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by `close`
+
+    def write(self, **values: Any) -> None:
+        """Appends one line."""
+        self._file.write(json.dumps(values) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

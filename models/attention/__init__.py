@@ -1,0 +1,92 @@
+"""The registry of attentions; their contract is in `models.attention.contract`.
+
+To add one: write one file beside the others and one line in `ATTENTIONS`.
+"""
+
+import difflib
+import inspect
+from typing import Any
+
+from flax import nnx
+
+from models.attention.linformer import LinformerAttention
+from models.attention.nystrom import NystromAttention
+from models.attention.performer import PerformerAttention
+from models.attention.reformer import ReformerAttention
+from models.attention.standard import StandardAttention
+
+ATTENTIONS: dict[str, type[nnx.Module]] = {
+    "standard": StandardAttention,
+    "nystrom": NystromAttention,
+    "linformer": LinformerAttention,
+    "performer": PerformerAttention,
+    "reformer": ReformerAttention,
+}
+
+_GIVEN_BY_THE_ENCODER = ("self", "length", "heads", "head_dim", "layer", "shared", "rngs")
+
+
+def make(
+    name: str,
+    *,
+    length: int,
+    heads: int,
+    head_dim: int,
+    layer: int = 0,
+    shared: nnx.Module | None = None,
+    rngs: nnx.Rngs,
+    causal: bool = False,
+    **options: Any,
+) -> nnx.Module:
+    """Builds one layer's attention.
+
+    Args:
+        name: a key of `ATTENTIONS`.
+        length: the longest sequence it will see, in positions.
+        heads: number of heads.
+        head_dim: width of a head.
+        layer: index of the layer, for options given per layer.
+        shared: layer 0's attention, whose arrays later layers may share; None in layer 0.
+        rngs: the streams `params` (trained arrays) and `attention` (untrained draws).
+        causal: must be False; None of the attentions can be used causally.
+        **options: the attention's own (`num_landmarks`, `proj_dim`, ...), see its class.
+
+    Raises:
+        ValueError: an unknown name or option (the known ones are listed), a size that does not
+            fit, or causal use.
+    """
+    if name not in ATTENTIONS:
+        raise ValueError(f"unknown attention '{name}'{_suggest(name, ATTENTIONS)}")
+    module = ATTENTIONS[name]
+    if causal:
+        raise ValueError(f"{name} attention cannot be causal: {module.why_not_causal}")
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} attention has no option '{option}'{_suggest(option, known)}")
+    return module(
+        length=length,
+        heads=heads,
+        head_dim=head_dim,
+        layer=layer,
+        shared=shared,
+        rngs=rngs,
+        **options,
+    )
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of attention `name` with their defaults."""
+    parameters = inspect.signature(ATTENTIONS[name].__init__).parameters
+    return {
+        option: parameter.default
+        for option, parameter in parameters.items()
+        if option not in _GIVEN_BY_THE_ENCODER
+    }
+
+
+def _suggest(name: str, known: Any) -> str:
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    listed = f" (known: {', '.join(known) or 'none'})"
+    return f" (did you mean '{close[0]}'?){listed}" if close else listed

@@ -1,0 +1,56 @@
+"""What every attention shares: its contract, its number formats, its softmax under a mask.
+
+An attention is an `nnx.Module` made by `models.attention.make` and called as
+
+    out = attention(q, k, v, mask, key=None)
+
+    q k v out   Float[Array, "batch length heads head_dim"], projected by the encoder, unscaled
+    mask        Bool[Array, "batch length"], True = token; it may have holes, no prefix is assumed
+    key         a PRNG key in training; None in evaluation, which is deterministic
+
+- What stands at a masked position never changes an output at a real one. Outputs at masked
+  positions hold anything finite.
+- A sequence without any real token gives 0, never NaN.
+- The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
+  `accumulation_dtype(q.dtype)`: at least float32, float64 throughout for float64 inputs.
+- No attention here is causal; `make(..., causal=True)` raises and says why (`why_not_causal`).
+- A module that ties keys to queries sets `shares_qk = True`; the encoder then builds no key
+  projection and passes `k = q`.
+- Trained arrays are `nnx.Param`; arrays drawn once and not trained are `Untrained`.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+
+class Untrained(nnx.Variable):
+    """An array drawn at initialisation, saved with the model and never trained."""
+
+
+def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
+    """The format of softmaxes and sums for inputs of `dtype`: at least float32."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def masked_softmax(
+    scores: Float[Array, "*shape keys"], mask: Bool[Array, "*#shape keys"]
+) -> Float[Array, "*shape keys"]:
+    """Softmax over the last axis; weight 0 where `mask` is False, even if it is so throughout.
+
+    Gradients are finite in every case.
+    """
+    lowest = jnp.finfo(scores.dtype).min
+    scores = jnp.where(mask, scores, lowest)
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    weights = jnp.where(mask, jnp.exp(scores - peak), 0)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    return weights / jnp.where(total > 0, total, 1)
+
+
+def check_positive(**sizes: int) -> None:
+    """Raises ValueError naming the first of `sizes` that is not a positive integer."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be a positive integer, not {size!r}")

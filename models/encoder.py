@@ -1,0 +1,242 @@
+"""The one encoder: token and position embeddings, pre-norm blocks, a final normalisation.
+
+It is the same for every attention and every task, and has the sizes of the model behind Table 3
+of the Nyströmformer paper (arXiv 2102.03902). Initialisation follows PyTorch's defaults, which
+that model used: Linear uniform ±1/sqrt(fan in) for kernels and biases, embeddings N(0, 0.02).
+
+    x = dropout(token[ids] + position)
+    x = x + dropout(output(attention(LN x)))        for each block
+    x = x + dropout(W2 dropout(gelu(W1 LN x)))
+    out = LN(x) * mask
+
+Everything is a pure function of the inputs and of `key`, the PRNG key of a training step;
+`key=None` is evaluation: deterministic, no dropout.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from models import attention as attentions
+from models.embedding import lookup
+
+POSITIONS = ("learned", "sinusoidal", "none")
+
+_EPSILON = 1e-5  # of LayerNorm, PyTorch's default
+_EMBEDDING_STD = 0.02
+
+
+def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool = True):
+    """A Linear layer initialised as PyTorch's: kernel and bias uniform ±1/sqrt(fan in)."""
+    uniform = _symmetric_uniform(fan_in**-0.5)
+    return nnx.Linear(
+        fan_in,
+        fan_out,
+        use_bias=bias,
+        kernel_init=uniform,
+        bias_init=uniform,
+        dtype=dtype,
+        rngs=rngs,
+    )
+
+
+def dropout(x: Float[Array, "*shape"], rate: float, key: Array | None) -> Float[Array, "*shape"]:
+    """Inverted dropout with the mask of `key`; the identity without a key."""
+    if key is None or rate == 0:
+        return x
+    return nnx.Dropout(rate, deterministic=False)(x, rngs=nnx.Rngs(dropout=key))
+
+
+def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
+    """sin and cos of wavelengths 2π to 10,000 · 2π, interleaved (arXiv 1706.03762, section 3.5)."""
+    rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0, dim, 2) / dim)
+    angles = jnp.arange(length)[:, None] * rates[None, :]
+    waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    return waves.reshape(length, -1)[:, :dim]
+
+
+class MultiHeadAttention(nnx.Module):
+    """Projects to queries, keys and values, attends, and projects back.
+
+    An attention that ties keys to queries (`shares_qk`) gets one projection for both, without a
+    bias, as the Reformer of the reference has it.
+    """
+
+    def __init__(
+        self, attention: nnx.Module, *, dim: int, heads: int, head_dim: int, dtype: Any, rngs
+    ):
+        width = heads * head_dim
+        tied = attention.shares_qk
+        self.query = linear(dim, width, bias=not tied, dtype=dtype, rngs=rngs)
+        self.key = None if tied else linear(dim, width, dtype=dtype, rngs=rngs)
+        self.value = linear(dim, width, dtype=dtype, rngs=rngs)
+        self.output = linear(width, dim, dtype=dtype, rngs=rngs)
+        self.attention = attention
+        self.heads = heads
+
+    def __call__(
+        self,
+        x: Float[Array, "batch length dim"],
+        mask: Bool[Array, "batch length"],
+        key: Array | None = None,
+    ) -> Float[Array, "batch length dim"]:
+        def split_heads(y: Array) -> Array:
+            return y.reshape(*y.shape[:-1], self.heads, -1)
+
+        q = split_heads(self.query(x))
+        k = q if self.key is None else split_heads(self.key(x))
+        v = split_heads(self.value(x))
+        out = self.attention(q, k, v, mask, key=key)
+        return self.output(out.reshape(*out.shape[:2], -1))
+
+
+class Block(nnx.Module):
+    """One pre-norm layer: attention, then a two-layer perceptron with the exact GELU."""
+
+    def __init__(
+        self,
+        attention: nnx.Module,
+        *,
+        dim: int,
+        mlp_dim: int,
+        heads: int,
+        head_dim: int,
+        dropout: float,
+        dtype: Any,
+        rngs: nnx.Rngs,
+    ):
+        self.attention_norm = nnx.LayerNorm(dim, epsilon=_EPSILON, dtype=dtype, rngs=rngs)
+        self.attention = MultiHeadAttention(
+            attention, dim=dim, heads=heads, head_dim=head_dim, dtype=dtype, rngs=rngs
+        )
+        self.mlp_norm = nnx.LayerNorm(dim, epsilon=_EPSILON, dtype=dtype, rngs=rngs)
+        self.mlp_in = linear(dim, mlp_dim, dtype=dtype, rngs=rngs)
+        self.mlp_out = linear(mlp_dim, dim, dtype=dtype, rngs=rngs)
+        self.dropout = dropout
+
+    def __call__(
+        self,
+        x: Float[Array, "batch length dim"],
+        mask: Bool[Array, "batch length"],
+        key: Array | None = None,
+    ) -> Float[Array, "batch length dim"]:
+        attention_key, *keys = _split(key, 4)
+        update = self.attention(self.attention_norm(x), mask, attention_key)
+        x = x + dropout(update, self.dropout, keys[0])
+        hidden = jax.nn.gelu(self.mlp_in(self.mlp_norm(x)), approximate=False)
+        update = self.mlp_out(dropout(hidden, self.dropout, keys[1]))
+        return x + dropout(update, self.dropout, keys[2])
+
+
+class Encoder(nnx.Module):
+    """Embeddings, `num_layers` blocks and a final LayerNorm; masked positions come out as 0.
+
+    Args:
+        vocab_size: number of token ids, padding included.
+        length: the longest sequence, in positions.
+        num_layers: number of blocks.
+        dim: width of the residual stream.
+        mlp_dim: width of the perceptrons' hidden layer.
+        num_heads: attention heads.
+        head_dim: width of a head.
+        dropout: rate after the embeddings, attentions and both perceptron layers.
+        positions: `learned`, `sinusoidal` or `none`.
+        remat: recompute each block in the backward pass.
+        attention: `name` of an attention and its options.
+        dtype: of activations; parameters are float32.
+        rngs: the streams `params` and `attention`.
+
+    Raises:
+        ValueError: an unknown kind of positions, attention or option, or a size that does not fit.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        length: int,
+        num_layers: int,
+        dim: int,
+        mlp_dim: int,
+        num_heads: int,
+        head_dim: int,
+        dropout: float,
+        positions: str,
+        remat: bool,
+        attention: Mapping[str, Any],
+        dtype: Any,
+        rngs: nnx.Rngs,
+    ):
+        if positions not in POSITIONS:
+            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, not '{positions}'")
+        normal = nnx.initializers.normal(_EMBEDDING_STD)
+        self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim)))
+        self.position = None
+        if positions == "learned":
+            self.position = nnx.Param(normal(rngs.params(), (length, dim)))
+        blocks, shared = [], None
+        for layer in range(num_layers):
+            module = attentions.make(
+                **attention,
+                length=length,
+                heads=num_heads,
+                head_dim=head_dim,
+                layer=layer,
+                shared=shared,
+                rngs=rngs,
+            )
+            shared = shared or module
+            block = Block(
+                module,
+                dim=dim,
+                mlp_dim=mlp_dim,
+                heads=num_heads,
+                head_dim=head_dim,
+                dropout=dropout,
+                dtype=dtype,
+                rngs=rngs,
+            )
+            blocks.append(block)
+        self.blocks = nnx.List(blocks)
+        self.norm = nnx.LayerNorm(dim, epsilon=_EPSILON, dtype=dtype, rngs=rngs)
+        self.dim, self.dropout, self.remat, self.dtype = dim, dropout, remat, dtype
+        self.sinusoidal = positions == "sinusoidal"
+
+    def __call__(
+        self,
+        ids: Int[Array, "batch length"],
+        mask: Bool[Array, "batch length"],
+        key: Array | None = None,
+    ) -> Float[Array, "batch length dim"]:
+        embedding_key, *block_keys = _split(key, 1 + len(self.blocks))
+        x = dropout(self._embed(ids), self.dropout, embedding_key)
+        for block, block_key in zip(self.blocks, block_keys, strict=True):
+            if self.remat:
+                x = jax.checkpoint(lambda x, block=block, k=block_key: block(x, mask, k))(x)
+            else:
+                x = block(x, mask, block_key)
+        return jnp.where(mask[..., None], self.norm(x), 0)
+
+    def _embed(self, ids: Array) -> Array:
+        length = ids.shape[-1]
+        x = lookup(self.token[...], ids).astype(self.dtype)
+        if self.position is not None:
+            x = x + self.position[...].astype(self.dtype)[None, :length]
+        if self.sinusoidal:
+            x = x + sinusoidal_positions(length, self.dim).astype(self.dtype)[None]
+        return x
+
+
+def _split(key: Array | None, number: int) -> list[Array | None]:
+    return [None] * number if key is None else list(jax.random.split(key, number))
+
+
+def _symmetric_uniform(bound: float):
+    def initialise(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return initialise

@@ -1,0 +1,107 @@
+"""What turns encoded sequences into logits: pooling, and a classifier for one text or for two."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from models.encoder import Encoder, linear
+
+POOLINGS = ("padded_mean", "mean", "max", "first")
+
+
+def pool(
+    x: Float[Array, "batch length dim"], mask: Bool[Array, "batch length"], pooling: str
+) -> Float[Array, "batch dim"]:
+    """One vector per sequence; sums in at least float32, 0 for a sequence without a real token.
+
+    `padded_mean` divides the sum over real tokens by the padded length, as the code behind
+    Table 3 of the Nyströmformer paper does; `mean` divides by the number of real tokens; `max`
+    is over real tokens; `first` is the first position, as in LRA's own code.
+    """
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    real = mask[..., None]
+    if pooling == "first":
+        return jnp.where(real[:, 0], wide[:, 0], 0)
+    if pooling == "max":
+        lowest = jnp.finfo(wide.dtype).min
+        highest = jnp.max(jnp.where(real, wide, lowest), axis=1)
+        return jnp.where(jnp.any(real, axis=1), highest, 0)
+    total = jnp.sum(jnp.where(real, wide, 0), axis=1)
+    if pooling == "padded_mean":
+        return total / x.shape[1]
+    return total / jnp.maximum(jnp.sum(real, axis=1), 1)
+
+
+class Classifier(nnx.Module):
+    """Encoder, pooling, and a two-layer perceptron with ReLU.
+
+    Args:
+        model: the block `model` of a configuration: the encoder's arguments and `pooling`.
+        vocab_size: number of token ids, padding included.
+        length: the longest sequence, in positions.
+        num_classes: number of logits.
+        dtype: of activations.
+        rngs: the streams `params` and `attention`.
+
+    Raises:
+        ValueError: an unknown pooling, or what the encoder raises.
+    """
+
+    inputs = 1  # pooled vectors that the perceptron sees
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        *,
+        vocab_size: int,
+        length: int,
+        num_classes: int,
+        dtype: Any,
+        rngs: nnx.Rngs,
+    ):
+        model = dict(model)
+        self.pooling = model.pop("pooling")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, not '{self.pooling}'")
+        self.encoder = Encoder(
+            vocab_size=vocab_size, length=length, dtype=dtype, rngs=rngs, **model
+        )
+        dim, hidden = model["dim"], model["mlp_dim"]
+        self.hidden = linear(self.inputs * dim, hidden, dtype=dtype, rngs=rngs)
+        self.logits = linear(hidden, num_classes, dtype=dtype, rngs=rngs)
+
+    def __call__(
+        self,
+        ids: Int[Array, "batch length"],
+        mask: Bool[Array, "batch length"],
+        key: Array | None = None,
+    ) -> Float[Array, "batch classes"]:
+        return self._classify(self._pooled(ids, mask, key))
+
+    def _pooled(self, ids: Array, mask: Array, key: Array | None) -> Array:
+        return pool(self.encoder(ids, mask, key), mask, self.pooling)
+
+    def _classify(self, features: Array) -> Array:
+        logits = self.logits(jax.nn.relu(self.hidden(features)))
+        return logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+
+
+class PairClassifier(Classifier):
+    """A classifier of pairs of texts: both through one encoder, then [a, b, a * b, a - b]."""
+
+    inputs = 4
+
+    def __call__(
+        self,
+        ids: Int[Array, "batch 2 length"],
+        mask: Bool[Array, "batch 2 length"],
+        key: Array | None = None,
+    ) -> Float[Array, "batch classes"]:
+        flat = ids.shape[0] * 2, ids.shape[2]
+        pooled = self._pooled(ids.reshape(flat), mask.reshape(flat), key)
+        a, b = jnp.unstack(pooled.reshape(ids.shape[0], 2, -1), axis=1)
+        return self._classify(jnp.concatenate([a, b, a * b, a - b], axis=-1))

@@ -1,0 +1,25 @@
+"""Strict JAX, several virtual CPU devices, run-time checks of shapes; all before JAX starts."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Compiling dominates the tests' time: no optimisation (results to rounding are the same).
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+)
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook(["models"], "beartype.beartype")
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def float64():
+    """Turns 64-bit types on for one test."""
+    with jax.enable_x64(True):
+        yield

@@ -1,0 +1,61 @@
+"""Trains the seeds of a configuration and appends their rows to <workdir>/rows.jsonl.
+
+    python train.py --config=configs/listops.py:nystrom --workdir=runs/listops-nystrom
+    python train.py --config=configs/image.py:linformer --workdir=runs/image-k128 \\
+        --config.seeds='(0, 1, 2)' --config.model.attention.proj_dim=128
+
+Run again, the same command goes on where it was stopped. Exit status: 0 complete, 1 every seed
+diverged, 2 bad input, 75 stopped before the end (signal or budget; run it again to go on).
+"""
+
+from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
+
+
+def main(argv: list[str]) -> int:
+    """Parses the flags and trains; returns the exit status."""
+    parser = ArgumentParser(prog="train.py", description=__doc__)
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="configs/TASK.py:ATTENTION",
+        help="config file and attention; --config.KEY=VALUE sets a key",
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="folder of this run")
+    parser.add_argument("--data_dir", default="data", metavar="DIR", help="prepared data (data)")
+    parser.add_argument(
+        "--budget_minutes",
+        type=positive_minutes,
+        metavar="M",
+        help="save and stop before M minutes",
+    )
+    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
+    parser.add_argument(
+        "--print_config", action="store_true", help="print every key and the protocol, then exit"
+    )
+    options, overrides = parse_with_overrides(parser, argv)
+
+    from lra.settings import load_config
+
+    config = load_config(options.config, overrides)
+    if options.print_config:
+        from lra.protocol import describe
+
+        print(describe(config))
+        return 0
+    if options.workdir is None:
+        parser.error("--workdir=DIR is needed to train")
+
+    # Only now: JAX takes a second to load, mistakes above are told at once.
+    from lra.loop import train
+
+    return train(
+        config,
+        options.workdir,
+        options.data_dir,
+        budget_minutes=options.budget_minutes,
+        tensorboard=options.tensorboard,
+    )
+
+
+if __name__ == "__main__":
+    run(main)
