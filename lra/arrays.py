@@ -95,7 +95,8 @@ def gather(
     """
     rows = indices if examples.pairs is None else examples.pairs[indices]
     tokens = examples.tokens[rows].astype(jnp.int32)
-    inside = jnp.arange(tokens.shape[-1]) < examples.lengths[rows][..., None]
+    positions = jax.lax.broadcasted_iota(jnp.int32, tokens.shape, tokens.ndim - 1)
+    inside = positions < examples.lengths[rows][..., None]
     mask = inside & (tokens > 0) if zero_is_padding else inside
     return Batch(jnp.where(inside, tokens + task.first_id, 0), mask, examples.labels[indices])
 

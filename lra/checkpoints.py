@@ -54,7 +54,7 @@ class Checkpoints:
 
     def save(self, state: TrainState, progress: Progress) -> None:
         """Saves; the checkpoint counts once this returns."""
-        number = max(self._manager.all_steps(read=True), default=0) + 1
+        number = max(self._manager.all_steps(), default=0) + 1
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress._asdict())
         )
@@ -72,7 +72,7 @@ class Checkpoints:
             UserError: there are checkpoints and every one is damaged.
         """
         damaged = False
-        for number in sorted(self._manager.all_steps(read=True), reverse=True):
+        for number in sorted(self._manager.all_steps(), reverse=True):
             reason = self._damage(number)
             if reason is None:
                 items = ocp.args.Composite(

@@ -3,10 +3,9 @@
 import argparse
 import difflib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lra.errors import UserError
 
@@ -31,11 +30,16 @@ class ArgumentParser(argparse.ArgumentParser):
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **kwargs)
 
+    def parse_args(self, args: list[str], namespace: Any = None) -> argparse.Namespace:
+        """As argparse, but an unknown flag is told before a missing one."""
+        for argument in args:
+            flag = argument.partition("=")[0]
+            if flag.startswith("--") and flag not in self._option_string_actions:
+                known = [option for option in self._option_string_actions if len(option) > 2]
+                raise UserError(f"unknown flag {flag}{near_match(flag, known)}; see --help")
+        return super().parse_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
-        unknown = re.match(r"unrecognized arguments: (--?)([\w.]+)", message)
-        if unknown:
-            flags = [option.lstrip("-") for option in self._option_string_actions]
-            message = f"unknown flag {unknown[1]}{unknown[2]}{near_match(unknown[2], flags)}"
         raise UserError(f"{message}; see --help")
 
 

@@ -211,9 +211,7 @@ class Run:
         self._alive = [bool(alive) for alive in metrics.alive]
 
     def _evaluate(self, params: Any, rest: Any, split: str) -> Evaluation | None:
-        return evaluate(
-            self._trainer, params, rest, split, pace=self._eval_pace, stop=self._stop
-        )
+        return evaluate(self._trainer, params, rest, split, pace=self._eval_pace, stop=self._stop)
 
     def _save_if_due(self) -> None:
         now = time.monotonic()

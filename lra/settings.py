@@ -130,6 +130,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None
+    except Exception as error:  # whatever the config file itself raises
+        raise UserError(f"{spec}: {type(error).__name__}: {error}") from None
 
 
 def _check_types(flat: dict[str, Any], base: dict[str, Any]) -> None:

@@ -118,7 +118,7 @@ def train_step(
     (loss, accuracy), gradients = _accumulate(
         jax.value_and_grad(loss_of, has_aux=True), state.params, batch, step_key, microbatches
     )
-    finite = jnp.isfinite(loss) & jnp.isfinite(optax.global_norm(gradients))
+    finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradients))
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     new = (optax.apply_updates(state.params, updates), opt_state)
     going_on = state.alive & finite

@@ -158,7 +158,7 @@ class Trainer:
     def _abstract_model(self) -> nnx.GraphDef:
         try:
             model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise UserError(f"model for {self.task.name}, length {self.length}: {error}") from error
         return nnx.split(model, nnx.Param, ...)[0]
 

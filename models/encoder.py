@@ -175,9 +175,8 @@ class Encoder(nnx.Module):
             raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, not '{positions}'")
         normal = nnx.initializers.normal(_EMBEDDING_STD)
         self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim)))
-        self.position = None
-        if positions == "learned":
-            self.position = nnx.Param(normal(rngs.params(), (length, dim)))
+        learned = positions == "learned"
+        self.position = nnx.Param(normal(rngs.params(), (length, dim))) if learned else None
         blocks, shared = [], None
         for layer in range(num_layers):
             module = attentions.make(

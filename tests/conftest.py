@@ -1,6 +1,7 @@
 """Strict JAX, several virtual CPU devices, run-time checks of shapes; all before JAX starts."""
 
 import os
+import pathlib
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling dominates the tests' time: no optimisation (results to rounding are the same).
@@ -16,6 +17,13 @@ from jaxtyping import install_import_hook
 install_import_hook(["models"], "beartype.beartype")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Many tests build the same programs: each is compiled once a worker and kept for the next run.
+_CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache"
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+jax.config.update("jax_compilation_cache_dir", str(_CACHE / _WORKER))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture

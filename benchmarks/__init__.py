@@ -1,0 +1,1 @@
+"""Questions about cost, not accuracy. Each script's docstring names its question and command."""

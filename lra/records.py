@@ -1,0 +1,149 @@
+"""Files of rows, one line of JSON each, only ever appended to.
+
+Such a file survives a kill at any instant: appending happens under a lock and is synced, a row
+that is there is not written again, and a last line that was cut short is set aside at the next
+reading or appending.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator
+
+import filelock
+
+from lra.errors import UserError
+from lra.files import write_atomically
+from lra.row import Key, Row, from_json, key, latest, make_key, to_json
+
+__all__ = [
+    "Key",
+    "Row",
+    "append",
+    "check_writable",
+    "key",
+    "latest",
+    "make_key",
+    "read",
+    "write_once",
+]
+
+
+def append(path: str | os.PathLike, rows: Iterable[Row]) -> int:
+    """Appends the rows that are new, durably, and returns how many these are.
+
+    A key has at most one result; a failure is new if its key has no result and has not failed
+    for the same reason before.
+
+    Raises:
+        UserError: a damaged file, a row that is not valid, or a path that cannot be written.
+    """
+    path = pathlib.Path(path)
+    with _locked(path):
+        # A result has no error, so (key, None) says that a key has its result.
+        known = {(key(row), row.error) for row in _read_and_repair(path)}
+        lines = []
+        for row in rows:
+            line = to_json(row)
+            if not known.intersection({(key(row), None), (key(row), row.error)}):
+                known.add((key(row), row.error))
+                lines.append(line + "\n")
+        if lines:
+            with open(path, "ab") as file:
+                file.write("".join(lines).encode())
+                _sync(file)
+    return len(lines)
+
+
+def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
+    """Writes the rows of a finished run as a whole file; returns False if it is there already."""
+    path = pathlib.Path(path)
+    if path.exists():
+        return False
+    write_atomically(path, "".join(to_json(row) + "\n" for row in rows))
+    return True
+
+
+def read(path: str | os.PathLike) -> list[Row]:
+    """All rows of a file in order, superseded failures included (see `latest`).
+
+    A last line that is not JSON (its writer was killed) is said on stderr and moved to
+    `<path>.broken`; it stays where it is if the file cannot be written.
+
+    Raises:
+        UserError: no such file; any other line that is not a row (file and line are named).
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise UserError(f"no rows in {path}: no such file")
+    rows, _, broken = _parse(path, path.read_bytes())
+    if not broken:
+        return rows
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        # Perhaps it is only being written just now: looks again when nobody else can write.
+        with _locked(path):
+            return _read_and_repair(path)
+    print(f"{path}: its last line is cut short and not used", file=sys.stderr)
+    return rows
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raises UserError if rows cannot be appended to `path`; makes its folder if need be."""
+    path = pathlib.Path(path)
+    with _locked(path), open(path, "ab"):
+        pass
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{path}.lock"):
+            yield
+    except OSError as error:
+        raise UserError(f"cannot write rows to {path}: {error.strerror or error}") from None
+
+
+def _read_and_repair(path: pathlib.Path) -> list[Row]:
+    """The rows of a file that we have locked; afterwards it ends with a whole line."""
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    rows, end, broken = _parse(path, content)
+    if broken:
+        aside = f"{path}.broken"
+        print(f"{path}: its last line is cut short, moved to {aside}", file=sys.stderr)
+        with open(aside, "ab") as file:
+            file.write(broken + b"\n")
+            _sync(file)
+        with open(path, "r+b") as file:
+            file.truncate(end)
+            _sync(file)
+    elif content and not content.endswith(b"\n"):
+        with open(path, "ab") as file:
+            file.write(b"\n")
+            _sync(file)
+    return rows
+
+
+def _parse(path: pathlib.Path, content: bytes) -> tuple[list[Row], int, bytes]:
+    """The rows, the position behind them, and a last line that is not JSON (or nothing)."""
+    rows, position = [], 0
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        try:
+            if line.strip():
+                rows.append(from_json(line))
+        except UserError as error:
+            raise UserError(f"{path}, line {number}: {error}") from None
+        except ValueError:
+            if content[position + len(line) :].strip():
+                raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
+            return rows, position, line.strip()
+        position += len(line)
+    return rows, position, b""
+
+
+def _sync(file) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,88 @@
+"""Turns a finished training into its rows: accuracies, costs, and what it ran on."""
+
+import datetime
+from typing import Any
+
+import jax
+
+from lra import environment
+from lra.checkpoints import Progress
+from lra.data.prepared import Prepared
+from lra.protocol import overrides_of, protocol_of
+from lra.records import Row
+from lra.settings import flatten
+from lra.state import TrainState
+from lra.trainer import Evaluation, Trainer
+
+
+def make_rows(
+    trainer: Trainer,
+    prepared: Prepared,
+    state: TrainState,
+    progress: Progress,
+    best: Evaluation,
+    last: Evaluation,
+) -> list[Row]:
+    """One row a seed.
+
+    Args:
+        trainer: of the run.
+        prepared: the data it was trained on.
+        state: after the last step.
+        progress: time and steps spent, over all starts.
+        best: test evaluation of the best parameters.
+        last: test evaluation of the last parameters.
+    """
+    common = _common(trainer, prepared, state, progress)
+    chosen = jax.device_get(
+        (state.alive, state.diverged_step, state.best.val_accuracy, state.best.step)
+    )
+    rows = []
+    for index, seed in enumerate(trainer.config.seeds):
+        alive, diverged_step, val_accuracy, best_step = (values[index] for values in chosen)
+        accuracies: dict[str, Any] = {"status": "diverged", "diverged_step": int(diverged_step)}
+        if alive:
+            accuracies = {
+                "status": "ok",
+                "diverged_step": None,
+                "test_accuracy": float(best.accuracy[index]),
+                "test_accuracy_last": float(last.accuracy[index]),
+                "val_accuracy": float(val_accuracy),
+                "best_step": int(best_step),
+            }
+        rows.append(Row(seed=seed, **accuracies, **common))
+    return rows
+
+
+def _common(
+    trainer: Trainer, prepared: Prepared, state: TrainState, progress: Progress
+) -> dict[str, Any]:
+    """What the rows of all seeds share."""
+    config = trainer.config
+    speed = None
+    if progress.train_seconds:
+        speed = progress.train_examples / progress.train_seconds
+    return {
+        "task": config.task,
+        "attention": config.model.attention.name,
+        "protocol": protocol_of(config),
+        "data": prepared.manifest["data"],
+        "data_sha256": prepared.sha256,
+        "val_is_test": not config.data.holdout and "validation" in prepared.manifest["aliases"],
+        "steps": progress.step,
+        "params": trainer.num_params(state),
+        "dtype": config.dtype,
+        "matmul_precision": config.matmul_precision,
+        "deterministic": environment.is_deterministic(),
+        "device": environment.device_name(),
+        "num_devices": trainer.num_devices,
+        "seeds_in_program": len(config.seeds),
+        "examples_per_second": speed,
+        "peak_memory_mb": environment.peak_memory_mb(),
+        "wall_seconds": progress.wall_seconds,
+        "config": flatten(config),
+        "config_overrides": overrides_of(config),
+        "commit": environment.commit(),
+        "versions": environment.versions(),
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }

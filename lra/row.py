@@ -1,0 +1,216 @@
+"""One row: what one seed of one run has shown, and its line of JSON."""
+
+import dataclasses
+import datetime
+import json
+import math
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from lra.errors import UserError
+
+SCHEMA = 1
+STATUSES = ("ok", "diverged", "failed")
+
+Key = tuple[str, str, str, int, str, str]
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One seed of one run.
+
+    Attributes:
+        task: name of the task.
+        attention: name of the attention.
+        seed: of this row.
+        protocol: `table3` or `changed: ...` (`lra.protocol.protocol_of`).
+        data: mark of the data: `official`, `generated`, `differs (...)` or the user's own.
+        status: `ok`, `diverged` (frozen at `diverged_step`, no accuracy) or `failed` (the process
+            ended without a result; `error` says why).
+        steps: training steps made (of a failed run: asked for).
+        dtype, matmul_precision: number formats of the run.
+        config: every key of the configuration, flat.
+        config_overrides: those that differ from the task's defaults, seeds aside.
+        data_sha256: of the whole data set.
+        val_is_test: whether the validation set, which chooses the parameters, is the test set.
+        test_accuracy: a fraction, with the parameters that were best on the validation set.
+        val_accuracy: of those parameters, on the validation set.
+        test_accuracy_last: with the parameters after the last step: no selection.
+        best_step: step of the best parameters.
+        diverged_step: first step whose loss or gradient was not finite.
+        error: why a run failed, one line.
+        params: number of trained parameters.
+        deterministic: whether the same program gives the same bits again.
+        device, num_devices: what it ran on.
+        seeds_in_program: seeds trained together in this program.
+        examples_per_second: training examples per second, over all seeds of the program.
+        peak_memory_mb: of the program, in 10^6 bytes.
+        wall_seconds: of the whole program, summed over its starts.
+        commit: of the code.
+        versions: of the packages.
+        finished: ISO time in UTC.
+        schema: version of this list.
+    """
+
+    task: str
+    attention: str
+    seed: int
+    protocol: str
+    data: str
+    status: str
+    steps: int
+    dtype: str
+    matmul_precision: str
+    config: dict
+    config_overrides: dict
+    data_sha256: str | None = None
+    val_is_test: bool = False
+    test_accuracy: float | None = None
+    val_accuracy: float | None = None
+    test_accuracy_last: float | None = None
+    best_step: int | None = None
+    diverged_step: int | None = None
+    error: str | None = None
+    params: int | None = None
+    deterministic: bool | None = None
+    device: str | None = None
+    num_devices: int | None = None
+    seeds_in_program: int | None = None
+    examples_per_second: float | None = None
+    peak_memory_mb: float | None = None
+    wall_seconds: float | None = None
+    commit: str | None = None
+    versions: dict | None = None
+    finished: str = dataclasses.field(default_factory=_now)
+    schema: int = SCHEMA
+
+    @property
+    def final(self) -> bool:
+        """Whether this is a result; a failed run may be tried again."""
+        return self.status != "failed"
+
+
+def key(row: Row) -> Key:
+    """What makes a row the same as another: task, attention, overrides, seed, protocol, data."""
+    return make_key(row.task, row.attention, row.config_overrides, row.seed, row.protocol, row.data)
+
+
+def make_key(
+    task: str, attention: str, overrides: dict[str, Any], seed: int, protocol: str, data: str
+) -> Key:
+    """The key of a row that may not exist yet; seeds among the overrides do not count."""
+    rest = {name: value for name, value in overrides.items() if name != "seeds"}
+    return task, attention, json.dumps(rest, sort_keys=True), seed, protocol, data
+
+
+def latest(rows: Iterable[Row]) -> list[Row]:
+    """One row a key: its result, which supersedes failures, else its last failure."""
+    chosen: dict[Key, Row] = {}
+    for row in rows:
+        name = key(row)
+        if name not in chosen or not chosen[name].final:
+            chosen[name] = row
+    return list(chosen.values())
+
+
+def to_json(row: Row) -> str:
+    """One line of JSON, without its line break.
+
+    Raises:
+        UserError: values that a row cannot have.
+    """
+    values = dataclasses.asdict(row)
+    _check(values)
+    return json.dumps(values, allow_nan=False)
+
+
+def from_json(line: str | bytes) -> Row:
+    """The inverse of `to_json`; lines of older schemas are brought up to date.
+
+    Raises:
+        ValueError: not JSON.
+        UserError: JSON, but not a row.
+    """
+    values = json.loads(line, parse_constant=_refuse_constant)
+    if not isinstance(values, dict) or type(values.get("schema")) is not int:
+        raise UserError("not a row: no schema number")
+    while values["schema"] in _UPGRADES:
+        values = _UPGRADES[values["schema"]](values)
+    if values["schema"] != SCHEMA:
+        raise UserError(
+            f"schema {values['schema']} is unknown, this version reads up to {SCHEMA}; "
+            "update the code"
+        )
+    _check(values)
+    return Row(**values)
+
+
+def _val_is_test(values: dict[str, Any]) -> dict[str, Any]:
+    """Schema 0 did not say it: only Text without a holdout is validated on its test set."""
+    overrides = values.get("config_overrides") or {}
+    is_test = values.get("task") == "text" and not overrides.get("data.holdout")
+    added = {"val_is_test": is_test, "config": {}, "schema": 1}
+    return added | {name: value for name, value in values.items() if name != "schema"}
+
+
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _val_is_test}
+
+_FIELDS = {field.name: field for field in dataclasses.fields(Row)}
+_REQUIRED = [
+    name
+    for name, field in _FIELDS.items()
+    if field.default is dataclasses.MISSING and name != "finished"
+]
+_FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
+# What a row of each status must have, and what it must not.
+_HAS = {
+    "ok": (*_FRACTIONS, "best_step", "params"),
+    "diverged": ("diverged_step", "params"),
+    "failed": ("error",),
+}
+_HAS_NOT = {
+    "ok": ("diverged_step", "error"),
+    "diverged": (*_FRACTIONS, "best_step", "error"),
+    "failed": (*_FRACTIONS, "best_step", "diverged_step"),
+}
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Raises UserError for names, types and ranges that a row cannot have."""
+    missing = [name for name in _REQUIRED if name not in values]
+    if missing:
+        raise UserError(f"not a row: {', '.join(missing)} missing")
+    for name, value in values.items():
+        if name not in _FIELDS:
+            raise UserError(f"not a row: unknown field '{name}'")
+        if not _is(value, _FIELDS[name].type):
+            raise UserError(f"not a row: {name} cannot be {value!r}")
+        if isinstance(value, int | float) and not 0 <= value < math.inf:
+            raise UserError(f"not a row: {name} cannot be {value!r}")
+        if name in _FRACTIONS and value is not None and value > 1:
+            raise UserError(f"not a row: {name} is a fraction, not {value!r}")
+    status = values["status"]
+    if status not in STATUSES:
+        raise UserError(f"not a row: status is one of {', '.join(STATUSES)}, not '{status}'")
+    wrong = [name for name in _HAS[status] if values.get(name) is None]
+    wrong += [name for name in _HAS_NOT[status] if values.get(name) is not None]
+    if wrong:
+        raise UserError(f"not a row: {wrong[0]} does not fit status '{status}'")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether `value` is of the type a field is annotated with; an integer may be a float."""
+    if isinstance(kind, types.UnionType):
+        return any(_is(value, option) for option in kind.__args__)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)
+
+
+def _refuse_constant(name: str) -> float:
+    raise UserError(f"not a row: {name} is no number")

@@ -1,0 +1,89 @@
+"""Tiny prepared data and configurations for tests that run the real loop."""
+
+import numpy as np
+import pytest
+
+from lra.data.prepared import TaskWriter
+from lra.settings import load_config
+
+# One block of width 16 learns the data below in a few steps.
+TINY = (
+    "model.num_layers=1",
+    "model.dim=16",
+    "model.mlp_dim=16",
+    "model.head_dim=8",
+    "train.steps=12",
+    "train.warmup_steps=3",
+    "train.learning_rate=1e-2",
+    "train.batch_size=8",
+    "train.eval_every=5",
+    "train.eval_batch_size=8",
+)
+TINY_ATTENTION = {
+    "standard": (),
+    "nystrom": ("model.attention.num_landmarks=4", "model.attention.conv_kernel=3"),
+    "linformer": ("model.attention.proj_dim=8",),
+    "performer": ("model.attention.num_features=8",),
+    "reformer": ("model.attention.chunk_length=4",),
+}
+COUNTS = {"train": 50, "validation": 13, "test": 21}
+
+
+def write_listops(data_dir, *, seed=0, label="tiny"):
+    """Short sequences whose label is their first symbol's id modulo 10."""
+    rng = np.random.default_rng(seed)
+    with TaskWriter(data_dir, "listops") as writer:
+        for split, count in COUNTS.items():
+            items = [
+                rng.integers(1, 16, rng.integers(3, 15)).astype(np.uint8) for _ in range(count)
+            ]
+            writer.sequences(split, items)
+            labels = np.array([item[0] % 10 for item in items], np.int32)
+            writer.array(f"{split}/labels.npy", labels)
+        writer.finish(data=label, source="a test", counts=COUNTS, max_length=14)
+
+
+def write_retrieval(data_dir):
+    """Pairs of short documents; a pair belongs together if both start alike."""
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(0, 256, rng.integers(3, 15)).astype(np.uint8) for _ in range(20)]
+    with TaskWriter(data_dir, "retrieval") as writer:
+        writer.sequences("docs", documents)
+        for split, count in COUNTS.items():
+            pairs = rng.integers(0, 20, (count, 2)).astype(np.int32)
+            labels = np.array([documents[a][0] % 2 == documents[b][0] % 2 for a, b in pairs])
+            writer.array(f"{split}/pairs.npy", pairs)
+            writer.array(f"{split}/labels.npy", labels.astype(np.int32))
+        writer.finish(data="tiny", source="a test", counts=COUNTS, max_length=14)
+
+
+def write_image(data_dir):
+    """4 x 4 pixels, a quarter of them 0; the label is whether the mean is high."""
+    rng = np.random.default_rng(0)
+    with TaskWriter(data_dir, "image") as writer:
+        for split, count in COUNTS.items():
+            images = rng.integers(0, 256, (count, 16)) * (rng.random((count, 16)) > 0.25)
+            writer.sequences(split, images.astype(np.uint8))
+            writer.array(f"{split}/labels.npy", (images.mean(1) // 26).astype(np.int32))
+        writer.finish(data="tiny", source="a test", counts=COUNTS, max_length=16)
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """Prepared data of three kinds of tasks."""
+    folder = tmp_path_factory.mktemp("data")
+    write_listops(folder)
+    write_retrieval(folder)
+    write_image(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_config():
+    """Builds a tiny configuration: `tiny_config(task, attention, *overrides)`."""
+
+    def build(task="listops", attention="standard", *overrides):
+        spec = f"configs/{task}.py:{attention}"
+        return load_config(spec, (*TINY, *TINY_ATTENTION[attention], *overrides))
+
+    return build

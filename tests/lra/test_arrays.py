@@ -1,0 +1,110 @@
+"""Padding, batches, the order of examples, held-out examples."""
+
+import hashlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lra import arrays
+from lra.data import prepared
+from lra.errors import UserError
+from lra.tasks import TASKS
+
+
+def load(data_dir, task, names=("train", "validation", "test"), holdout=0.0):
+    return arrays.load_examples(prepared.load(data_dir, task), names, holdout)
+
+
+def test_padded_rows_hold_the_sequences(data_dir):
+    split = prepared.load(data_dir, "listops").split("train")
+    examples = load(data_dir, "listops")["train"]
+    assert examples.tokens.shape == (50, 16)
+    for i in range(50):
+        length = examples.lengths[i]
+        np.testing.assert_array_equal(examples.tokens[i, :length], split.sequences[i])
+        assert not examples.tokens[i, length:].any()
+
+
+def test_a_batch_of_bytes_counts_zero_as_a_byte():
+    tokens = np.array([[0, 255, 0, 0]], np.uint8)
+    examples = arrays.Examples(tokens, np.array([3]), np.array([1]), None)
+    batch = arrays.gather(examples, jnp.array([0, 0]), TASKS["text"], False)
+    np.testing.assert_array_equal(batch.ids, [[1, 256, 1, 0]] * 2)
+    np.testing.assert_array_equal(batch.mask, [[True, True, True, False]] * 2)
+    np.testing.assert_array_equal(batch.labels, [1, 1])
+
+
+@pytest.mark.parametrize("zero_is_padding", [True, False])
+def test_a_batch_of_pixels_masks_black_where_asked(zero_is_padding):
+    tokens = np.array([[0, 200, 0, 7]], np.uint8)
+    examples = arrays.Examples(tokens, np.array([4]), np.array([1]), None)
+    batch = arrays.gather(examples, jnp.array([0]), TASKS["image"], zero_is_padding)
+    np.testing.assert_array_equal(batch.ids, [[0, 200, 0, 7]])
+    expected = [not zero_is_padding, True, not zero_is_padding, True]
+    np.testing.assert_array_equal(batch.mask, [expected])
+
+
+def test_a_batch_of_pairs_holds_both_documents(data_dir):
+    split = prepared.load(data_dir, "retrieval").split("test")
+    examples = load(data_dir, "retrieval")["test"]
+    batch = arrays.gather(examples, jnp.array([4, 2]), TASKS["retrieval"], False)
+    assert batch.ids.shape == (2, 2, 16)
+    first = split.sequences[split.pairs[4, 1]]
+    np.testing.assert_array_equal(batch.ids[0, 1, : len(first)], first.astype(int) + 1)
+
+
+def test_every_epoch_shows_every_example_once():
+    stream = arrays.training_indices(10, seed=3, start=0, count=40).reshape(4, 10)
+    assert (np.sort(stream, axis=1) == np.arange(10)).all()
+    assert len({tuple(epoch) for epoch in stream}) == 4
+
+
+def test_the_stream_does_not_depend_on_how_it_is_cut():
+    whole = arrays.training_indices(10, seed=3, start=0, count=40)
+    parts = [arrays.training_indices(10, 3, start, 7) for start in range(0, 35, 7)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole[:35])
+
+
+def test_the_order_of_examples_is_fixed_for_ever():
+    stream = arrays.training_indices(1000, seed=1, start=0, count=3000)
+    assert hashlib.sha256(stream.astype("<i4")).hexdigest()[:16] == "1c8037fd7fde6825"
+
+
+def test_holdout_splits_the_training_set(data_dir):
+    whole = load(data_dir, "listops")
+    split = load(data_dir, "listops", holdout=0.2)
+    assert len(split["train"].labels) == 40
+    assert len(split["validation"].labels) == 10
+    rows = np.concatenate([split["train"].tokens, split["validation"].tokens])
+    assert sorted(map(bytes, rows)) == sorted(map(bytes, whole["train"].tokens))
+    np.testing.assert_array_equal(split["test"].tokens, whole["test"].tokens)
+    again = load(data_dir, "listops", holdout=0.2)
+    np.testing.assert_array_equal(again["validation"].tokens, split["validation"].tokens)
+
+
+def test_holdout_of_pairs_keeps_the_documents(data_dir):
+    split = load(data_dir, "retrieval", holdout=0.5)
+    assert len(split["train"].pairs) == len(split["validation"].pairs) == 25
+    assert split["train"].tokens.shape == (20, 16)
+
+
+def test_a_holdout_that_leaves_nothing_is_refused(data_dir):
+    with pytest.raises(UserError, match="leaves a split empty"):
+        load(data_dir, "listops", holdout=0.001)
+
+
+def test_a_validation_set_that_is_the_test_set_is_held_once(tmp_path):
+    with prepared.TaskWriter(tmp_path, "text") as writer:
+        for split in ("train", "test"):
+            writer.sequences(split, [b"ab", b"c"])
+            writer.array(f"{split}/labels.npy", np.array([0, 1], np.int32))
+        writer.finish(
+            data="tiny",
+            source="a test",
+            counts={"train": 2, "validation": 2, "test": 2},
+            max_length=2,
+            aliases={"validation": "test"},
+        )
+    splits = load(tmp_path, "text")
+    assert splits["validation"] is splits["test"]

@@ -1,0 +1,228 @@
+"""The real loop in miniature: complete runs, stops, resumes, rows, evaluation afterwards."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from lra import records
+from lra.checkpoints import Checkpoints
+from lra.data import prepared
+from lra.errors import UserError
+from lra.evaluation import evaluate_workdir
+from lra.loop import train
+from lra.stopping import STATUS_STOPPED, Stop
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+from tests.lra.conftest import TINY, write_listops
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def final_state(config, data_dir, workdir):
+    trainer = Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    state, progress = checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)], progress
+
+
+def assert_same_bits(one, other):
+    for a, b in zip(one, other, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Makes `Stop.before` answer yes from its n-th question on."""
+
+    def arrange(questions):
+        asked = iter(range(10**9))
+
+        def before(self, seconds):
+            if next(asked) >= questions:
+                self.reason = "a test"
+            return self.reason is not None
+
+        monkeypatch.setattr(Stop, "before", before)
+
+    return arrange
+
+
+def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_path, capsys):
+    config = tiny_config("listops", "nystrom", "seeds=(0, 5)", "train.steps_per_call=4")
+    assert train(config, tmp_path, data_dir) == 0
+    rows = records.read(tmp_path / "rows.jsonl")
+    assert [row.seed for row in rows] == [0, 5]
+    for row in rows:
+        assert (row.task, row.attention, row.status) == ("listops", "nystrom", "ok")
+        assert row.protocol.startswith("changed: ")
+        assert "train.steps=12" in row.protocol
+        assert row.best_step in (5, 10, 12)
+        assert row.steps == 12
+        assert row.data == "tiny"
+        assert row.wall_seconds > 0
+        assert row.peak_memory_mb > 0
+        assert row.config["train.learning_rate"] == 1e-2
+        for accuracy in (row.test_accuracy, row.test_accuracy_last, row.val_accuracy):
+            assert 0 <= accuracy <= 1
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "eval"] == [5, 10, 12]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [4, 5, 9, 10, 12]
+    assert all(len(line["accuracy"]) == 2 for line in lines)
+
+    capsys.readouterr()
+    assert train(config, tmp_path, data_dir) == 0
+    assert "is complete: nothing to do" in capsys.readouterr().out
+    assert records.read(tmp_path / "rows.jsonl") == rows
+
+
+def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, capsys, monkeypatch):
+    config = tiny_config("listops", "performer", "seeds=(0, 5)", "model.attention.redraw_steps=4")
+    train(config, tmp_path / "run", data_dir)
+    row = records.read(tmp_path / "run" / "rows.jsonl")[1]
+    monkeypatch.chdir(tmp_path)
+    predictions = tmp_path / "out.npz"
+    assert evaluate_workdir(tmp_path / "run", predictions=predictions) == 0
+    assert f"seed 5: test accuracy {row.test_accuracy:.4f}" in capsys.readouterr().out
+    arrays = np.load(predictions)
+    np.testing.assert_array_equal(arrays["index"], np.arange(21))
+    np.testing.assert_array_equal(arrays["seeds"], [0, 5])
+    accuracy = (arrays["logits"][1].argmax(-1) == arrays["label"]).mean()
+    np.testing.assert_allclose(accuracy, row.test_accuracy, atol=1e-6)
+
+
+@pytest.mark.parametrize("questions", [1, 4, 6, 9])
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(
+    tiny_config, data_dir, tmp_path, stop_after, questions
+):
+    config = tiny_config(
+        "listops", "performer", "train.steps_per_call=2", "model.attention.redraw_steps=3"
+    )
+    assert train(config, tmp_path / "whole", data_dir) == 0
+    stop_after(questions)
+    assert train(config, tmp_path / "parts", data_dir) == STATUS_STOPPED
+    assert not (tmp_path / "parts" / "rows.jsonl").exists()
+    stop_after(10**9)
+    assert train(config, tmp_path / "parts", data_dir) == 0
+    whole, _ = final_state(config, data_dir, tmp_path / "whole")
+    parts, progress = final_state(config, data_dir, tmp_path / "parts")
+    assert progress.step == 12
+    assert_same_bits(whole, parts)
+    evaluations = [
+        [
+            (line["step"], line["accuracy"], line["loss"])
+            for line in map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
+            if line["kind"] == "eval"
+        ]
+        for run in ("whole", "parts")
+    ]
+    assert evaluations[0] == evaluations[1]
+
+
+def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_config):
+    overrides = [*TINY, "train.steps=40", "train.steps_per_call=1", "train.checkpoint_seconds=0"]
+    spec = "configs/listops.py:standard"
+    command = [sys.executable, "train.py", f"--config={spec}", f"--data_dir={data_dir}"]
+    command += [f"--config.{override}" for override in overrides]
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment |= {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+
+    def start(workdir):
+        return subprocess.Popen(
+            [*command, f"--workdir={workdir}"],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+
+    whole = start(tmp_path / "whole")
+    assert whole.wait(timeout=120) == 0, whole.stderr.read()
+    broken = start(tmp_path / "broken")
+    step = int(np.random.default_rng(int(time.time())).integers(3, 35))
+    saved = tmp_path / "broken" / "checkpoints"
+    while broken.poll() is None and not (saved / f"{step}.sha256.json").exists():
+        time.sleep(0.005)
+    assert broken.poll() is None
+    broken.kill()
+    assert broken.wait() == -signal.SIGKILL
+    again = start(tmp_path / "broken")
+    assert again.wait(timeout=120) == 0, again.stderr.read()
+    for process in (whole, broken, again):
+        process.stderr.close()
+    config = tiny_config("listops", "standard", *overrides[len(TINY) :])
+    one, _ = final_state(config, data_dir, tmp_path / "whole")
+    other, _ = final_state(config, data_dir, tmp_path / "broken")
+    assert_same_bits(one, other)
+    rows = [records.read(tmp_path / run / "rows.jsonl") for run in ("whole", "broken")]
+    assert [r.test_accuracy for r in rows[0]] == [r.test_accuracy for r in rows[1]]
+
+
+def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path):
+    config = tiny_config("listops", "standard", "train.learning_rate=1e30", "seeds=(0, 1)")
+    assert train(config, tmp_path, data_dir) == 1
+    rows = records.read(tmp_path / "rows.jsonl")
+    assert [row.status for row in rows] == ["diverged"] * 2
+    assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
+
+
+def test_another_configuration_in_the_workdir_is_refused(tiny_config, data_dir, tmp_path):
+    train(tiny_config(), tmp_path, data_dir)
+    with pytest.raises(UserError, match=r"another configuration: model.dropout \(0.1 there, 0.2"):
+        train(tiny_config("listops", "standard", "model.dropout=0.2"), tmp_path, data_dir)
+    # How a run is carried out may change.
+    assert train(tiny_config("listops", "standard", "mesh.data=2"), tmp_path, data_dir) == 0
+
+
+def test_other_data_is_refused(tiny_config, tmp_path):
+    write_listops(tmp_path / "one", seed=0)
+    write_listops(tmp_path / "other", seed=1)
+    train(tiny_config(), tmp_path / "run", tmp_path / "one")
+    with pytest.raises(UserError, match="holds a run on other data"):
+        train(tiny_config(), tmp_path / "run", tmp_path / "other")
+    with pytest.raises(UserError, match="is not the data that"):
+        evaluate_workdir(tmp_path / "run", data_dir=tmp_path / "other")
+
+
+def test_data_that_are_not_prepared_name_the_command(tiny_config, tmp_path):
+    with pytest.raises(UserError, match=r"python -m lra\.data\.prepare listops --data_dir="):
+        train(tiny_config(), tmp_path / "run", tmp_path / "nothing")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_workdir_that_cannot_be_made_is_refused(tiny_config, data_dir, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write to workdir"):
+        train(tiny_config(), tmp_path / "file" / "run", data_dir)
+
+
+def test_evaluating_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(UserError, match="holds no run"):
+        evaluate_workdir(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):
+    config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
+    train(config, tmp_path, data_dir)
+    folder = tmp_path / "checkpoints"
+    latest = max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    victim = max((p for p in (folder / str(latest)).rglob("*") if p.is_file()), key=os.path.getsize)
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    _, progress = final_state(config, data_dir, tmp_path)
+    assert progress.evaluated < 12
+    assert "is damaged or missing, the checkpoint before is taken" in capsys.readouterr().err
+    for hashes in folder.glob("*.sha256.json"):
+        hashes.write_text("{}")
+    with pytest.raises(UserError, match="no undamaged checkpoint"):
+        final_state(config, data_dir, tmp_path)

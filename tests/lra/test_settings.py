@@ -1,0 +1,120 @@
+"""Configurations: every mistake is one line that names the cure; protocols are computed."""
+
+import pytest
+
+from configs import default
+from lra import protocol, settings
+from lra.errors import UserError
+from lra.tasks import TASKS
+
+SPEC = "configs/listops.py:nystrom"
+
+
+@pytest.mark.parametrize("attention", default.ATTENTIONS)
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_and_attention_loads_and_is_table3(task, attention):
+    config = settings.load_config(f"configs/{task}.py:{attention}")
+    assert config.task == task
+    assert config.model.attention.name == attention
+    assert protocol.protocol_of(config) == "table3"
+    assert protocol.overrides_of(config) == {}
+
+
+def test_values_survive_json():
+    config = settings.load_config(
+        "configs/listops.py:linformer",
+        ["seeds=(3, 1)", "model.attention.proj_dim=((1, 2), (3, 4))"],
+    )
+    again = settings.from_json(settings.to_json(config))
+    assert again == config
+    assert again.model.attention.proj_dim == ((1, 2), (3, 4))
+
+
+def test_overrides_reach_the_protocol():
+    config = settings.load_config(SPEC, ["train.steps=2000", "model.attention.num_landmarks=32"])
+    assert protocol.protocol_of(config) == (
+        "changed: model.attention.num_landmarks=32, train.steps=2000"
+    )
+    assert protocol.overrides_of(config) == {
+        "model.attention.num_landmarks": 32,
+        "train.steps": 2000,
+    }
+
+
+def test_ways_of_execution_are_neutral():
+    config = settings.load_config(
+        SPEC,
+        [
+            "seeds=(5,)",
+            "dtype=bfloat16",
+            "matmul_precision=bfloat16",
+            "mesh.data=2",
+            "train.steps_per_call=3",
+            "train.checkpoint_seconds=9",
+        ],
+    )
+    assert protocol.protocol_of(config) == "table3"
+    # A number format is part of what was computed, so rows with it are rows of their own.
+    assert protocol.overrides_of(config) == {"dtype": "bfloat16", "matmul_precision": "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "overrides", "expected"),
+    [
+        ("configs/lisops.py", [], "did you mean 'configs/listops.py'?"),
+        ("nowhere/listops.py", [], "no config file nowhere/listops.py"),
+        ("configs/listops.py:nystrm", [], "did you mean 'nystrom'?"),
+        (SPEC, ["train.step=3"], "did you mean 'train.steps'?"),
+        (SPEC, ["model.attention.proj_dim=3"], "unknown config key 'model.attention.proj_dim'"),
+        (SPEC, ["train.steps"], "needs a value"),
+        (SPEC, ["train.steps=many"], "train.steps=many"),
+        (SPEC, ["train.steps=3.5"], "train.steps=3.5"),
+        (SPEC, ["train.learning_rate=high"], "train.learning_rate=high"),
+        (SPEC, ["model.remat=perhaps"], "model.remat=perhaps"),
+        (SPEC, ["seeds=(0, 'a')"], "seeds holds values of type int, not 'a' (str)"),
+        (SPEC, ["seeds=(0, 1.5)"], "seeds holds values of type int, not 1.5 (float)"),
+        (SPEC, ["seeds=(0, True)"], "seeds holds values of type int, not True (bool)"),
+        (SPEC, ["seeds=()"], "seeds is empty"),
+        (SPEC, ["seeds=(1, 2, 1)"], "names a seed twice"),
+        (SPEC, ["seeds=(-1,)"], "a seed is an integer from 0"),
+        (SPEC, ["dtype=float16"], "dtype must be one of float32, bfloat16"),
+        (SPEC, ["matmul_precision=exact"], "matmul_precision must be one of"),
+        (SPEC, ["model.num_heads=3"], "3 * 32 is not model.dim = 64"),
+        (SPEC, ["model.head_dim=0"], "model.head_dim must be at least 1"),
+        (SPEC, ["model.dropout=1.0"], "model.dropout must be at least 0 and less than 1"),
+        (SPEC, ["train.steps=0"], "train.steps must be at least 1"),
+        (SPEC, ["train.steps=10"], "train.warmup_steps = 1000 must be less than train.steps"),
+        (SPEC, ["train.batch_size=-1"], "train.batch_size must be at least 1"),
+        (SPEC, ["train.learning_rate=nan"], "train.learning_rate must be a number from 0 on"),
+        (SPEC, ["train.microbatches=3"], "is not a multiple of train.microbatches = 3"),
+        (SPEC, ["data.holdout=1"], "data.holdout must be at least 0 and less than 1"),
+        (SPEC, ["task=text"], "task comes from --config"),
+        ("configs/listops.py:linformer", ["model.attention.proj_dim=(8, 'a')"], "not 'a'"),
+        (
+            "configs/listops.py:linformer",
+            ["model.attention.proj_dim=0"],
+            "positive integers, not 0",
+        ),
+        ("configs/listops.py:linformer", ["model.attention.share=('kv', 1)"], "not 1 (int)"),
+    ],
+)
+def test_mistakes_are_named(spec, overrides, expected):
+    with pytest.raises(UserError) as caught:
+        settings.load_config(spec, overrides)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_config_file_that_raises_is_named(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def get_config(attention='standard'):\n    return 1 / 0\n")
+    with pytest.raises(UserError, match=r"mine\.py.*division by zero"):
+        settings.load_config(str(path))
+
+
+def test_the_schema_has_an_option_for_every_one_of_an_attention():
+    from models.attention import ATTENTIONS, options_of
+
+    assert set(default.ATTENTIONS) == set(ATTENTIONS)
+    for name, options in default.ATTENTIONS.items():
+        assert options == options_of(name)

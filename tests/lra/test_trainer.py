@@ -1,0 +1,202 @@
+"""Seeds as an axis, the step, evaluation: what a run may rely on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lra.data import prepared
+from lra.errors import UserError
+from lra.evaluation import evaluate
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+from tests.lra.conftest import TINY_ATTENTION
+
+
+def make(config, data_dir, **options):
+    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task), **options)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def assert_equal(one, other):
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def assert_close(one, other, atol=1e-5):
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=atol, rtol=1e-4)
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_seeds_together_equal_seeds_alone(tiny_config, data_dir, attention):
+    together = make(tiny_config("listops", attention, "seeds=(7, 3)"), data_dir)
+    state, metrics = together.train(together.init(), 0, 4)
+    for row, seed in enumerate((7, 3)):
+        alone = make(tiny_config("listops", attention, f"seeds=({seed},)"), data_dir)
+        expected, expected_metrics = alone.train(alone.init(), 0, 4)
+        assert_close(jax.tree.map(lambda x, row=row: x[row : row + 1], state), expected)
+        np.testing.assert_allclose(metrics.loss[row], expected_metrics.loss[0], atol=1e-5)
+
+
+def test_the_length_of_calls_leaves_no_trace(tiny_config, data_dir):
+    trainer = make(tiny_config(), data_dir)
+    one, _ = trainer.train(trainer.init(), 0, 6)
+    other = trainer.init()
+    for start, count in ((0, 1), (1, 3), (4, 2)):
+        other, _ = trainer.train(other, start, count)
+    assert_equal(one, other)
+
+
+@pytest.mark.parametrize("task", ["listops", "retrieval", "image"])
+def test_the_loss_falls(tiny_config, data_dir, task):
+    trainer = make(tiny_config(task, "standard", "train.steps=60"), data_dir)
+    state, first = trainer.train(trainer.init(), 0, 5)
+    state, _ = trainer.train(state, 5, 45)
+    _, last = trainer.train(state, 50, 10)
+    assert last.loss[0] < first.loss[0] - 0.1
+
+
+def test_evaluation_counts_every_example_once(tiny_config, data_dir):
+    # 13 validation examples in batches of 8: the last batch is half empty.
+    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+    state = trainer.init()
+    result = evaluate(trainer, state.params, state.rest, "validation")
+    assert result.logits.shape == (2, 13, 10)
+    labels = trainer.labels("validation")
+    expected = (result.logits.argmax(-1) == labels).mean(-1)
+    np.testing.assert_allclose(result.accuracy, expected, atol=1e-6)
+    shifted = result.logits - result.logits.max(-1, keepdims=True)
+    log_probability = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    loss = -log_probability[:, np.arange(13), labels].mean(-1)
+    np.testing.assert_allclose(result.loss, loss, atol=1e-5)
+
+
+def test_evaluation_does_not_depend_on_its_batches(tiny_config, data_dir):
+    results = []
+    for batch in (1, 8, 13, 32):
+        trainer = make(
+            tiny_config("listops", "nystrom", f"train.eval_batch_size={batch}"), data_dir
+        )
+        state = trainer.init()
+        results.append(evaluate(trainer, state.params, state.rest, "validation").logits)
+    for other in results[1:]:
+        np.testing.assert_allclose(other, results[0], atol=1e-5)
+
+
+def test_the_best_parameters_are_kept_per_seed(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+    start = leaves(trainer.init().params)
+    state = trainer.update_best(trainer.init(), np.array([0.5, 0.1], np.float32), 3)
+    state, _ = trainer.train(state, 0, 2)
+    state = trainer.update_best(state, np.array([0.4, 0.2], np.float32), 5)
+    np.testing.assert_array_equal(state.best.step, [3, 5])
+    np.testing.assert_allclose(state.best.val_accuracy, [0.5, 0.2])
+    for best, before, now in zip(
+        leaves(state.best.params), start, leaves(state.params), strict=True
+    ):
+        np.testing.assert_array_equal(best[0], before[0])
+        np.testing.assert_array_equal(best[1], now[1])
+
+
+def test_microbatches_equal_the_plain_step(tiny_config, data_dir):
+    quiet = ("model.dropout=0.0", "model.attention.dropout=0.0")
+    plain = make(tiny_config("listops", "standard", *quiet), data_dir)
+    parts = make(tiny_config("listops", "standard", *quiet, "train.microbatches=4"), data_dir)
+    assert_close(plain.train(plain.init(), 0, 3), parts.train(parts.init(), 0, 3))
+
+
+def test_rematerialisation_changes_nothing(tiny_config, data_dir):
+    plain = make(tiny_config(), data_dir)
+    remat = make(tiny_config("listops", "standard", "model.remat=True"), data_dir)
+    assert_close(plain.train(plain.init(), 0, 3), remat.train(remat.init(), 0, 3))
+
+
+def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+    state, _ = trainer.train(trainer.init(), 0, 1)
+    broken = jax.tree.map(lambda x: x, state)
+    scale = broken.params["encoder"]["norm"]["scale"]
+    scale[...] = scale[...].at[0].set(jnp.inf)
+    before = jax.tree.map(jnp.copy, broken)
+    after, metrics = trainer.train(broken, 1, 3)
+    np.testing.assert_array_equal(metrics.alive, [False, True])
+    np.testing.assert_array_equal(metrics.diverged_step, [1, -1])
+    for old, new in zip(leaves(before.params), leaves(after.params), strict=True):
+        np.testing.assert_array_equal(old[0], new[0])
+    assert np.isfinite(metrics.loss[1])
+    kernel = ("encoder", "blocks", 0, "mlp_in", "kernel")
+    changed = [_at(tree.params, kernel)[1] for tree in (before, after)]
+    assert np.abs(changed[0] - changed[1]).max() > 0
+    # A frozen seed is never the best, whatever its accuracy.
+    after = trainer.update_best(after, np.array([1.0, 0.5], np.float32), 4)
+    np.testing.assert_array_equal(after.best.step, [0, 4])
+
+
+def _at(tree, path):
+    for name in path:
+        tree = tree[name]
+    return np.asarray(tree[...])
+
+
+def test_performer_redraws_its_features(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "performer", "seeds=(0, 1)"), data_dir)
+    before = leaves(trainer.init().rest)
+    drawn = leaves(trainer.redraw(trainer.init(), 10).rest)
+    again = leaves(trainer.redraw(trainer.redraw(trainer.init(), 5), 10).rest)
+    later = leaves(trainer.redraw(trainer.init(), 20).rest)
+    assert_equal(drawn, again)  # a function of seed and step alone
+    for a, b, c in zip(before, drawn, later, strict=True):
+        assert np.abs(a - b).max() > 0.1
+        assert np.abs(b - c).max() > 0.1
+        assert np.abs(b[0] - b[1]).max() > 0.1
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_a_mesh_of_devices_gives_the_same_losses(tiny_config, data_dir, attention):
+    one = make(tiny_config("listops", attention, "mesh.seed=1", "mesh.data=1"), data_dir)
+    many = make(tiny_config("listops", attention, "mesh.data=4"), data_dir)
+    assert (one.num_devices, many.num_devices) == (1, 4)
+    expected, expected_metrics = one.train(one.init(), 0, 3)
+    state, metrics = many.train(many.init(), 0, 3)
+    np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
+    assert_close(state.params, expected.params, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("mesh.seed=3",), r"1 seeds do not divide among mesh.seed=3; fitting: 1"),
+        (("mesh.data=3",), r"a batch of 8 does not divide among mesh.data=3; fitting: 1, 2, 4, 8"),
+        (("mesh.data=16",), r"mesh 1 x 16 needs 16 devices, there are 8"),
+        (("data.zero_is_padding=True",), "is for pixels; listops marks padding by length"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tiny_config, data_dir, overrides, message):
+    with pytest.raises(UserError, match=message):
+        make(tiny_config("listops", "standard", *overrides), data_dir)
+
+
+@pytest.mark.parametrize(
+    ("attention", "override", "message"),
+    [
+        ("nystrom", "model.attention.num_landmarks=17", "num_landmarks"),
+        ("nystrom", "model.attention.num_landmarks=0", "num_landmarks"),
+        ("linformer", "model.attention.proj_dim=17", "proj_dim"),
+        ("reformer", "model.attention.chunk_length=17", "chunk_length"),
+        ("reformer", "model.attention.num_hashes=-1", "num_hashes"),
+        ("performer", "model.attention.num_features=0", "num_features"),
+        ("performer", "model.attention.kernel=cosine", "cosine"),
+        ("standard", "model.attention.implementation=fast", "fast"),
+        ("standard", "model.positions=rotary", "positions must be one of"),
+        ("standard", "model.pooling=last", "pooling must be one of"),
+    ],
+)
+def test_options_that_do_not_fit_the_length_are_refused(
+    tiny_config, data_dir, attention, override, message
+):
+    with pytest.raises(UserError, match=message):
+        make(tiny_config("listops", attention, override), data_dir)

@@ -1,0 +1,138 @@
+"""The encoder: masks, positions, keys, formats, and that every attention fits in it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models import encoder as encoders
+from models.attention import ATTENTIONS
+from models.encoder import Encoder, sinusoidal_positions
+from tests.lra.conftest import TINY_ATTENTION
+
+
+def options_of(attention):
+    """The tiny options of an attention as keyword arguments."""
+    pairs = (override.partition("=") for override in TINY_ATTENTION[attention])
+    return {key.removeprefix("model.attention."): int(value) for key, _, value in pairs}
+
+
+def build(attention="standard", seed=0, length=16, **changes):
+    settings = {
+        "vocab_size": 11,
+        "length": length,
+        "num_layers": 2,
+        "dim": 8,
+        "mlp_dim": 12,
+        "num_heads": 2,
+        "head_dim": 4,
+        "dropout": 0.1,
+        "positions": "learned",
+        "remat": False,
+        "attention": {"name": attention, **options_of(attention)},
+        "dtype": jnp.float32,
+    }
+    return Encoder(**(settings | changes), rngs=nnx.Rngs(seed))
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    ids = jax.random.randint(jax.random.key(0), (3, 16), 1, 11)
+    mask = jnp.arange(16)[None] < jnp.array([[16], [9], [0]])
+    return jnp.where(mask, ids, 0), mask
+
+
+def test_all_attentions_are_tried():
+    assert set(TINY_ATTENTION) == set(ATTENTIONS)
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_masked_positions_are_zero_and_never_seen(attention, inputs):
+    ids, mask = inputs
+    model = build(attention)
+    run = jax.jit(lambda ids: model(ids, mask))
+    out = run(ids)
+    assert out.shape == (3, 16, 8)
+    assert not np.asarray(out)[~np.asarray(mask)].any()
+    assert np.isfinite(out).all()
+    other = run(jnp.where(mask, ids, 7))
+    np.testing.assert_allclose(out, other, atol=1e-6)
+
+
+def test_training_is_a_function_of_the_key(inputs):
+    model = build()
+    run = jax.jit(lambda key: model(*inputs, key))
+    one, same, other = (run(jax.random.key(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 1e-3
+    assert np.abs(one - model(*inputs)).max() > 1e-3
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_rematerialisation_gives_the_same_gradients(attention, inputs):
+    gradients = []
+    for remat in (False, True):
+        graphdef, params, rest = nnx.split(build(attention, remat=remat), nnx.Param, ...)
+
+        def loss(params, graphdef=graphdef, rest=rest):
+            out = nnx.merge(graphdef, params, rest)(*inputs, jax.random.key(3))
+            return jnp.sum(out * jax.random.normal(jax.random.key(4), out.shape))
+
+        gradients.append(jax.tree.leaves(jax.jit(jax.grad(loss))(params)))
+    for plain, again in zip(*gradients, strict=True):
+        np.testing.assert_allclose(plain, again, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_stays_near_float32(inputs):
+    full = build()(*inputs)
+    half = build(dtype=jnp.bfloat16)(*inputs)
+    assert half.dtype == jnp.bfloat16
+    # A relative error of 2**-8 an operation, about a dozen in a row, on values of about 1.
+    np.testing.assert_allclose(half.astype(jnp.float32), full, atol=0.08)
+
+
+def test_sinusoidal_positions_are_those_of_the_paper():
+    table = sinusoidal_positions(5, 6)
+    for position in range(5):
+        for pair in range(3):
+            angle = position / 10_000 ** (2 * pair / 6)
+            np.testing.assert_allclose(table[position, 2 * pair], np.sin(angle), atol=1e-6)
+            np.testing.assert_allclose(table[position, 2 * pair + 1], np.cos(angle), atol=1e-6)
+
+
+@pytest.mark.parametrize("positions", encoders.POSITIONS)
+def test_only_positions_tell_an_order(positions):
+    ids = jnp.array([[1, 2, 3, 4]])
+    mask = jnp.ones((1, 4), bool)
+    model = build(positions=positions, num_layers=1)
+    out = model(ids, mask)
+    turned = model(ids[:, ::-1], mask)[:, ::-1]
+    difference = np.abs(out - turned).max()
+    assert (difference < 1e-5) == (positions == "none")
+
+
+def test_linear_layers_start_as_those_of_pytorch():
+    layer = encoders.linear(100, 2_000, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    for values in (layer.kernel[...], layer.bias[...]):
+        assert np.abs(values).max() <= 0.1
+        np.testing.assert_allclose(np.std(values), 0.1 / 3**0.5, rtol=0.05)
+
+
+def test_linformer_layers_share_one_projection():
+    model = build("linformer")
+    paths = ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))]
+    inside = [path for path in paths if "attention/attention" in path]
+    assert len(inside) == 1
+
+
+def test_reformer_has_no_key_projection():
+    tied = build("reformer").blocks[0].attention
+    assert tied.key is None
+    assert tied.query.bias is None
+    assert tied.value.bias is not None
+
+
+def test_unknown_positions_are_refused():
+    with pytest.raises(ValueError, match="positions must be one of learned, sinusoidal, none"):
+        build(positions="rotary")

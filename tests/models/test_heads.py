@@ -1,0 +1,70 @@
+"""Pooling by hand-computed numbers; the two classifiers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from configs import default
+from models.heads import Classifier, PairClassifier, pool
+
+X = jnp.array([[[1.0, -1], [3, -5], [100, 100], [100, 100]], [[7, 7], [7, 7], [7, 7], [7, 7]]])
+MASK = jnp.array([[True, True, False, False], [False] * 4])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"),
+    [
+        ("padded_mean", [1.0, -1.5]),
+        ("mean", [2.0, -3.0]),
+        ("max", [3.0, -1.0]),
+        ("first", [1.0, -1.0]),
+    ],
+)
+def test_pooling(pooling, expected):
+    np.testing.assert_allclose(pool(X, MASK, pooling), [expected, [0, 0]])
+
+
+def test_pooling_sums_in_float32():
+    ones = jnp.ones((1, 4096, 1), jnp.bfloat16)
+    total = pool(ones, jnp.ones((1, 4096), bool), "padded_mean")
+    assert total.dtype == jnp.float32
+    assert total[0, 0] == 1  # a bfloat16 sum would stop at 256
+
+
+def build(model_class, classes=3, **changes):
+    config = default.get_config()
+    config.model.update({"dim": 8, "mlp_dim": 6, "head_dim": 4, "num_layers": 1, **changes})
+    return model_class(
+        config.model.to_dict(),
+        vocab_size=9,
+        length=8,
+        num_classes=classes,
+        dtype=jnp.float32,
+        rngs=nnx.Rngs(0),
+    )
+
+
+def test_pairs_see_both_their_product_and_their_difference():
+    model = build(PairClassifier)
+    ids = jax.random.randint(jax.random.key(0), (2, 2, 8), 1, 9)
+    mask = jnp.ones((2, 2, 8), bool)
+    a, b = (model._pooled(ids[:, i], mask[:, i], None) for i in range(2))
+    features = jnp.concatenate([a, b, a * b, a - b], axis=-1)
+    hidden = jnp.maximum(features @ model.hidden.kernel[...] + model.hidden.bias[...][None], 0)
+    expected = hidden @ model.logits.kernel[...] + model.logits.bias[...][None]
+    np.testing.assert_allclose(model(ids, mask), expected, atol=1e-5)
+
+
+def test_pair_logits_do_not_depend_on_the_batch():
+    model = build(PairClassifier)
+    ids = jax.random.randint(jax.random.key(0), (3, 2, 8), 1, 9)
+    mask = jnp.ones((3, 2, 8), bool)
+    together = model(ids, mask)
+    np.testing.assert_allclose(model(ids[1:2], mask[1:2]), together[1:2], atol=1e-6)
+
+
+def test_an_unknown_pooling_is_refused():
+    with pytest.raises(ValueError, match="pooling must be one of padded_mean, mean, max, first"):
+        build(Classifier, pooling="last")

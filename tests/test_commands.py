@@ -1,0 +1,76 @@
+"""train.py and eval.py as a user runs them: exit status and the one line on stderr."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def run(*command):
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["train.py"], "required: --config"),
+        (["train.py", "--config=configs/listops.py"], "--workdir=DIR is needed"),
+        (["train.py", "--confg=configs/listops.py"], "did you mean '--config'?"),
+        (["train.py", "--config=configs/lstops.py", "--workdir=x"], "configs/listops.py"),
+        (["train.py", "--config=configs/listops.py:nystrm", "--workdir=x"], "'nystrom'"),
+        (["train.py", "--config=configs/listops.py", "--config.seed=1"], "'seeds'"),
+        (["train.py", "--config=configs/listops.py", "--budget_minutes=-1"], "greater than 0"),
+        (["train.py", "--config=configs/listops.py", "--budget_minutes=soon"], "budget_minutes"),
+        (["eval.py"], "required: --workdir"),
+        (["eval.py", "--workdir=nowhere"], "nowhere holds no run"),
+        (["eval.py", "--workdir=nowhere", "--split=dev"], "invalid choice: 'dev'"),
+    ],
+)
+def test_mistakes_end_with_status_2_and_one_line(command, expected):
+    ended = run(*command)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr.startswith("error: ")
+    assert expected in ended.stderr
+
+
+def test_data_that_are_not_prepared_leave_no_workdir(tmp_path):
+    ended = run(
+        "train.py",
+        "--config=configs/listops.py",
+        f"--workdir={tmp_path / 'run'}",
+        f"--data_dir={tmp_path}",
+    )
+    assert ended.returncode == 2
+    assert f"python -m lra.data.prepare listops --data_dir={tmp_path}" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_print_config_shows_keys_and_protocol():
+    ended = run("train.py", "--config=configs/image.py:performer", "--print_config")
+    assert ended.returncode == 0
+    assert "train.steps = 35000" in ended.stdout
+    assert "model.attention.num_features = 256" in ended.stdout
+    assert ended.stdout.endswith("protocol: table3\n")
+    changed = run(
+        "train.py",
+        "--config=configs/image.py:performer",
+        "--config.train.steps",
+        "9000",
+        "--print_config",
+    )
+    assert changed.stdout.endswith("protocol: changed: train.steps=9000\n")
+
+
+def test_help_names_every_flag():
+    ended = run("train.py", "--help")
+    assert ended.returncode == 0
+    for flag in ("--config", "--workdir", "--data_dir", "--budget_minutes", "--print_config"):
+        assert flag in ended.stdout
