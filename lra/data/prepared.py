@@ -11,6 +11,8 @@ complete; what stood there before stays until then. A file that differs from its
 single bit is refused.
 """
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lra.data import atomic_folder
 from lra.errors import UserError
 
 FORMAT_VERSION = 1
@@ -49,30 +52,56 @@ class Split(NamedTuple):
     pairs: np.ndarray | None
 
 
+class Estimate(NamedTuple):
+    """What preparing a task takes: `bytes` on disk, `seconds` on a machine like the README's."""
+
+    bytes: int
+    seconds: float
+
+
 class TaskWriter:
     """Writes one task's folder; nothing is visible under its name until `finish`.
 
     Use it as a context manager: leaving the block without `finish` (an error, Ctrl-C) removes
-    what was written and leaves an earlier prepared folder as it was.
+    what was written and leaves an earlier prepared folder as it was. Of two processes that
+    prepare the same task the second waits in `__enter__` for the first.
+
+    Args:
+        data_dir: the folder that holds the tasks' folders; made where missing.
+        task: the task's name.
+        request: the flags the user gave; kept in the manifest but not part of its hash.
     """
 
-    def __init__(self, data_dir: str | os.PathLike, task: str):
+    def __init__(
+        self, data_dir: str | os.PathLike, task: str, request: dict[str, Any] | None = None
+    ):
         self.task = task
         self.target = pathlib.Path(data_dir) / task
-        self._scratch = self.target.with_name(f".{task}.partial-{os.getpid()}")
+        self._request = request
+        self._scratch = self.target.with_name(f".{task}.partial")
         self._files: dict[str, dict[str, Any]] = {}
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> "TaskWriter":
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        _recover(self.target)
-        for stale in self.target.parent.glob(f".{self.task}.partial-*"):
-            if not _alive(int(stale.name.rpartition("-")[2])):
-                shutil.rmtree(stale, ignore_errors=True)
-        self._scratch.mkdir()
+        with contextlib.ExitStack() as held:
+            held.enter_context(atomic_folder.locked(self.target))
+            atomic_folder.put_back(self.target)
+            self._refuse_foreign_folder()
+            # Only a killed process leaves one behind: a living one would hold the lock.
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.mkdir()
+            self._held = held.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._scratch, ignore_errors=True)
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        with self._held:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"no space left in {self.target.parent} while writing {self.task}; free some "
+                "space there or choose another --data_dir"
+            ) from error
 
     def sequences(self, folder: str, items: Iterable[np.ndarray | bytes]) -> int:
         """Streams sequences (uint8 arrays or bytes) to `folder`; returns how many there were."""
@@ -134,20 +163,25 @@ class TaskWriter:
             "counts": counts,
             "aliases": aliases or {},
             "files": self._files,
+            "request": self._request,
         }
         manifest["sha256"] = _manifest_sha256(manifest)
         with open(self._scratch / MANIFEST, "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
             _sync(file)
-        previous = _previous(self.target)
-        shutil.rmtree(previous, ignore_errors=True)
-        if self.target.exists():
-            self.target.rename(previous)
-        self._scratch.rename(self.target)
-        shutil.rmtree(previous, ignore_errors=True)
-        _sync_folder(self.target.parent)
+        atomic_folder.replace(self.target, self._scratch)
         return manifest
+
+    def _refuse_foreign_folder(self) -> None:
+        """What `finish` would remove must be prepared data, never somebody's raw files."""
+        if not self.target.exists() or (self.target / MANIFEST).exists():
+            return
+        if not self.target.is_dir() or any(self.target.iterdir()):
+            raise UserError(
+                f"{self.target} is in the way and is not prepared data (it has no {MANIFEST}); "
+                "move it or choose another --data_dir"
+            )
 
     def _path(self, name: str) -> pathlib.Path:
         path = self._scratch / name
@@ -218,7 +252,9 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
 
 def _read_manifest(root: pathlib.Path, task: str, again: str) -> dict[str, Any]:
     path = root / MANIFEST
-    _recover(root)
+    if atomic_folder.interrupted(root):
+        with atomic_folder.locked(root):
+            atomic_folder.put_back(root)
     if not path.is_file():
         raise UserError(f"no prepared {task} in {root.parent}; prepare it: {again}")
     try:
@@ -237,18 +273,9 @@ def _read_manifest(root: pathlib.Path, task: str, again: str) -> dict[str, Any]:
 
 
 def _manifest_sha256(manifest: dict[str, Any]) -> str:
-    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    # Equal data have equal hashes, whatever flags led to them.
+    rest = {key: value for key, value in manifest.items() if key not in ("sha256", "request")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _previous(target: pathlib.Path) -> pathlib.Path:
-    return target.with_name(f".{target.name}.previous")
-
-
-def _recover(target: pathlib.Path) -> None:
-    """Puts back the folder that `finish` had moved aside when the process was killed."""
-    if not target.exists() and _previous(target).exists():
-        _previous(target).rename(target)
 
 
 def file_sha256(path: str | os.PathLike) -> str:
@@ -265,21 +292,3 @@ def _write_header(file, dtype: type, shape: tuple[int, ...]) -> None:
 def _sync(file) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _sync_folder(path: pathlib.Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -1,0 +1,61 @@
+"""Folders that appear under their name only when complete, one process at a time.
+
+`.NAME.lock` beside the folder is the lock, `.NAME.previous` the earlier folder during the two
+renames of `replace`. A process killed between these leaves it there; `put_back` undoes that.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def locked(target: pathlib.Path) -> Iterator[None]:
+    """Holds the lock of `target`, waiting for whoever has it; it ends with the process at last."""
+    with open(target.with_name(f".{target.name}.lock"), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that is writing {target}", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a network file system without locks: one process at a time is up to the user
+        yield
+
+
+def interrupted(target: pathlib.Path) -> bool:
+    """Whether `replace` has moved the earlier folder aside and not yet put the new one there."""
+    return not target.exists() and _previous(target).exists()
+
+
+def put_back(target: pathlib.Path) -> None:
+    """Gives the earlier folder its name again where `replace` was interrupted; needs the lock."""
+    if interrupted(target):
+        _previous(target).rename(target)
+
+
+def replace(target: pathlib.Path, new: pathlib.Path) -> None:
+    """Renames the folder `new` to `target` and removes what stood there; needs the lock."""
+    previous = _previous(target)
+    shutil.rmtree(previous, ignore_errors=True)
+    if target.exists():
+        target.rename(previous)
+    new.rename(target)
+    shutil.rmtree(previous, ignore_errors=True)
+    _sync_folder(target.parent)
+
+
+def _previous(target: pathlib.Path) -> pathlib.Path:
+    return target.with_name(f".{target.name}.previous")
+
+
+def _sync_folder(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,127 @@
+"""Download of one file of known size and hash, continued where an earlier run stopped."""
+
+import contextlib
+import http.client
+import os
+import pathlib
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import BinaryIO, NamedTuple
+
+from tqdm import tqdm
+
+from lra.data import atomic_folder
+from lra.data.prepared import file_sha256
+from lra.errors import UserError
+
+TIMEOUT_SECONDS = 60
+_CHUNK_BYTES = 1 << 18
+
+
+class Remote(NamedTuple):
+    """A file on a server: its address, size in bytes and sha256 in hex."""
+
+    url: str
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.url.rpartition("/")[2]
+
+
+def download(remote: Remote, folder: str | os.PathLike) -> pathlib.Path:
+    """Fetches a file into `folder` and returns its path; one that lies there is only checked.
+
+    What has arrived lies in `<name>.part`, and the next call asks the server for the rest. The
+    file gets its name once its hash is right.
+
+    Raises:
+        UserError: no network, a refusal by the server, a connection lost on the way (the part
+            stays), a wrong checksum (the part is removed).
+    """
+    target = pathlib.Path(folder) / remote.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder.locked(target):
+        if not target.exists():
+            _download(remote, target)
+        elif not _is_intact(target, remote):
+            raise UserError(f"{target}: wrong checksum (sha256); remove it and run again")
+    return target
+
+
+def _download(remote: Remote, target: pathlib.Path) -> None:
+    part = target.with_name(f"{remote.name}.part")
+    with open(part, "ab") as file:
+        if file.tell() < remote.bytes:
+            _fetch_rest(remote, file)
+        file.flush()
+        os.fsync(file.fileno())
+    if not _is_intact(part, remote):
+        part.unlink()
+        raise UserError(f"{remote.url}: wrong checksum (sha256) or size; run again to start anew")
+    part.rename(target)
+
+
+def _fetch_rest(remote: Remote, file: BinaryIO) -> None:
+    with contextlib.closing(_open(remote, file)) as response:
+        if response.status != http.client.PARTIAL_CONTENT:
+            file.truncate(0)  # the server sends the whole file whatever we ask for
+            file.seek(0)
+        bar = tqdm(
+            desc=remote.name,
+            total=remote.bytes,
+            initial=file.tell(),
+            unit="B",
+            unit_scale=True,
+            disable=None,
+        )
+        with bar:
+            # One byte more than announced is enough to see that it is another file.
+            while file.tell() <= remote.bytes and (chunk := _read(remote, response, file)):
+                file.write(chunk)
+                bar.update(len(chunk))
+    if file.tell() < remote.bytes:
+        raise _lost(remote, file, "the server closed the connection")
+
+
+def _open(remote: Remote, file: BinaryIO) -> http.client.HTTPResponse:
+    headers = {"Range": f"bytes={file.tell()}-"} if file.tell() else {}
+    request = urllib.request.Request(remote.url, headers=headers)
+    try:
+        return urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            file.truncate(0)  # the server's file is shorter than our part of it
+        raise UserError(
+            f"{remote.url}: the server answers {error.code} {error.reason}; {_by_hand(remote)}"
+        ) from None
+    except (OSError, http.client.HTTPException) as error:
+        host = urllib.parse.urlsplit(remote.url).netloc
+        reason = getattr(error, "reason", error)
+        raise UserError(f"no connection to {host} ({reason}); {_by_hand(remote)}") from None
+
+
+def _read(remote: Remote, response: http.client.HTTPResponse, file: BinaryIO) -> bytes:
+    try:
+        return response.read(_CHUNK_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        raise _lost(remote, file, str(error)) from None
+
+
+def _lost(remote: Remote, file: BinaryIO, reason: str) -> UserError:
+    done, total = file.tell() / 1e6, remote.bytes / 1e6
+    return UserError(
+        f"{remote.url}: {reason} after {done:.1f} of {total:.1f} MB; run again to continue"
+    )
+
+
+def _by_hand(remote: Remote) -> str:
+    return f"run again later, or fetch {remote.url} elsewhere and give --source=PATH"
+
+
+def _is_intact(path: pathlib.Path, remote: Remote) -> bool:
+    return path.stat().st_size == remote.bytes and file_sha256(path) == remote.sha256

@@ -1,0 +1,145 @@
+"""Image: CIFAR-10 in grey, a sequence of 1,024 pixels (LRA, arXiv 2011.04006).
+
+45,000 / 5,000 / 10,000 images, 10 classes. The last tenth of the 50,000 training images is the
+validation set, so the split depends on their order, which `source` in the manifest names:
+
+- `--order=file` (the default): that of data_batch_1 to data_batch_5.
+- `--order=tfds`: that of TensorFlow Datasets (cifar10 3.0.2), in which LRA cuts: `train[:90%]` and
+  `train[90%:]` are its own split. It is computed; `--source=tfds` reads TFDS's own copy instead
+  and gives the same prepared data.
+
+Both are the official images, so `data` is `official` for both.
+"""
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lra.data import cifar10, official, prepared, raw, tfds_source
+from lra.data.cifar10 import PIXELS, Images
+from lra.data.download import Remote, download
+from lra.errors import UserError
+
+SOURCES = (tfds_source.SOURCE, "download")
+# Size and sha256: TFDS, url_checksums/cifar10.txt.
+ARCHIVE = Remote(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    170_052_171,
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+RAW_NAMES = (
+    "cifar-10-batches-bin",
+    ARCHIVE.name,
+    "cifar-10-batches-py",
+    "cifar-10-python.tar.gz",
+)
+TFDS_NAME = "cifar10"
+OFFICIAL_COUNTS = {"train": 45_000, "validation": 5_000, "test": 10_000}
+# official.Fingerprint of the grey images; train and validation together.
+OFFICIAL_CONTENT = {
+    "train": "94904e4f5121b4fa0a28d3a0fd925ba796ee517469d9e0fc01304feedc433c98",
+    "test": "0053179c78595a738d336d32a4b0449eb690a8d8b85d25df252b7c4904396644",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of this task."""
+    tfds_source.add_arguments(parser)
+    parser.add_argument(
+        "--order",
+        choices=("file", "tfds"),
+        help="image: order of the training images, the last tenth of which is the validation set: "
+        "that of the files (default) or that of TFDS, which gives LRA's own split",
+    )
+
+
+def estimate(options: argparse.Namespace) -> prepared.Estimate:
+    """Disk space with the download, if there is one; time without, since networks differ.
+
+    Raises:
+        UserError: no raw data.
+    """
+    if options.source not in SOURCES:
+        raw.locate(options, RAW_NAMES, SOURCES)
+    downloaded = ARCHIVE.bytes if options.source == "download" else 0
+    return prepared.Estimate(63_000_000 + downloaded, 10.0)
+
+
+def prepare(options: argparse.Namespace, writer: prepared.TaskWriter) -> dict[str, Any]:
+    """Writes the task's folder and returns its manifest.
+
+    Args:
+        options: `source` is None (one of `RAW_NAMES` in the raw folder), the path of one
+            of them, `tfds`, or `download`; `order` as in the module's docstring.
+        writer: of the task's folder.
+
+    Raises:
+        UserError: nothing found, no network, a damaged archive, a missing or cut batch, a pickle
+            with foreign classes, a bad label, an image of another size.
+    """
+    order, images = _open(options)
+    content = {split: _fingerprint(found) for split, found in images.items()}
+    train = images["train"]
+    cut = len(train.labels) - len(train.labels) // 10
+    splits = {
+        "train": train.take(slice(cut)),
+        "validation": train.take(slice(cut, None)),
+        "test": images["test"],
+    }
+    counts = {split: len(found.labels) for split, found in splits.items()}
+    for split, found in splits.items():
+        writer.sequences(split, found.pixels)
+        writer.array(f"{split}/labels.npy", found.labels.astype(np.int32))
+    same_content = content == OFFICIAL_CONTENT
+    data = official.compare(counts, OFFICIAL_COUNTS, "images", same_content=same_content)
+    return writer.finish(
+        data=options.data_label or data,
+        source=f"CIFAR-10, {order} order",
+        counts=counts,
+        max_length=PIXELS,
+    )
+
+
+def _open(options: argparse.Namespace) -> tuple[str, dict[str, Images]]:
+    """The name of the order, and the images of `train` and `test` in it."""
+    if options.source == tfds_source.SOURCE:
+        if options.order == "file":
+            raise UserError("--order=file does not go with --source=tfds, which has TFDS's order")
+        dataset = tfds_source.Dataset(TFDS_NAME, options.tfds_dir)
+        return "TFDS", {split: _from_tfds(dataset, split) for split in ("train", "test")}
+    if options.source == "download":
+        path = download(ARCHIVE, raw.folder(options))
+    else:
+        path = raw.locate(options, RAW_NAMES, SOURCES)
+    images = cifar10.read(path)
+    if options.order != "tfds":
+        return "file", images
+    return "TFDS", {
+        split: found.take(cifar10.tfds_order(split, len(found.labels)))
+        for split, found in images.items()
+    }
+
+
+def _from_tfds(dataset: tfds_source.Dataset, split: str) -> Images:
+    def parts() -> Iterator[Images]:
+        for index, example in enumerate(
+            tqdm(dataset.examples(split), f"image {split}", unit=" images", disable=None)
+        ):
+            place = f"{dataset.folder}, {split}, example {index}"
+            rgb = np.asarray(example["image"])
+            if rgb.shape != (32, 32, 3):
+                raise UserError(f"{place}: an image of shape {rgb.shape} instead of (32, 32, 3)")
+            labels = np.array([example["label"]], np.int64)
+            yield cifar10.make_images(labels, rgb.reshape(1, PIXELS, 3).swapaxes(1, 2), place)
+
+    return cifar10.join(parts())
+
+
+def _fingerprint(images: Images) -> str:
+    fingerprint = official.Fingerprint()
+    for label, pixels in zip(images.labels, images.pixels, strict=True):
+        fingerprint.add(int(label), pixels.tobytes())
+    return str(fingerprint)

@@ -1,0 +1,156 @@
+"""Shows what is prepared: counts, lengths and labels of every split, and examples.
+
+python -m lra.data.inspect listops --data_dir=data
+python -m lra.data.inspect text --split=test --examples=5
+python -m lra.data.inspect pathfinder --examples=36 --out=pathfinder.png
+"""
+
+import argparse
+import math
+import pathlib
+import textwrap
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from lra.command_line import ArgumentParser, run
+from lra.data import prepared
+from lra.data.listops_language import decode, evaluate
+from lra.data.prepare import MODULES
+from lra.errors import UserError
+
+PICTURES = ("image", "pathfinder", "pathx")
+
+_TEXT_CHARACTERS = 600
+_LAYOUT = {
+    "width": 96,
+    "initial_indent": "    ",
+    "subsequent_indent": "    ",
+    "break_on_hyphens": False,
+}
+_PICTURE_PIXELS = 96  # at least, each side
+_GAP = 4
+
+
+def main(argv: list[str]) -> int:
+    """Parses the flags and prints; returns the exit status."""
+    parser = ArgumentParser(prog="python -m lra.data.inspect", description=__doc__)
+    parser.add_argument("task", metavar="TASK", choices=tuple(MODULES), help=", ".join(MODULES))
+    parser.add_argument("--data_dir", default="data", metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--split", default="train", choices=prepared.SPLITS, help="of the examples")
+    parser.add_argument("--examples", type=int, default=3, metavar="N", help="(%(default)s)")
+    parser.add_argument("--out", metavar="FILE.png", help="picture of the examples, of images only")
+    options = parser.parse_args(argv)
+    _check(options)
+    data = prepared.load(options.data_dir, options.task)
+    print("\n".join(describe(data)))
+    split = data.split(options.split)
+    indices = range(min(options.examples, len(split.labels)))
+    if indices:
+        print(f"\nfirst {len(indices)} of {options.split}")
+        show = _show_pictures if options.task in PICTURES else _show_texts
+        show(options, split, indices)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.examples < 0:
+        raise UserError(f"--examples={options.examples} is negative")
+    if options.out and options.task not in PICTURES:
+        raise UserError(f"--out: {options.task} has no pictures ({', '.join(PICTURES)} have)")
+    if options.out and pathlib.Path(options.out).suffix.lower() != ".png":
+        raise UserError(f"--out={options.out} does not end in .png")
+
+
+def describe(data: prepared.Prepared) -> list[str]:
+    """Lines on the whole data set: where it is from, and each split in numbers."""
+    manifest = data.manifest
+    lines = [
+        f"{manifest['task']} in {data.root}",
+        f"  data        {manifest['data']}",
+        f"  source      {manifest['source']}",
+        f"  seed        {manifest['seed']}",
+        f"  parameters  {', '.join(f'{k}={v}' for k, v in manifest['parameters'].items()) or '-'}",
+        f"  max_length  {manifest['max_length']:,}",
+        f"  sha256      {manifest['sha256']}",
+    ]
+    for name in prepared.SPLITS:
+        if name in manifest["aliases"]:
+            lines.append(f"{name}: the same as {manifest['aliases'][name]}")
+            continue
+        lines += _describe_split(name, data.split(name))
+    return lines
+
+
+def _describe_split(name: str, split: prepared.Split) -> list[str]:
+    noun = "examples" if split.pairs is None else "pairs"
+    lengths = np.diff(split.sequences.offsets)
+    if split.pairs is not None:
+        lengths = lengths[split.pairs.ravel()]
+    labels, counts = np.unique(split.labels, return_counts=True)
+    shares = zip(labels, counts / max(1, len(split.labels)), strict=True)
+    lines = [f"{name}: {len(split.labels):,} {noun}"]
+    if len(lengths):
+        lines.append(
+            f"  lengths     {lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}, "
+            f"median {np.median(lengths):,.0f}"
+        )
+    lines.append("  labels      " + "  ".join(f"{label}: {share:.2%}" for label, share in shares))
+    return lines
+
+
+def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:
+    print("labels, row by row:", *(split.labels[index] for index in indices))
+    if not options.out:
+        print("--out=FILE.png writes them as a picture")
+        return
+    grid = picture_grid([split.sequences[index] for index in indices])
+    Image.fromarray(grid).save(options.out)
+    print(f"picture in {options.out}")
+
+
+def _show_texts(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:
+    for index in indices:
+        print(f"[{index}] label {split.labels[index]}")
+        members = [index] if split.pairs is None else split.pairs[index]
+        for member in members:
+            tokens = split.sequences[member]
+            name = "" if split.pairs is None else f"document {member}, "
+            print(f"  {name}{len(tokens):,} tokens")
+            print(textwrap.fill(_content(options.task, tokens), **_LAYOUT))
+
+
+def _content(task: str, tokens: np.ndarray) -> str:
+    if task == "listops":
+        return f"{decode(tokens)} = {evaluate(tokens)}"
+    return _readable(tokens)
+
+
+def _readable(tokens: np.ndarray) -> str:
+    """The first characters of a text; what a terminal would obey is replaced."""
+    text = tokens.tobytes().decode(errors="replace")
+    shown = "".join(c if c.isprintable() else " " for c in text[:_TEXT_CHARACTERS])
+    return shown + " ..." * (len(text) > _TEXT_CHARACTERS)
+
+
+def picture_grid(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Square pictures, each uint8 [side * side], as one, uint8 [height, width], row by row.
+
+    Small pictures are enlarged by whole factors; the gaps are mid-grey.
+    """
+    side = math.isqrt(len(pictures[0]))
+    scale = max(1, _PICTURE_PIXELS // side)
+    columns = math.ceil(math.sqrt(len(pictures)))
+    rows = math.ceil(len(pictures) / columns)
+    step = side * scale + _GAP
+    grid = np.full((rows * step + _GAP, columns * step + _GAP), 128, np.uint8)
+    for index, picture in enumerate(pictures):
+        top, left = (_GAP + step * place for place in divmod(index, columns))
+        enlarged = np.kron(picture.reshape(side, side), np.ones((scale, scale), np.uint8))
+        grid[top : top + side * scale, left : left + side * scale] = enlarged
+    return grid
+
+
+if __name__ == "__main__":
+    run(main)

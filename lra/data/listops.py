@@ -1,0 +1,177 @@
+"""ListOps (LRA, arXiv 2011.04006, section 2.1): the value of a nested expression, 10 classes.
+
+    python -m lra.data.prepare listops                                  generated, as in LRA
+    python -m lra.data.prepare listops --source=lra_release/listops-1000          LRA's own files
+    python -m lra.data.prepare listops --min_length=16 --max_length=64 --train=8000
+
+Stored as ids 1 to 15, brackets included: without them an expression has no unique value.
+Generated splits are the first expressions of one sequence without repetitions, in its order.
+"""
+
+import argparse
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lra.data import listops_tsv, official
+from lra.data.listops_generator import Rules, expressions
+from lra.data.listops_language import VOCABULARY, decode, encode, evaluate
+from lra.data.prepared import SPLITS, Estimate, TaskWriter
+from lra.errors import UserError
+
+__all__ = [
+    "SOURCES",
+    "VOCABULARY",
+    "add_arguments",
+    "decode",
+    "encode",
+    "estimate",
+    "evaluate",
+    "prepare",
+]
+
+SOURCES = ("generate",)
+OFFICIAL_COUNTS = {"train": 96_000, "validation": 2_000, "test": 2_000}
+
+# Measured on one core of a small virtual machine (benchmarks/listops_generation.py).
+_TOKENS_PER_SECOND = 3e7
+_TSV_BYTES_PER_SECOND = 5e7
+_START_SECONDS = 2
+_TSV_BYTES_PER_TOKEN = 5  # at least
+_BYTES_PER_EXPRESSION = 12  # its offset and label
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of ListOps; their defaults are LRA's."""
+    rules, counts = Rules(), OFFICIAL_COUNTS
+    for flag, value, meaning in (
+        ("min_length", rules.min_length, "expressions are longer than this"),
+        (
+            "max_length",
+            rules.max_length,
+            "expressions are shorter (in files: not longer) than this",
+        ),
+        ("max_depth", rules.max_depth, "no operator lies at this depth, the root has depth 1"),
+        ("max_args", rules.max_args, "most arguments of an operator"),
+        ("train", counts["train"], "training expressions"),
+        ("validation", counts["validation"], "validation expressions"),
+        ("test", counts["test"], "test expressions"),
+    ):
+        parser.add_argument(
+            f"--{flag}", type=int, default=value, metavar="N", help=f"{meaning} (%(default)s)"
+        )
+
+
+def estimate(options: argparse.Namespace) -> Estimate:
+    """Size and time, a little too large: lengths are below the middle of their range.
+
+    Raises:
+        UserError: options that make no sense, or files that are missing.
+    """
+    if _from_files(options):
+        size = sum(path.stat().st_size for path in listops_tsv.locate(options.source).values())
+        return Estimate(size // _TSV_BYTES_PER_TOKEN, _START_SECONDS + size / _TSV_BYTES_PER_SECOND)
+    rules, counts = _rules(options), _counts(options)
+    rules.check()
+    total = sum(counts.values())
+    tokens = total * (rules.min_length + rules.max_length) // 2
+    return Estimate(
+        tokens + total * _BYTES_PER_EXPRESSION, _START_SECONDS + tokens / _TOKENS_PER_SECOND
+    )
+
+
+def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
+    """Generates or reads all splits and returns the manifest.
+
+    Raises:
+        UserError: options that make no sense, too few different expressions, or a file that is
+            missing or malformed.
+    """
+    return _from_tsv(options, writer) if _from_files(options) else _generate(options, writer)
+
+
+def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
+    rules, counts = _rules(options), _counts(options)
+    source = expressions(rules, options.seed, options.workers)
+    with tqdm(total=sum(counts.values()), unit=" expressions", disable=None) as bar:
+        for split, count in counts.items():
+            pairs = ((tokens, evaluate(tokens)) for tokens in itertools.islice(source, count))
+            _write(writer, split, pairs, bar)
+    source.close()
+    return writer.finish(
+        data=options.data_label or _mark(rules, counts),
+        source="lra.data.listops_generator",
+        counts=counts,
+        max_length=rules.max_length - 1,
+        seed=options.seed,
+        parameters=rules._asdict(),
+    )
+
+
+def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
+    paths = listops_tsv.locate(options.source)
+    with tqdm(unit=" expressions", disable=None) as bar:
+        counts = {
+            split: _write(writer, split, listops_tsv.read(path, options.max_length), bar)
+            for split, path in paths.items()
+        }
+    return writer.finish(
+        data=options.data_label or official.compare(counts, OFFICIAL_COUNTS, "expressions"),
+        source=", ".join(listops_tsv.FILES.values()),
+        counts=counts,
+        max_length=options.max_length,
+    )
+
+
+def _write(writer: TaskWriter, split: str, examples: Iterable[tuple[bytes, int]], bar: tqdm) -> int:
+    labels = []
+
+    def tokens() -> Iterator[bytes]:
+        for expression, label in examples:
+            labels.append(label)
+            bar.update()
+            yield expression
+
+    count = writer.sequences(split, tokens())
+    writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
+    return count
+
+
+def _from_files(options: argparse.Namespace) -> bool:
+    """Whether `source` is a folder of files; raises UserError for flags that do not go with it."""
+    if options.source in (None, *SOURCES):
+        return False
+    given = (_rules(options)._replace(max_length=Rules().max_length), _counts(options))
+    if given != (Rules(), OFFICIAL_COUNTS):
+        raise UserError(
+            "of the flags of the generator only --max_length goes with files "
+            f"(--source={options.source})"
+        )
+    if options.max_length < 1:
+        raise UserError(f"--max_length={options.max_length}: an expression has at least one token")
+    return True
+
+
+def _rules(options: argparse.Namespace) -> Rules:
+    return Rules(*(getattr(options, name) for name in Rules._fields))
+
+
+def _counts(options: argparse.Namespace) -> dict[str, int]:
+    counts = {split: getattr(options, split) for split in SPLITS}
+    for split, count in counts.items():
+        if count < 1:
+            raise UserError(f"--{split}={count}: every split needs an expression")
+    return counts
+
+
+def _mark(rules: Rules, counts: dict[str, int]) -> str:
+    if (rules, counts) == (Rules(), OFFICIAL_COUNTS):
+        return "generated"
+    parts = [f"lengths {rules.min_length + 1} to {rules.max_length - 1}"]
+    parts += [f"depth {rules.max_depth}"] * (rules.max_depth != Rules().max_depth)
+    parts += [f"up to {rules.max_args} arguments"] * (rules.max_args != Rules().max_args)
+    parts.append(" / ".join(f"{count:,}" for count in counts.values()))
+    return f"differs ({', '.join(parts)})"

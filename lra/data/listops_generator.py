@@ -1,0 +1,173 @@
+"""Random ListOps expressions with the distribution of LRA's generator (arXiv 2011.04006).
+
+A node at depth d (the root has depth 1) below `max_depth` is an operator with probability 1/4,
+else a digit; at `max_depth` always a digit. An operator has 2 to `max_args` arguments, all numbers
+equally likely, as are the four operators and the ten digits. Expressions with min_length < length
+< max_length are kept (digits plus two per operator); one that came before is left out.
+
+Randomness is raw output of the counter-based generator Philox, keyed by (seed, block of
+attempts), and every decision is made on integers, so the expressions depend on the seed alone:
+not on the machine, on NumPy's version or on the number of threads.
+"""
+
+import collections
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from lra.data.compiled import compiled
+from lra.data.listops_language import CLOSE, FIRST_DIGIT
+from lra.errors import UserError
+
+ATTEMPTS_PER_BLOCK = 4096
+# So many attempts without a new expression mean that there is none, or hardly any.
+FRUITLESS_BLOCKS = 256
+
+_WORDS_AT_ONCE = 1 << 16
+# What _next returns instead of a length.
+_REJECTED, _OUT_OF_WORDS = 0, -1
+
+
+class Rules(NamedTuple):
+    """What is generated and kept; the defaults are LRA's, both length bounds exclusive."""
+
+    min_length: int = 500
+    max_length: int = 2000
+    max_depth: int = 10
+    max_args: int = 10
+
+    def check(self) -> None:
+        """Raises UserError for rules that no expression fulfils or that make no sense."""
+        if self.min_length < 0:
+            raise UserError(f"--min_length={self.min_length} is negative")
+        if self.max_length - self.min_length < 2:
+            raise UserError(
+                f"no length lies between --min_length={self.min_length} and "
+                f"--max_length={self.max_length} (both exclusive)"
+            )
+        for name, lowest, highest in (
+            ("max_length", 2, 100_000),
+            ("max_depth", 1, 1000),
+            ("max_args", 2, 1000),
+        ):
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise UserError(f"--{name}={value} is not in {lowest} to {highest:,}")
+
+
+def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
+    """Yields different expressions, an id per byte, without end; `workers` changes none of them.
+
+    Raises:
+        UserError: rules that make no sense, or that let no new expression be found.
+    """
+    rules.check()
+    seen: set[bytes] = set()
+    fruitless = 0
+    for block in _blocks(rules, seed, workers):
+        before = len(seen)
+        for expression in block:
+            digest = hashlib.blake2b(expression, digest_size=16).digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield expression
+        fruitless = 0 if len(seen) > before else fruitless + 1
+        if fruitless == FRUITLESS_BLOCKS:
+            raise UserError(
+                f"{fruitless * ATTEMPTS_PER_BLOCK:,} attempts gave no expression beyond the "
+                f"{len(seen):,} found; widen --min_length and --max_length or ask for fewer"
+            )
+
+
+def _blocks(rules: Rules, seed: int, workers: int) -> Iterator[list[bytes]]:
+    """All blocks in order; `workers` threads, which compiled code does not lock, work ahead."""
+    make = functools.partial(block_of_expressions, rules, seed)
+    numbers = itertools.count()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        pending = collections.deque(pool.submit(make, next(numbers)) for _ in range(2 * workers))
+        while True:
+            yield pending.popleft().result()
+            pending.append(pool.submit(make, next(numbers)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def block_of_expressions(rules: Rules, seed: int, block: int) -> list[bytes]:
+    """What `ATTEMPTS_PER_BLOCK` attempts yield, repetitions included: a pure function."""
+    philox = np.random.Philox(key=np.array([seed, block], np.uint64))
+    words = np.empty(0, np.uint64)
+    tokens = np.empty(rules.max_length, np.uint8)
+    found = []
+    attempts = ATTEMPTS_PER_BLOCK
+    while attempts:
+        length, used, attempts = _next(words, attempts, rules, tokens)
+        words = words[used:]
+        if length == _OUT_OF_WORDS:
+            words = np.concatenate([words, philox.random_raw(_WORDS_AT_ONCE)])
+        elif length != _REJECTED:
+            found.append(tokens[:length].tobytes())
+    return found
+
+
+@compiled
+def _next(words, attempts, rules, tokens):
+    """Attempts until one is accepted: (its length, words used, attempts left).
+
+    With the words at an end the length is _OUT_OF_WORDS, and the attempt that met the end counts
+    as not begun: neither as used words nor as an attempt.
+    """
+    used = 0
+    while attempts > 0:
+        length, end = _attempt(words, used, rules, tokens)
+        if length == _OUT_OF_WORDS:
+            return length, used, attempts
+        used = end
+        attempts -= 1
+        if length != _REJECTED:
+            return length, used, attempts
+    return _REJECTED, used, attempts
+
+
+@compiled
+def _attempt(words, position, rules, tokens):
+    """One random expression into `tokens`: (length, position of the first unused word)."""
+    min_length, max_length, max_depth, max_args = rules
+    # Below this bound all remainders by 10 and by max_args - 1 are equally likely.
+    bound = (1 << 32) - (1 << 32) % (10 * (max_args - 1))
+    missing = np.empty(min(max_depth, max_length) + 1, np.int64)  # arguments, per open operator
+    depth = written = 0
+    size = 1  # of the smallest expression that can still come of it
+    while position < len(words):
+        word = words[position]
+        position += 1
+        choice = np.int64(word >> np.uint64(32))
+        if choice >= bound:
+            continue
+        if depth + 1 < max_depth and word & np.uint64(3) == 0:
+            arity = 2 + choice % (max_args - 1)
+            size += arity + 1
+            if size >= max_length:
+                return _REJECTED, position
+            tokens[written] = 1 + ((word >> np.uint64(2)) & np.uint64(3))
+            written += 1
+            missing[depth] = arity
+            depth += 1
+            continue
+        tokens[written] = FIRST_DIGIT + choice % 10
+        written += 1
+        while depth > 0:
+            missing[depth - 1] -= 1
+            if missing[depth - 1] > 0:
+                break
+            tokens[written] = CLOSE
+            written += 1
+            depth -= 1
+        if depth == 0:
+            return (written if written > min_length else _REJECTED), position
+    return _OUT_OF_WORDS, position

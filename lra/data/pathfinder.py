@@ -1,0 +1,170 @@
+"""Pathfinder (LRA, arXiv 2011.04006): do two discs lie on the ends of one dashed line? 2 classes.
+
+    python -m lra.data.prepare pathfinder                      generated, as LRA's hard 32 x 32
+    python -m lra.data.prepare pathx                           as its hard 128 x 128 (Path-X)
+    python -m lra.data.prepare pathfinder --size=64 --difficulty=easy --num_images=10000
+    python -m lra.data.prepare pathfinder --source=lra_release              LRA's own images
+
+Stored as grey levels, row by row. Generated images are independent of each other: their first
+eight tenths are the training set, the next the validation and the last the test set. How LRA's
+own images are split: `pathfinder_folder`.
+"""
+
+import argparse
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from lra.data import pathfinder_folder
+from lra.data.pathfinder_generator import batches
+from lra.data.pathfinder_tables import DASHES, SIZES, parameters
+from lra.data.prepared import SPLITS, Estimate, TaskWriter
+from lra.errors import UserError
+
+SOURCES = ("generate",)
+OFFICIAL_COUNTS = {"train": 160_000, "validation": 20_000, "test": 20_000}
+OFFICIAL_IMAGES = sum(OFFICIAL_COUNTS.values())
+DIFFICULTY = "hard"
+DEFAULT_SIZES = {"pathfinder": 32, "pathx": 128}
+
+# Seconds on one core of a small virtual machine (benchmarks/pathfinder_generation.py).
+_SECONDS_PER_IMAGE = {
+    32: {"easy": 1e-3, "intermediate": 1e-3, "hard": 1e-3},
+}
+_START_SECONDS = 15  # compiling
+_FILES_PER_SECOND = 3000
+_BYTES_PER_IMAGE = 12  # its offset and label
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of Pathfinder; their defaults are LRA's."""
+    parser.add_argument(
+        "--num_images",
+        type=int,
+        default=OFFICIAL_IMAGES,
+        metavar="N",
+        help="to generate, in all splits together (%(default)s)",
+    )
+    parser.add_argument(
+        "--size", type=int, choices=SIZES, help="of the images in pixels (32; pathx 128)"
+    )
+    parser.add_argument(
+        "--difficulty", choices=tuple(DASHES), default=DIFFICULTY, help="(%(default)s)"
+    )
+
+
+def estimate(options: argparse.Namespace) -> Estimate:
+    """Size and time.
+
+    Raises:
+        UserError: too few images, or a folder that is missing.
+    """
+    size = _size(options)
+    if _from_folder(options):
+        root = pathfinder_folder.find(options.source, size, options.difficulty)
+        count = pathfinder_folder.count_lines(root)
+        seconds = count / _FILES_PER_SECOND
+    else:
+        count = sum(_counts(options).values())
+        each = _SECONDS_PER_IMAGE[size][options.difficulty]
+        seconds = _START_SECONDS + count * each / options.workers
+    return Estimate(count * (size * size + _BYTES_PER_IMAGE), seconds)
+
+
+def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
+    """Generates or reads all splits and returns the manifest.
+
+    Raises:
+        UserError: too few images, or what `pathfinder_folder` does not accept.
+    """
+    return _read(options, writer) if _from_folder(options) else _generate(options, writer)
+
+
+def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
+    size, counts = _size(options), _counts(options)
+    settings = parameters(size, options.difficulty)
+    made = batches(settings, seed=options.seed, count=options.num_images, workers=options.workers)
+    examples = (
+        example for batch in made for example in zip(batch.images, batch.labels, strict=True)
+    )
+    with tqdm(total=options.num_images, unit=" images", disable=None) as bar:
+        for split, number in counts.items():
+            _write(writer, split, itertools.islice(examples, number), bar)
+    return writer.finish(
+        data=options.data_label or _mark(options, counts, "generated"),
+        source="lra.data.pathfinder_generator",
+        counts=counts,
+        max_length=size * size,
+        seed=options.seed,
+        parameters={"difficulty": options.difficulty} | settings._asdict(),
+    )
+
+
+def _read(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
+    size, difficulty = _size(options), options.difficulty
+    found = pathfinder_folder.listing(pathfinder_folder.find(options.source, size, difficulty))
+    indices = pathfinder_folder.split(len(found.files))
+    counts = {split: len(its_indices) for split, its_indices in indices.items()}
+    if not all(counts.values()):
+        raise UserError(f"{found.root} holds {len(found.files)} images, too few for three splits")
+    with tqdm(total=len(found.files), unit=" images", disable=None) as bar:
+        for split, its_indices in indices.items():
+            _write(writer, split, pathfinder_folder.examples(found, its_indices, size), bar)
+    return writer.finish(
+        data=options.data_label or _mark(options, counts, "official"),
+        source=f"pathfinder{size}/{pathfinder_folder.FOLDERS[difficulty]}, split of S4",
+        counts=counts,
+        max_length=size * size,
+        seed=pathfinder_folder.SPLIT_SEED,
+        parameters={"size": size, "difficulty": difficulty, "empty_images": len(found.empty)},
+    )
+
+
+def _write(
+    writer: TaskWriter, split: str, examples: Iterable[tuple[np.ndarray, int]], bar: tqdm
+) -> None:
+    labels = []
+
+    def pixels() -> Iterator[np.ndarray]:
+        for image, label in examples:
+            labels.append(label)
+            bar.update()
+            yield image.reshape(-1)
+
+    writer.sequences(split, pixels())
+    writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
+
+
+def _from_folder(options: argparse.Namespace) -> bool:
+    """Whether `source` is a folder; raises UserError for a flag that does not go with it."""
+    if options.source in (None, *SOURCES):
+        return False
+    if options.num_images != OFFICIAL_IMAGES:
+        raise UserError(f"--num_images does not go with files (--source={options.source})")
+    return True
+
+
+def _size(options: argparse.Namespace) -> int:
+    return options.size or DEFAULT_SIZES[options.task]
+
+
+def _counts(options: argparse.Namespace) -> dict[str, int]:
+    """How many images are generated for each split."""
+    held_out = options.num_images // 10
+    if held_out < 1:
+        raise UserError(f"--num_images={options.num_images}: at least 10, a tenth for each test")
+    counts = (options.num_images - 2 * held_out, held_out, held_out)
+    return dict(zip(SPLITS, counts, strict=True))
+
+
+def _mark(options: argparse.Namespace, counts: dict[str, int], name: str) -> str:
+    """`name`, or how the images differ from those of LRA's table."""
+    size, difficulty = _size(options), options.difficulty
+    parts = [f"{size} x {size}"] * (size != DEFAULT_SIZES[options.task])
+    parts += [difficulty] * (difficulty != DIFFICULTY)
+    if counts != OFFICIAL_COUNTS:
+        parts.append(f"{' / '.join(f'{count:,}' for count in counts.values())} images")
+    return f"differs ({', '.join(parts)})" if parts else name

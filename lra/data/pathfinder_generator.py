@@ -1,0 +1,89 @@
+"""Generates Pathfinder images: two long dashed snakes, distractors and two discs.
+
+The procedure of the published generator (github.com/drewlinsley/pathfinder, 2019; Linsley et al.
+2018, arXiv:1805.08315) with the parameters of LRA, in our own words and some hundred times
+faster. One disc marks the start of one target snake, the other its end (label 1) or the other
+target's end (label 0), so that both classes are made of the same things.
+
+Image i is a function of (seed, i), computed with integers only (see `pathfinder_tables`): the same
+bytes whatever the machine, the number of workers and the versions of the libraries.
+"""
+
+import collections
+import functools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from lra.data.pathfinder_placement import Layout, place
+from lra.data.pathfinder_rendering import render
+from lra.data.pathfinder_tables import Parameters, Tables, tables
+
+# About a second's work at most.
+_CELLS_PER_BATCH = 1 << 18
+
+
+class Batch(NamedTuple):
+    """Consecutive images and what they are made of; positions are (row, column).
+
+    Attributes:
+        images: uint8 [n, size, size].
+        labels: int32 [n], 1 if both discs lie on one snake.
+        starts: int32 [n, 2, 2], of the two target snakes.
+        ends: int32 [n, 2, 2].
+        discs: int32 [n, 2, 2], on a start and on an end.
+        layout: the rest.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    discs: np.ndarray
+    layout: Layout
+
+
+def batches(parameters: Parameters, *, seed: int, count: int, workers: int = 1) -> Iterator[Batch]:
+    """Images 0 to `count` - 1 of a seed, in order; `workers` threads draw ahead.
+
+    Args:
+        parameters: of the images, `pathfinder_tables.parameters(size, difficulty)`.
+        seed: 0 to 2^64 - 1.
+        count: of images.
+        workers: changes nothing but the time; compiled code does not hold Python's lock.
+    """
+    every = tuple(tables(parameters, margin) for margin in parameters.margins)
+    size = max(1, _CELLS_PER_BATCH // parameters.size**2)
+    draw = functools.partial(_draw, parameters, every, seed)
+    pool = ThreadPoolExecutor(workers)
+    try:
+        pending = collections.deque()
+        for first in range(0, count, size):
+            pending.append(pool.submit(draw, first, min(size, count - first)))
+            if len(pending) == 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _draw(
+    parameters: Parameters, every: tuple[Tables, ...], seed: int, first: int, count: int
+) -> Batch:
+    layout = Layout.empty(parameters, count)
+    for which, table in enumerate(every):
+        # The compiled code is the same for any number of margins.
+        of_margin = parameters._replace(margins=parameters.margins[which : which + 1])
+        place(of_margin, table, which, len(every), np.uint64(seed), first, layout)
+    starts = layout.dashes[:, :2, :2]
+    ends = layout.dashes[:, 2 * parameters.dashes - 2 : 2 * parameters.dashes, :2]
+    ended = np.where(layout.labels == 1, layout.marked, 1 - layout.marked)
+    each = np.arange(count)
+    discs = np.stack([starts[each, layout.marked], ends[each, ended]], axis=1)
+    images = np.zeros((count, parameters.size, parameters.size), np.uint8)
+    for which, table in enumerate(every):
+        render(table, which, layout.margins, layout.dashes, discs, images)
+    return Batch(images, layout.labels, starts, ends, discs, layout)

@@ -1,0 +1,66 @@
+"""Pathfinder's pictures of what has been placed: a compiled part of `pathfinder_generator`.
+
+Ink relative to its maximum, then the discs, then everything relative to the maximum: the grey
+levels of the images that LRA released, as far as one of them tells. The published generator
+stretches the levels of every stamp instead.
+"""
+
+import numpy as np
+
+from lra.data.compiled import compiled
+from lra.data.pathfinder_stamps import INK_ONE, MASK_ONE
+
+
+@compiled
+def render(table, which, margins, dashes, discs, images):
+    """Draws the images that have one of the margins.
+
+    Args:
+        table: the `Tables` of this margin.
+        which: of the margins this is.
+        margins: int32 [n], which one each image has.
+        dashes: int32 [n, most, 4], row, column, stamp and gain; gain 0 draws nothing.
+        discs: int32 [n, 2, 2], row and column of their centres.
+        images: uint8 [n, size, size], to draw in.
+    """
+    for index in range(len(images)):
+        if margins[index] == which:
+            ink = _draw_dashes(table, dashes[index], images.shape[1])
+            for disc in range(2):
+                _draw_disc(table, ink, discs[index, disc, 0], discs[index, disc, 1])
+            # To the nearest level, halves up.
+            peak = ink.max()
+            images[index] = (2 * MASK_ONE * ink + peak) // (2 * peak)
+
+
+@compiled
+def _draw_dashes(table, dashes, size):
+    """The ink of all dashes relative to its maximum: int64 [size, size], 1 / `INK_ONE`."""
+    canvas = np.zeros((size + 2 * table.halo, size + 2 * table.halo), np.int64)
+    side = table.ink.shape[1]
+    for top, left, stamp, gain in dashes:
+        for y in range(side):
+            for x in range(side):
+                value = gain * table.ink[stamp, y, x]
+                canvas[top + y, left + x] = max(canvas[top + y, left + x], value)
+    ink = canvas[table.halo : table.halo + size, table.halo : table.halo + size]
+    peak = ink.max()
+    return (2 * INK_ONE * ink + peak) // (2 * peak)
+
+
+@compiled
+def _draw_disc(table, ink, y, x):
+    """Adds a disc with its centre at (y, x)."""
+    reach = table.disc.shape[2] // 2
+    row = _disc_class(y, len(ink), table.disc.shape[0])
+    column = _disc_class(x, len(ink), table.disc.shape[0])
+    for dy in range(-min(reach, y), min(reach + 1, len(ink) - y)):
+        for dx in range(-min(reach, x), min(reach + 1, len(ink) - x)):
+            value = table.disc[row, column, dy + reach, dx + reach]
+            ink[y + dy, x + dx] = max(ink[y + dy, x + dx], value)
+
+
+@compiled
+def _disc_class(place, size, classes):
+    """By the distance from the nearer edge; all that are far from both are one class."""
+    return max(min(place, classes // 2), place - size + classes)

@@ -1,0 +1,266 @@
+"""Prepares the data of a task: generated, read from files, or downloaded.
+
+    python -m lra.data.prepare TASK --data_dir=data [--source=generate | PATH | tfds | download]
+    python -m lra.data.prepare TASK --help          the flags of that task
+    python -m lra.data.prepare all [--source=FOLDER] [--dry_run]
+
+TASK is listops, text, retrieval, image, pathfinder or pathx; `all` means the first five: it keeps
+what is prepared, generates what can be generated and looks for the raw files of the others in
+FOLDER (data/raw without one).
+
+The same request twice is answered from what is there; files named with --source are always read
+again, since they may have changed. Anything else replaces what was prepared before, at once and
+only when complete: a run that fails or is killed leaves it as it was. The exit status of `all` is
+2 where one of the five can neither be kept nor prepared.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
+from lra.data import prepared
+from lra.errors import UserError
+
+MODULES = {
+    "listops": "lra.data.listops",
+    "text": "lra.data.text",
+    "retrieval": "lra.data.retrieval",
+    "image": "lra.data.image",
+    "pathfinder": "lra.data.pathfinder",
+    "pathx": "lra.data.pathfinder",
+}
+# The tasks of the table; Path-X has 3.3 GB and is prepared when named.
+TABLE_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+ALL = "all"
+
+# Flags that change neither what is prepared nor what it is called.
+_NOT_REQUESTED = ("task", "data_dir", "raw_dir", "workers", "dry_run")
+
+
+def main(argv: list[str]) -> int:
+    """Parses the flags and prepares; returns the exit status."""
+    task = _named_task(argv)
+    options = _parser(task).parse_args(argv)
+    if options.task != task:
+        raise UserError(f"name the task first: {options.task} --FLAG=VALUE ...")
+    if task == ALL:
+        return _prepare_all(options)
+    if options.dry_run:
+        print(_estimate_line(options))
+        return 0
+    start = time.monotonic()
+    manifest, kept = _prepare(options)
+    print(_summary(options, manifest, None if kept else time.monotonic() - start))
+    return 0
+
+
+def prepare_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> dict[str, Any]:
+    """Prepares `task` as the command does, unless it is there already; returns its manifest.
+
+    Args:
+        task: one of `MODULES`.
+        data_dir: the folder that holds the tasks' folders.
+        flags: of the command, without dashes (`source="generate", seed=0, train=8000`).
+
+    Raises:
+        UserError: an unknown task or flag, and whatever the command would report.
+    """
+    if task not in MODULES:
+        raise UserError(f"unknown task '{task}'{near_match(task, MODULES)}")
+    options = _parser(task).parse_args([task, f"--data_dir={data_dir}"])
+    for name, value in flags.items():
+        if name not in vars(options):
+            raise UserError(f"unknown flag --{name} of {task}{near_match(name, vars(options))}")
+        setattr(options, name, value)
+    return _prepare(options)[0]
+
+
+def _named_task(argv: list[str]) -> str | None:
+    """The task among the arguments; None where only help can be wanted."""
+    words = [word for word in argv if not word.startswith("-")]
+    known = (*MODULES, ALL)
+    task = next((word for word in words if word in known), None)
+    if task is None and words:
+        raise UserError(f"unknown task '{words[0]}'{near_match(words[0], known)}")
+    return task
+
+
+def _parser(task: str | None) -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m lra.data.prepare", description=__doc__)
+    parser.add_argument("task", metavar="TASK", choices=(*MODULES, ALL))
+    parser.add_argument("--data_dir", default="data", metavar="DIR", help="(%(default)s)")
+    module = _module(task) if task in MODULES else None
+    sources = " | ".join(["PATH", *(module.SOURCES if module else ())])
+    parser.add_argument("--source", metavar="SOURCE", help=sources if module else "raw files")
+    parser.add_argument("--seed", type=_at_least(0), default=0, metavar="N", help="(%(default)s)")
+    parser.add_argument(
+        "--workers", type=_at_least(1), default=_processors(), metavar="N", help="(%(default)s)"
+    )
+    parser.add_argument("--dry_run", action="store_true", help="say size and time, write nothing")
+    parser.set_defaults(raw_dir=None, data_label=None)
+    if module:
+        parser.add_argument("--data_label", type=_label, metavar="NAME", help="what tables call it")
+        module.add_arguments(parser.add_argument_group(task))
+    return parser
+
+
+def _prepare(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """The manifest, and whether it was there before."""
+    request = _request(options)
+    manifest = _already(options, request)
+    if manifest is not None:
+        return manifest, True
+    module = _module(options.task)
+    _check_space(options, module.estimate(options))
+    with prepared.TaskWriter(options.data_dir, options.task, request) as writer:
+        # Another process may have prepared it while this one waited for its turn.
+        manifest = _already(options, request)
+        if manifest is not None:
+            return manifest, True
+        return module.prepare(options, writer), False
+
+
+def _prepare_all(options: argparse.Namespace) -> int:
+    if options.source is not None and not pathlib.Path(options.source).is_dir():
+        raise UserError(f"--source={options.source}: `{ALL}` takes a folder of raw files")
+    status = 0
+    for task in TABLE_TASKS:
+        try:
+            print(_do_one(task, options), flush=True)
+        except (UserError, OSError) as error:
+            status = STATUS_BAD_INPUT
+            print(f"{task}: not prepared: {error}", file=sys.stderr)
+    return status
+
+
+def _do_one(task: str, common: argparse.Namespace) -> str:
+    """Prepares or estimates one task of `all`; returns what to say about it."""
+    with contextlib.suppress(UserError):
+        manifest = prepared.load(common.data_dir, task).manifest
+        return f"{task}: kept, {_counts(manifest)}, {manifest['data']}"
+    options = _parser(task).parse_args([task])
+    for name in ("data_dir", "seed", "workers"):
+        setattr(options, name, getattr(common, name))
+    options.raw_dir = common.source
+    if common.dry_run:
+        return _estimate_line(options)
+    start = time.monotonic()
+    manifest, _ = _prepare(options)
+    return _summary(options, manifest, time.monotonic() - start)
+
+
+def _request(options: argparse.Namespace) -> dict[str, Any] | None:
+    """What is asked for, with defaults filled in; None where files are to be read."""
+    sources = _module(options.task).SOURCES
+    source = options.source or ("generate" if "generate" in sources else None)
+    if source not in sources:
+        return None
+    flags = {name: value for name, value in vars(options).items() if name not in _NOT_REQUESTED}
+    # As JSON gives it back.
+    return json.loads(json.dumps(flags | {"source": source}, default=str))
+
+
+def _already(options: argparse.Namespace, request: dict[str, Any] | None) -> dict[str, Any] | None:
+    if request is None:
+        return None
+    try:
+        manifest = prepared.load(options.data_dir, options.task).manifest
+    except UserError:
+        return None
+    return manifest if manifest.get("request") == request else None
+
+
+def _check_space(options: argparse.Namespace, estimate: prepared.Estimate) -> None:
+    folder = pathlib.Path(options.data_dir).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < estimate.bytes:
+        raise UserError(
+            f"{options.task} needs {_megabytes(estimate.bytes)} in {options.data_dir}, where "
+            f"{_megabytes(free)} are free; free some space or choose another --data_dir"
+        )
+
+
+def _estimate_line(options: argparse.Namespace) -> str:
+    estimate = _module(options.task).estimate(options)
+    folder = pathlib.Path(options.data_dir) / options.task
+    return (
+        f"{options.task:<10}  about {_megabytes(estimate.bytes):>10}  about "
+        f"{estimate.seconds:>5,.0f} s  in {folder}"
+    )
+
+
+def _summary(options: argparse.Namespace, manifest: dict[str, Any], seconds: float | None) -> str:
+    """What was prepared; `seconds` is None where it had been there before."""
+    folder = pathlib.Path(options.data_dir) / options.task
+    size = sum(facts["bytes"] for facts in manifest["files"].values())
+    cost = "prepared before with the same flags"
+    if seconds is not None:
+        cost = f"{seconds:.1f} s, {_peak_memory()}"
+    return "\n".join(
+        (
+            f"{options.task}: {_counts(manifest)} in {folder}",
+            f"  data      {manifest['data']}",
+            f"  sha256    {manifest['sha256']}",
+            f"  on disk   {_megabytes(size)}",
+            f"  cost      {cost}",
+        )
+    )
+
+
+def _counts(manifest: dict[str, Any]) -> str:
+    return " / ".join(f"{count:,} {split}" for split, count in manifest["counts"].items())
+
+
+def _peak_memory() -> str:
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f"peak memory {_megabytes(peak)}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _module(task: str) -> ModuleType:
+    return importlib.import_module(MODULES[task])
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _at_least(lowest: int) -> Callable[[str], int]:
+    """A flag's type: an integer from `lowest` to the largest of 63 bits."""
+
+    def parse(text: str) -> int:
+        with contextlib.suppress(ValueError):
+            if lowest <= int(text) < 2**63:
+                return int(text)
+        raise argparse.ArgumentTypeError(f"{text} is not an integer from {lowest} on")
+
+    return parse
+
+
+def _label(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise argparse.ArgumentTypeError("the name is one line that is not empty")
+    return text.strip()
+
+
+if __name__ == "__main__":
+    run(main)

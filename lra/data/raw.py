@@ -1,0 +1,43 @@
+"""Where the raw data of a task lies before it is prepared."""
+
+import argparse
+import pathlib
+from collections.abc import Sequence
+
+from lra.errors import UserError
+
+
+def folder(options: argparse.Namespace) -> pathlib.Path:
+    """Where downloads go and raw data is looked for: `raw_dir`, or `<data_dir>/raw` without one."""
+    return pathlib.Path(options.raw_dir or pathlib.Path(options.data_dir) / "raw")
+
+
+def locate(
+    options: argparse.Namespace, names: Sequence[str], sources: Sequence[str]
+) -> pathlib.Path:
+    """The raw data of a task.
+
+    Args:
+        options: of the command: `task`, `data_dir`, `raw_dir`, and `source`, which is None, the
+            path of the raw data, or that of a folder which contains them under one of `names`.
+        names: the official names of the task's folders and archives; without `source` they are
+            looked for in the raw folder.
+        sources: what else `--source` may be; named in the error.
+
+    Raises:
+        UserError: the path does not exist, or nothing was found; says what to put where.
+    """
+    parent = folder(options) if options.source is None else pathlib.Path(options.source)
+    parent = parent.expanduser()
+    for name in names:
+        if (parent / name).exists():
+            return parent / name
+    if options.source is None:
+        raise UserError(
+            f"no raw data for {options.task}: put {' or '.join(names)} into {parent}, or give "
+            f"--source={'|'.join(['PATH', *sources])}"
+        )
+    if not parent.exists():
+        others = f", nor one of {', '.join(sources)}" if sources else ""
+        raise UserError(f"--source={options.source} is not a file or a folder{others}")
+    return parent

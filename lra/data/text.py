@@ -1,0 +1,179 @@
+"""Text: IMDb reviews as bytes (Maas et al., ACL 2011; LRA, arXiv 2011.04006).
+
+The first 4,096 bytes of each review as they are (no cleaning, `<br />` stays; so do bytes that are
+not UTF-8), labels 0 (neg) and 1 (pos), 25,000 reviews to train and 25,000 to test. `unsup` is left
+out. LRA has no validation set here: it selects on the test set (`aliases` in the manifest).
+
+Order: from aclImdb neg before pos, each by the number in its file name; folder, archive and
+download give the same prepared data. From TFDS the same reviews in TFDS's order.
+"""
+
+import argparse
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from lra.data import official, prepared, raw, tfds_source
+from lra.data.archives import read_members
+from lra.data.download import Remote, download
+from lra.errors import UserError
+
+SOURCES = (tfds_source.SOURCE, "download")
+MAX_LENGTH = 4096  # LRA's paper: 4K; its code has 1,000
+# Size and sha256: TFDS, datasets/imdb_reviews/checksums.tsv.
+ARCHIVE = Remote(
+    "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    84_125_825,
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+)
+RAW_NAMES = ("aclImdb", ARCHIVE.name)
+TFDS_NAME = "imdb_reviews/plain_text"
+OFFICIAL_COUNTS = {"train": 25_000, "test": 25_000}
+# official.Fingerprint of what is stored.
+OFFICIAL_CONTENT = {
+    "train": "61dff2b168b56820d7db598154f9922f2352ab6cd912e6d0fdbd14165860f10b",
+    "test": "1449b0426788617d1ce222beac55824c971d68500ddc41a2ab5a1bd91cc84002",
+}
+
+_SPLITS = ("train", "test")
+_LABELS = ("neg", "pos")
+_REVIEW = re.compile(r"(?:^|/)(train|test)/(neg|pos)/([^/.][^/]*\.txt)$")
+_FILE_NAME = re.compile(r"(\d+)_(\d+)\.txt")
+
+
+class Review(NamedTuple):
+    """A review: its label, its first `MAX_LENGTH` bytes, and where it lies, for errors."""
+
+    label: int
+    content: bytes
+    place: str
+
+
+class _Source(NamedTuple):
+    name: str
+    place: str
+    splits: dict[str, Iterable[Review]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of this task."""
+    tfds_source.add_arguments(parser)
+
+
+def estimate(options: argparse.Namespace) -> prepared.Estimate:
+    """Disk space with the download, if there is one; time without, since networks differ.
+
+    Raises:
+        UserError: no raw data.
+    """
+    if options.source not in SOURCES:
+        raw.locate(options, RAW_NAMES, SOURCES)
+    downloaded = ARCHIVE.bytes if options.source == "download" else 0
+    return prepared.Estimate(66_000_000 + downloaded, 10.0)
+
+
+def prepare(options: argparse.Namespace, writer: prepared.TaskWriter) -> dict[str, Any]:
+    """Writes the task's folder and returns its manifest.
+
+    Args:
+        options: `source` is None (one of `RAW_NAMES` in the raw folder), the path of one of
+            them, `tfds`, or `download`.
+        writer: of the task's folder.
+
+    Raises:
+        UserError: nothing found, no network, a damaged archive, a review that is empty or whose
+            file has a foreign name, a missing split or label.
+    """
+    source = _open(options)
+    counts, content = {}, {}
+    for split in _SPLITS:
+        counts[split], content[split] = _write(writer, split, source)
+    same_content = content == OFFICIAL_CONTENT
+    data = official.compare(counts, OFFICIAL_COUNTS, "reviews", same_content=same_content)
+    return writer.finish(
+        data=options.data_label or data,
+        source=source.name,
+        counts={"train": counts["train"], "validation": counts["test"], "test": counts["test"]},
+        max_length=MAX_LENGTH,
+        aliases={"validation": "test"},
+    )
+
+
+def _open(options: argparse.Namespace) -> _Source:
+    if options.source == tfds_source.SOURCE:
+        dataset = tfds_source.Dataset(TFDS_NAME, options.tfds_dir)
+        splits = {split: _from_tfds(dataset, split) for split in _SPLITS}
+        return _Source("IMDb, TFDS order", str(dataset.folder), splits)
+    if options.source == "download":
+        path = download(ARCHIVE, raw.folder(options))
+    else:
+        path = raw.locate(options, RAW_NAMES, SOURCES)
+    splits = _from_folder(path) if path.is_dir() else _from_archive(path)
+    return _Source("IMDb, aclImdb order", str(path), splits)
+
+
+def _write(writer: prepared.TaskWriter, split: str, source: _Source) -> tuple[int, str]:
+    """Writes one split; returns its number of reviews and its fingerprint."""
+    labels: list[int] = []
+    fingerprint = official.Fingerprint()
+
+    def contents() -> Iterator[bytes]:
+        for review in tqdm(source.splits[split], f"text {split}", unit=" reviews", disable=None):
+            if not review.content:
+                raise UserError(f"{review.place}: the review is empty")
+            labels.append(review.label)
+            fingerprint.add(review.label, review.content)
+            yield review.content
+
+    count = writer.sequences(split, contents())
+    writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
+    for label, name in enumerate(_LABELS):
+        if label not in labels:
+            raise UserError(f"{source.place}: no reviews in {split}/{name}")
+    return count, str(fingerprint)
+
+
+def _from_folder(root: pathlib.Path) -> dict[str, Iterable[Review]]:
+    """The reviews below `aclImdb`, read one by one."""
+    return {split: _read_files(root / split) for split in _SPLITS}
+
+
+def _read_files(folder: pathlib.Path) -> Iterator[Review]:
+    for label, name in enumerate(_LABELS):
+        paths = (folder / name).glob("[!.]*.txt")
+        for path in sorted(paths, key=lambda path: _number(path.name, str(path))):
+            with open(path, "rb") as file:
+                yield Review(label, file.read(MAX_LENGTH), str(path))
+
+
+def _from_archive(path: pathlib.Path) -> dict[str, Iterable[Review]]:
+    """The reviews of the `.tar.gz`, which holds them in no order: all 65 MB in memory."""
+    found: dict[str, dict[tuple, Review]] = {split: {} for split in _SPLITS}
+    members = read_members(path, lambda name: _REVIEW.search(name) is not None, MAX_LENGTH)
+    for name, content in tqdm(members, path.name, unit=" reviews", disable=None):
+        place = f"{path}, {name}"
+        split, label_name, file_name = _REVIEW.search(name).groups()
+        label = _LABELS.index(label_name)
+        found[split][label, _number(file_name, place)] = Review(label, content, place)
+    return {split: [reviews[key] for key in sorted(reviews)] for split, reviews in found.items()}
+
+
+def _number(file_name: str, place: str) -> tuple[int, int]:
+    """`<number>_<rating>.txt` as numbers."""
+    match = _FILE_NAME.fullmatch(file_name)
+    if not match:
+        raise UserError(f"{place}: a review's file is called <number>_<rating>.txt")
+    return int(match[1]), int(match[2])
+
+
+def _from_tfds(dataset: tfds_source.Dataset, split: str) -> Iterator[Review]:
+    for index, example in enumerate(dataset.examples(split)):
+        place = f"{dataset.folder}, {split}, example {index}"
+        label = int(example["label"])
+        if label not in (0, 1):
+            raise UserError(f"{place}: label {label} is neither 0 nor 1")
+        yield Review(label, example["text"][:MAX_LENGTH], place)

@@ -1,0 +1,141 @@
+"""Examples of a TensorFlow Datasets (TFDS) data set, without TensorFlow where that is possible.
+
+TFDS needs TensorFlow to download and prepare, and to read what it prepared as tfrecord (its
+default). What it prepared with `file_format='array_record'` needs none. Once prepared here, the
+data need neither.
+"""
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lra.errors import UserError
+
+SOURCE = "tfds"  # the value of --source
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flag for TFDS's folder."""
+    parser.add_argument(
+        "--tfds_dir",
+        metavar="DIR",
+        help="with --source=tfds: TFDS's folder (default: $TFDS_DATA_DIR or ~/tensorflow_datasets)",
+    )
+
+
+class Dataset:
+    """A data set that TFDS has prepared.
+
+    Args:
+        name: TFDS's name with the configuration where there is one: `imdb_reviews/plain_text`.
+        tfds_dir: TFDS's folder, or the data set's own in it (`.../cifar10/3.0.2`); None for TFDS's
+            default.
+
+    Raises:
+        UserError: TFDS or TensorFlow is needed but not installed, or TFDS failed; with the cures.
+    """
+
+    def __init__(self, name: str, tfds_dir: str | None):
+        if importlib.util.find_spec("tensorflow_datasets") is None:
+            raise UserError(
+                "--source=tfds needs TFDS: pip install tensorflow-datasets importlib_resources"
+            )
+        root = pathlib.Path(
+            tfds_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+        ).expanduser()
+        self.folder = _find(root, name) or _prepare(root, name)
+        self._builder = _open(self.folder)
+        self._array_record = self._builder.info.file_format.value == "array_record"
+        if not (self._array_record or _has_tensorflow()):
+            raise UserError(
+                f"{self.folder} holds {self._builder.info.file_format.value} files, which only "
+                "TensorFlow reads: pip install tensorflow-cpu, or have TFDS prepare it again with "
+                "file_format='array_record'"
+            )
+
+    def examples(self, split: str) -> Iterator[dict[str, Any]]:
+        """The examples of `split` in TFDS's order, as NumPy values by feature.
+
+        Raises:
+            UserError: no such split, or a file of it is missing or damaged.
+        """
+        if split not in self._builder.info.splits:
+            raise UserError(f"{self.folder} has no split '{split}'; prepare it with TFDS again")
+        try:
+            source = iter(self._read(split))
+        except Exception as error:
+            raise self._failure(split, error) from None
+        while True:
+            try:
+                example = next(source)
+            except StopIteration:
+                return
+            except Exception as error:
+                raise self._failure(split, error) from None
+            yield example
+
+    def _read(self, split: str) -> Iterable[dict[str, Any]]:
+        if self._array_record:
+            return self._builder.as_data_source(split)
+        import tensorflow_datasets as tfds
+
+        return tfds.as_numpy(self._builder.as_dataset(split))
+
+    def _failure(self, split: str, error: Exception) -> UserError:
+        if isinstance(error, ImportError):
+            return UserError(f"TFDS lacks a package ({error}); images need pip install pillow")
+        return UserError(
+            f"{self.folder}: TFDS cannot read its split '{split}' ({_line(error)}); remove the "
+            "folder and prepare it with TFDS again"
+        )
+
+
+def _find(root: pathlib.Path, name: str) -> pathlib.Path | None:
+    """The folder of the newest prepared version of the data set."""
+    if (root / "dataset_info.json").exists():
+        return root
+    versions = [path.parent for path in (root / name).glob("*/dataset_info.json")]
+    return max(versions, key=lambda path: _numbers(path.name), default=None)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def _prepare(root: pathlib.Path, name: str) -> pathlib.Path:
+    """Lets TFDS download and prepare; as array_record, which needs TensorFlow only now."""
+    if not _has_tensorflow():
+        raise UserError(
+            f"TFDS has no prepared {name} in {root}, and preparing needs TensorFlow: "
+            "pip install tensorflow-cpu, or take another --source"
+        )
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(name, data_dir=root, file_format="array_record")
+        builder.download_and_prepare()
+    except Exception as error:
+        raise UserError(f"TFDS could not prepare {name} in {root}: {_line(error)}") from None
+    return pathlib.Path(builder.data_dir)
+
+
+def _open(folder: pathlib.Path) -> Any:
+    import tensorflow_datasets as tfds
+
+    try:
+        return tfds.builder_from_directory(folder)
+    except Exception as error:
+        raise UserError(f"{folder}: not a data set TFDS can read ({_line(error)})") from None
+
+
+def _has_tensorflow() -> bool:
+    return importlib.util.find_spec("tensorflow") is not None
+
+
+def _line(error: Exception) -> str:
+    """The first line of TFDS's often very long messages."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

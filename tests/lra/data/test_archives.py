@@ -1,0 +1,160 @@
+import gzip
+import io
+import pathlib
+import pickle
+import tarfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lra.data.archives import ByteArray, read_members, unpickle_bytes
+from lra.errors import UserError
+from tests.lra.data.cifar_pickles import python2_pickle
+
+MEMBERS = {"top/a.txt": b"first", "top/b.bin": bytes(range(256)) * 40, "top/sub/c.txt": b""}
+
+
+def write_tar(path: pathlib.Path, members: dict[str, bytes]) -> pathlib.Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def read_all(path, limit=1 << 20) -> dict[str, bytes]:
+    return dict(read_members(path, lambda _: True, limit))
+
+
+def test_files_come_with_their_contents(tmp_path):
+    assert read_all(write_tar(tmp_path / "a.tar.gz", MEMBERS)) == MEMBERS
+
+
+def test_only_what_is_wanted_and_no_more_than_the_limit(tmp_path):
+    path = write_tar(tmp_path / "a.tar.gz", MEMBERS)
+    found = dict(read_members(path, lambda name: name.endswith(".bin"), 10))
+    assert found == {"top/b.bin": bytes(range(10))}
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "top/../../out.txt", "/etc/out.txt", "a\\..\\b"])
+def test_a_member_outside_the_folder_is_refused(tmp_path, name):
+    path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"1", name: b"2"})
+    with pytest.raises(UserError, match=r"a\.tar\.gz: refused.* points outside the folder"):
+        read_all(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path, kind):
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        info = tarfile.TarInfo("top/link.txt")
+        info.type, info.linkname = kind, "a.txt"
+        archive.addfile(info)
+    with pytest.raises(UserError, match=r"'top/link\.txt' is a link or a device"):
+        read_all(path)
+
+
+def test_every_truncation_is_noticed(tmp_path):
+    whole = write_tar(tmp_path / "a.tar.gz", MEMBERS).read_bytes()
+    cut = tmp_path / "cut.tar.gz"
+    for length in range(len(whole)):
+        cut.write_bytes(whole[:length])
+        with pytest.raises(UserError, match=r"cut\.tar\.gz: truncated, damaged"):
+            read_all(cut)
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    path = write_tar(tmp_path / "a.tar.gz", {"top/a.bin": np.random.default_rng(0).bytes(5000)})
+    content = bytearray(path.read_bytes())
+    content[2500] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="truncated, damaged"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no tar" * 500)])
+def test_another_kind_of_file_is_refused(tmp_path, content):
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"not a \.tar\.gz"):
+        read_all(path)
+
+
+VALUES = np.arange(24, dtype=np.uint8).reshape(2, 12)
+
+
+@pytest.mark.filterwarnings("ignore:.*numpy.core:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*align should be passed")
+def test_the_pickles_of_these_tests_are_numpys_own():
+    batch = pickle.loads(python2_pickle(VALUES, [3, 1]), encoding="bytes")
+    np.testing.assert_array_equal(batch[b"data"], VALUES)
+    assert batch[b"labels"] == [3, 1]
+
+
+def test_a_python_2_batch_is_read():
+    batch = unpickle_bytes(python2_pickle(VALUES, [3, 1]), "data_batch_1")
+    assert set(batch) == {b"batch_label", b"labels", b"data"}
+    assert batch[b"labels"] == [3, 1]
+    np.testing.assert_array_equal(batch[b"data"].values, VALUES)
+
+
+@pytest.mark.parametrize("values", [VALUES, np.asfortranarray(VALUES)], ids="CF")
+def test_todays_pickles_are_read_in_either_order(values):
+    batch = unpickle_bytes(pickle.dumps({b"data": values}, protocol=4), "batch")
+    np.testing.assert_array_equal(batch[b"data"].values, VALUES)
+
+
+class Attack:
+    """Runs a command when it is unpickled by `pickle.loads`."""
+
+    def __init__(self, marker: pathlib.Path):
+        self.marker = marker
+
+    def __reduce__(self):
+        return pathlib.Path.touch, (self.marker,)
+
+
+def test_foreign_classes_are_refused_and_not_run(tmp_path):
+    marker = tmp_path / "ran"
+    content = pickle.dumps({b"data": Attack(marker)}, protocol=2)
+    with pytest.raises(UserError, match=r"batch: refused.*foreign class"):
+        unpickle_bytes(content, "batch")
+    assert not marker.exists()
+    pickle.loads(content)
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("name", [b"cos\nsystem\n", b"cnumpy\nsave\n", b"cbuiltins\neval\n"])
+def test_no_name_but_the_arrays_own_is_known(name):
+    with pytest.raises(UserError, match="foreign class"):
+        unpickle_bytes(b"\x80\x02" + name + b".", "batch")
+
+
+@pytest.mark.parametrize("values", [VALUES.astype(np.int16), np.array([{}, []], object)])
+def test_other_arrays_are_refused(values):
+    with pytest.raises(UserError, match="batch: refused"):
+        unpickle_bytes(pickle.dumps(values, protocol=4), "batch")
+
+
+def test_every_truncated_pickle_is_refused():
+    content = python2_pickle(VALUES, [3, 1])
+    for length in range(len(content)):
+        with pytest.raises(UserError, match="batch: refused or damaged"):
+            unpickle_bytes(content[:length], "batch")
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
+def test_a_damaged_pickle_gives_plain_data_or_a_user_error(changes):
+    content = bytearray(python2_pickle(VALUES, [3, 1]))
+    for place, value in changes:
+        content[place % len(content)] = value
+    try:
+        batch = unpickle_bytes(bytes(content), "batch")
+    except UserError:
+        return
+    found = batch.values() if isinstance(batch, dict) else [batch]
+    assert {type(value).__module__ for value in found} <= {"builtins", ByteArray.__module__}

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from lra.data import inspect, prepare, prepared
+from lra.data.prepared import TaskWriter
+from lra.errors import UserError
+
+PICTURES = np.arange(5 * 16, dtype=np.uint8).reshape(5, 16)
+
+
+def write(data_dir, task, items, *, aliases=None, pairs=None, max_length=16):
+    """The same examples in every split."""
+    splits = [split for split in prepared.SPLITS if split not in (aliases or {})]
+    with TaskWriter(data_dir, task) as writer:
+        for split in splits if pairs is None else ["docs"]:
+            writer.sequences(split, items)
+        count = len(items) if pairs is None else len(pairs)
+        for split in splits:
+            writer.array(f"{split}/labels.npy", np.arange(count, dtype=np.int32) % 2)
+            if pairs is not None:
+                writer.array(f"{split}/pairs.npy", np.asarray(pairs, np.int32))
+        return writer.finish(
+            data="official",
+            source="a test",
+            counts=dict.fromkeys(prepared.SPLITS, count),
+            max_length=max_length,
+            aliases=aliases,
+        )
+
+
+def output_of(capsys, *arguments):
+    assert inspect.main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_listops_shows_expressions_with_their_value(tmp_path, capsys):
+    flags = {"min_length": 15, "max_length": 65, "train": 40, "validation": 5, "test": 5}
+    manifest = prepare.prepare_task("listops", tmp_path, **flags)
+    output = output_of(capsys, "listops", f"--data_dir={tmp_path}", "--examples=2")
+    data = prepared.load(tmp_path, "listops")
+    sequences, labels, _ = data.split("train")
+    lengths = np.diff(sequences.offsets)
+    assert f"  data        {manifest['data']}\n" in output
+    assert f"  sha256      {manifest['sha256']}\n" in output
+    assert "  parameters  min_length=15, max_length=65, max_depth=10, max_args=10\n" in output
+    assert f"train: 40 examples\n  lengths     {lengths.min()} to {lengths.max()}, mean" in output
+    assert f"  {labels[0]}: {np.mean(labels == labels[0]):.2%}" in output
+    assert f"[0] label {labels[0]}\n" in output
+    words = output.split()
+    for index in range(2):
+        end = words.index("=", words.index(f"[{index}]"))
+        assert words[end + 1] == str(labels[index])
+    assert "[2] label" not in output
+
+
+def test_text_is_decoded_and_harmless(tmp_path, capsys):
+    items = [b"caf\xc3\xa9 <br />\x1b[2J\nnext \xff end", b"long " * 1000]
+    write(tmp_path, "text", items, aliases={"validation": "test"}, max_length=5000)
+    output = output_of(capsys, "text", f"--data_dir={tmp_path}", "--split=validation")
+    assert "caf\u00e9 <br /> [2J next \ufffd end" in output
+    assert "\x1b" not in output
+    assert "validation: the same as test" in output
+    assert "[1] label 1\n  5,000 tokens" in output
+    assert output.rstrip().endswith("...")
+    assert output.count("long") < 150
+
+
+def test_retrieval_shows_both_documents(tmp_path, capsys):
+    write(tmp_path, "retrieval", [b"first", b"second", b"third one"], pairs=[[0, 2], [1, 0]])
+    output = output_of(capsys, "retrieval", f"--data_dir={tmp_path}", "--split=test")
+    assert "test: 2 pairs\n  lengths     5 to 9, mean 6.2, median 6" in output
+    assert "labels      0: 50.00%  1: 50.00%" in output
+    assert "document 0, 5 tokens\n    first\n  document 2, 9 tokens\n    third one\n" in output
+
+
+@pytest.mark.parametrize("task", inspect.PICTURES)
+def test_pictures_become_a_grid(tmp_path, capsys, task):
+    write(tmp_path, task, list(PICTURES))
+    out = tmp_path / "grid.png"
+    output = output_of(capsys, task, f"--data_dir={tmp_path}", "--examples=9", f"--out={out}")
+    assert "first 5 of train\nlabels, row by row: 0 1 0 1 0\n" in output
+    grid = np.asarray(Image.open(out))
+    # 4 x 4 pixels, each 24 x 24 in the picture; 3 columns, 2 rows, gaps of 4.
+    assert grid.dtype == np.uint8
+    assert grid.shape == (2 * 100 + 4, 3 * 100 + 4)
+    picture = grid[104:200, 104:200]  # second row, second column: the last one
+    np.testing.assert_array_equal(picture[12::24, 12::24], PICTURES[4].reshape(4, 4))
+    np.testing.assert_array_equal(picture[::24, ::24], picture[23::24, 23::24])
+    assert (grid[104:200, 204:300] == 128).all()
+
+
+def test_pictures_are_named_without_a_file(tmp_path, capsys):
+    write(tmp_path, "image", list(PICTURES))
+    output = output_of(capsys, "image", f"--data_dir={tmp_path}")
+    assert "labels, row by row: 0 1 0\n--out=FILE.png writes them as a picture" in output
+
+
+def test_large_pictures_keep_their_size():
+    grid = inspect.picture_grid([np.zeros(128 * 128, np.uint8)])
+    assert grid.shape == (136, 136)
+
+
+def test_no_examples_and_empty_splits(tmp_path, capsys):
+    write(tmp_path, "text", [])
+    output = output_of(capsys, "text", f"--data_dir={tmp_path}")
+    assert "train: 0 examples\n" in output
+    assert "first" not in output
+    write(tmp_path, "text", [b"a"])
+    assert "first" not in output_of(capsys, "text", f"--data_dir={tmp_path}", "--examples=0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["text"], "no prepared text in .*: python -m lra.data.prepare text"),
+        (["txt"], "argument TASK: invalid choice: 'txt'"),
+        (["image", "--split=dev"], "argument --split: invalid choice: 'dev'"),
+        (["image", "--examples=-1"], "--examples=-1 is negative"),
+        (["image", "--examples=x"], "invalid int value: 'x'"),
+        (["image", "--out=x.jpg"], "--out=x.jpg does not end in .png"),
+        (["listops", "--out=x.png"], r"--out: listops has no pictures \(image, pathfinder, pathx"),
+    ],
+)
+def test_bad_arguments(tmp_path, arguments, message):
+    write(tmp_path, "image", list(PICTURES))
+    with pytest.raises(UserError, match=message):
+        inspect.main([*arguments, f"--data_dir={tmp_path}"])

@@ -1,0 +1,257 @@
+import collections
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from lra.command_line import STATUS_BAD_INPUT
+from lra.data import prepare, prepared
+from lra.errors import UserError
+
+Usage = collections.namedtuple("Usage", "total used free")
+SHORT = [
+    "listops",
+    *("--min_length=15", "--max_length=65", "--train=50", "--validation=10", "--test=10"),
+]
+
+
+def toy_module(sources=("generate",)):
+    """A task that is prepared in no time; `calls` has the options of each time."""
+    module = types.SimpleNamespace(SOURCES=sources, calls=[], broken=None)
+
+    def add_arguments(parser):
+        parser.add_argument("--size", type=int, default=3)
+
+    def prepare_it(options, writer):
+        module.calls.append(options)
+        for split in prepared.SPLITS:
+            count = writer.sequences(split, [bytes([options.seed])] * options.size)
+            writer.array(f"{split}/labels.npy", np.zeros(count, np.int32))
+        if module.broken:
+            raise module.broken
+        return writer.finish(
+            data=options.data_label or "generated",
+            source="toy",
+            counts=dict.fromkeys(prepared.SPLITS, options.size),
+            max_length=1,
+            seed=options.seed,
+        )
+
+    module.add_arguments = add_arguments
+    module.prepare = prepare_it
+    module.estimate = lambda options: prepared.Estimate(1_500_000, 12.3)
+    return module
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The toy in the place of every task: only listops and pathfinder generate it."""
+    modules = {
+        name: toy_module(("generate",) if name in ("listops", "pathfinder") else ("download",))
+        for name in prepare.MODULES
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, f"toy_{name}", module)
+    monkeypatch.setattr(prepare, "MODULES", {name: f"toy_{name}" for name in modules})
+    return modules
+
+
+def command(data_dir, *arguments):
+    return prepare.main([*arguments, f"--data_dir={data_dir}"])
+
+
+def test_the_command_prepares_and_says_what_it_did(tmp_path, capsys):
+    assert command(tmp_path, *SHORT) == 0
+    output = capsys.readouterr().out
+    manifest = prepared.load(tmp_path, "listops").manifest
+    assert f"listops: 50 train / 10 validation / 10 test in {tmp_path / 'listops'}\n" in output
+    assert "data      differs (lengths 16 to 64, 50 / 10 / 10)\n" in output
+    assert f"sha256    {manifest['sha256']}\n" in output
+    assert "on disk   0.0 MB\n" in output
+    assert " s, peak memory " in output
+
+
+def test_the_module_runs_as_a_command(tmp_path):
+    arguments = [sys.executable, "-m", "lra.data.prepare", *SHORT, f"--data_dir={tmp_path}"]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "50 train" in done.stdout
+    arguments.append("--max_args=1")
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (STATUS_BAD_INPUT, "")
+    assert done.stderr == "error: --max_args=1 is not in 2 to 1,000\n"
+    assert prepared.load(tmp_path, "listops").manifest["parameters"]["max_args"] == 10
+
+
+def test_options_that_every_task_gets(tmp_path, toy):
+    command(tmp_path, "text", "--source=download", "--seed=7", "--workers=2", "--size=4")
+    (options,) = toy["text"].calls
+    assert vars(options) == {
+        "task": "text",
+        "data_dir": str(tmp_path),
+        "raw_dir": None,
+        "source": "download",
+        "seed": 7,
+        "workers": 2,
+        "dry_run": False,
+        "data_label": None,
+        "size": 4,
+    }
+
+
+def test_the_same_request_is_kept(tmp_path, toy, capsys):
+    for more in ([], [], ["--workers=3"], ["--source=generate"], ["--seed=0", "--size=3"]):
+        assert command(tmp_path, "listops", *more) == 0
+    assert len(toy["listops"].calls) == 1
+    assert capsys.readouterr().out.count("prepared before with the same flags") == 4
+
+
+@pytest.mark.parametrize("more", [["--seed=1"], ["--size=5"], ["--data_label=mine"]])
+def test_another_request_replaces(tmp_path, toy, more):
+    command(tmp_path, "listops")
+    before = prepared.load(tmp_path, "listops").manifest
+    command(tmp_path, "listops", *more)
+    assert len(toy["listops"].calls) == 2
+    assert prepared.load(tmp_path, "listops").manifest["sha256"] != before["sha256"]
+
+
+def test_damaged_data_is_prepared_again(tmp_path, toy):
+    command(tmp_path, "listops")
+    (tmp_path / "listops" / "train" / "tokens.npy").unlink()
+    command(tmp_path, "listops")
+    assert len(prepared.load(tmp_path, "listops").split("train").labels) == 3
+
+
+def test_files_are_read_again(tmp_path, toy):
+    """They may have changed, and nothing of their path is kept."""
+    for _ in range(2):
+        command(tmp_path, "listops", f"--source={tmp_path}")
+    assert len(toy["listops"].calls) == 2
+    assert prepared.load(tmp_path, "listops").manifest["request"] is None
+    command(tmp_path, "text")  # from the raw folder
+    assert prepared.load(tmp_path, "text").manifest["request"] is None
+
+
+@pytest.mark.parametrize("error", [UserError("bad line"), OSError("gone"), KeyboardInterrupt()])
+def test_a_failure_leaves_the_earlier_data(tmp_path, toy, error):
+    command(tmp_path, "listops")
+    before = prepared.load(tmp_path, "listops").manifest
+    toy["listops"].broken = error
+    with pytest.raises(type(error)):
+        command(tmp_path, "listops", "--seed=1")
+    assert prepared.load(tmp_path, "listops").manifest == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".listops.lock", "listops"]
+
+
+def test_no_space(tmp_path, toy, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: Usage(10**7, 10**7, 10**6))
+    with pytest.raises(UserError, match=r"listops needs 1.5 MB in .* where 1.0 MB are free; free"):
+        command(tmp_path / "not" / "there", "listops")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_writes_nothing(tmp_path, toy, capsys):
+    assert command(tmp_path / "data", "listops", "--dry_run") == 0
+    assert capsys.readouterr().out.split() == (
+        f"listops about 1.5 MB about 12 s in {tmp_path / 'data' / 'listops'}".split()
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_library_function_is_the_command(tmp_path, toy):
+    manifest = prepare.prepare_task("listops", tmp_path, seed=3, size=2)
+    assert manifest["counts"]["train"] == 2
+    command(tmp_path, "listops", "--seed=3", "--size=2")
+    assert len(toy["listops"].calls) == 1
+    with pytest.raises(UserError, match=r"unknown flag --sizes of listops \(did you mean 'size'"):
+        prepare.prepare_task("listops", tmp_path, sizes=2)
+    with pytest.raises(UserError, match=r"unknown task 'listop' \(did you mean 'listops'\?\)"):
+        prepare.prepare_task("listop", tmp_path)
+
+
+def test_all_of_the_table(tmp_path, toy, capsys):
+    """One is kept, one damaged and done again, two fail, in their order."""
+    command(tmp_path, "listops", "--size=9")
+    command(tmp_path, "image", "--source=download")
+    (tmp_path / "image" / "train" / "labels.npy").write_bytes(b"")
+    toy["text"].broken = UserError("no raw data for text: put it there")
+    toy["retrieval"].broken = PermissionError(13, "Permission denied")
+    capsys.readouterr()
+    assert command(tmp_path, "all", "--seed=4", "--workers=1") == STATUS_BAD_INPUT
+    output, errors = capsys.readouterr()
+    assert "listops: kept, 9 train / 9 validation / 9 test, generated" in output
+    assert "text: not prepared: no raw data for text: put it there" in errors
+    assert "retrieval: not prepared: [Errno 13] Permission denied" in errors
+    assert "image: 3 train / 3 validation / 3 test in" in output
+    assert "pathfinder: 3 train" in output
+    assert not toy["pathx"].calls
+    assert len(toy["listops"].calls) == 1
+    (options,) = toy["pathfinder"].calls
+    assert (options.seed, options.workers, options.source) == (4, 1, None)
+    assert prepared.load(tmp_path, "pathfinder").manifest["seed"] == 4
+
+
+def test_all_of_the_table_from_a_folder(tmp_path, toy):
+    raw = tmp_path / "raw files"
+    raw.mkdir()
+    assert command(tmp_path / "data", "all", f"--source={raw}") == 0
+    (options,) = toy["text"].calls
+    assert (options.raw_dir, options.source) == (str(raw), None)
+    with pytest.raises(UserError, match="`all` takes a folder of raw files"):
+        command(tmp_path / "data", "all", "--source=download")
+
+
+def test_dry_run_of_all(tmp_path, toy, capsys):
+    command(tmp_path, "pathfinder")
+    capsys.readouterr()
+    assert command(tmp_path, "all", "--dry_run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0].rstrip(":") for line in lines] == list(prepare.TABLE_TASKS)
+    assert [len(toy[name].calls) for name in prepare.TABLE_TASKS] == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "arguments are required: TASK"),
+        (["pathfnder"], r"unknown task 'pathfnder' \(did you mean 'pathfinder'\?\)"),
+        (["everything"], r"unknown task 'everything' \(known: all, image, listops"),
+        (["listops", "--sead=1"], r"unknown flag --sead \(did you mean '--seed'\?\)"),
+        (["listops", "--seed=-1"], "-1 is not an integer from 0 on"),
+        (["listops", "--seed=9223372036854775808"], "is not an integer from 0 on"),
+        (["listops", "--seed=x"], "x is not an integer from 0 on"),
+        (["listops", "--workers=0"], "0 is not an integer from 1 on"),
+        (["listops", "--size=x"], "invalid int value: 'x'"),
+        (["listops", "--data_label="], "the name is one line that is not empty"),
+        (["listops", "--data_label=a\nb"], "the name is one line that is not empty"),
+        (["all", "--data_label=mine"], "unknown flag --data_label"),
+        (["all", "--size=3"], "unknown flag --size"),
+        (["--data_label", "text", "listops"], "name the task first: listops"),
+    ],
+)
+def test_bad_arguments(toy, arguments, message):
+    with pytest.raises(UserError, match=message):
+        prepare.main(arguments)
+
+
+@pytest.mark.parametrize("task", [*prepare.MODULES, prepare.ALL])
+def test_help_names_the_flags(toy, capsys, task):
+    with pytest.raises(SystemExit) as end:
+        prepare.main([task, "--help"])
+    assert end.value.code == 0
+    output = capsys.readouterr().out
+    assert "--workers" in output
+    assert ("--size" in output) == (task in prepare.MODULES)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, toy):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        command(tmp_path / "file", "listops")
+
+
+def test_as_many_workers_as_processors():
+    assert 1 <= prepare._processors() <= os.cpu_count()

@@ -1,0 +1,136 @@
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from lra.command_line import (
+    STATUS_BAD_INPUT,
+    STATUS_INTERRUPTED,
+    ArgumentParser,
+    near_match,
+    parse_with_overrides,
+    positive_minutes,
+    run,
+)
+from lra.errors import UserError
+
+
+def ended(main, argv=()):
+    with pytest.raises(SystemExit) as end:
+        run(main, list(argv))
+    return end.value.code
+
+
+def raising(error):
+    def main(argv):
+        raise error
+
+    return main
+
+
+def parser():
+    made = ArgumentParser(prog="x")
+    made.add_argument("task", choices=("listops", "text"))
+    made.add_argument("--data_dir", required=True)
+    made.add_argument("--steps", type=int, default=1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "expected"),
+    [
+        ("listop", ["text", "listops"], " (did you mean 'listops'?)"),
+        ("zzz", ["text", "listops"], " (known: listops, text)"),
+        ("zzz", [], ""),
+    ],
+)
+def test_near_match(name, known, expected):
+    assert near_match(name, known) == expected
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (3, 3)])
+def test_status_is_what_main_returns(returned, status):
+    assert ended(lambda argv: returned) == status
+
+
+def test_main_gets_the_arguments():
+    assert ended(lambda argv: len(argv), ["a", "b"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (UserError("no such\n  thing"), "error: no such thing\n"),
+        (FileNotFoundError(2, "No such file", "a/b"), "error: No such file: a/b\n"),
+        (OSError(28, "No space left on device"), "error: No space left on device\n"),
+        (OSError("only words"), "error: only words\n"),
+    ],
+)
+def test_expected_errors_are_one_line(error, line, capsys):
+    assert ended(raising(error)) == STATUS_BAD_INPUT
+    assert capsys.readouterr() == ("", line)
+
+
+def test_an_interrupt_has_its_own_status(capsys):
+    assert ended(raising(KeyboardInterrupt())) == STATUS_INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+def test_mistakes_of_the_program_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError):
+        run(raising(ZeroDivisionError()), [])
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    code = (
+        "from lra.command_line import run\n"
+        "run(lambda argv: [print('x' * 100) for _ in range(10_000)] and None)"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+def test_arguments_are_parsed():
+    options = parser().parse_args(["text", "--data_dir=d", "--steps", "3"])
+    assert vars(options) == {"task": "text", "data_dir": "d", "steps": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["text"], "arguments are required: --data_dir; see --help"),
+        (["text", "--data_dri=d"], r"unknown flag --data_dri \(did you mean '--data_dir'\?\)"),
+        (["text", "--data_dir=d", "--step=3"], r"unknown flag --step \(did you mean '--steps'"),
+        (["text", "--data_dir=d", "--steps=x"], "argument --steps: invalid int value: 'x'"),
+        (["image", "--data_dir=d"], "argument task: invalid choice: 'image'"),
+        (["text", "more", "--data_dir=d"], "unrecognized arguments: more"),
+    ],
+)
+def test_bad_arguments_are_user_errors(arguments, message):
+    with pytest.raises(UserError, match=message):
+        parser().parse_args(arguments)
+
+
+def test_overrides_are_told_from_flags():
+    options, overrides = parse_with_overrides(
+        parser(),
+        ["text", "--config.train.steps=5", "--data_dir=d", "--config.seeds", "(0,1)"],
+    )
+    assert options.data_dir == "d"
+    assert overrides == ["train.steps=5", "seeds=(0,1)"]
+    _, overrides = parse_with_overrides(parser(), ["text", "--data_dir=d", "--config.x"])
+    assert overrides == ["x"]
+
+
+def test_positive_minutes():
+    assert positive_minutes("0.5") == 0.5
+    for text in ("0", "-1", "inf", "nan"):
+        with pytest.raises(argparse.ArgumentTypeError, match="minutes greater than 0"):
+            positive_minutes(text)
+    with pytest.raises(ValueError, match="could not convert"):
+        positive_minutes("soon")
