@@ -89,9 +89,15 @@ def read(path: str | os.PathLike) -> list[Row]:
 
 
 def check_writable(path: str | os.PathLike) -> None:
-    """Raises UserError if rows cannot be appended to `path`; makes its folder if need be."""
+    """Raises UserError if rows cannot be appended to `path`; makes file and folder if need be."""
     path = pathlib.Path(path)
-    with _locked(path), open(path, "ab"):
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Before the lock: its library waits forever where a file cannot be made for some reasons.
+        open(path, "ab").close()
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    with _locked(path):
         pass
 
 
@@ -102,7 +108,11 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
         with filelock.FileLock(f"{path}.lock"):
             yield
     except OSError as error:
-        raise UserError(f"cannot write rows to {path}: {error.strerror or error}") from None
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
+    return UserError(f"cannot write rows to {path}: {error.strerror or error}")
 
 
 def _read_and_repair(path: pathlib.Path) -> list[Row]:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.pathfinder_placement import Layout, place
+from lra.data.pathfinder_layout import Layout
+from lra.data.pathfinder_placement import place
 from lra.data.pathfinder_rendering import render
 from lra.data.pathfinder_tables import Parameters, Tables, tables
 

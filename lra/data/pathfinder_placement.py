@@ -8,13 +8,13 @@ A snake is a row of integers, and so is a dash: its row, column, stamp and gain.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from lra.data.compiled import compiled
+from lra.data.pathfinder_layout import Scene
 from lra.data.pathfinder_stamps import MASK_ONE
-from lra.data.pathfinder_tables import DEGREES, WEIGHT_ONE, Parameters, Tables
+from lra.data.pathfinder_tables import DEGREES, WEIGHT_ONE
 
 # A cell is free up to an occupancy of 0.3, dashes may overlap below a sum of 1.8, and a snake
 # whose weights sum to less than 1e-4 has nowhere to go.
@@ -26,61 +26,11 @@ _TRIES = 3
 _DISTRACTOR_TRIES = 5
 # Distractors need at least one free cell in so many.
 _CELLS_PER_FREE = 100
+_GUESSES = 16
 # The columns of a snake.
 _PIVOT_Y, _PIVOT_X, _DIRECTION, _TIP_Y, _TIP_X, _STAMP = range(6)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-class Layout(NamedTuple):
-    """What consecutive images are made of; all int32.
-
-    Attributes:
-        labels: [n], 1 if both discs lie on one snake.
-        margins: [n], which of the parameters' margins the image has.
-        dashes: [n, most, 4], row, column, stamp and gain: the two targets' in turn, then those
-            of one distractor after the other, then zeros.
-        marked: [n], the target whose start has a disc.
-        distractors: [n], how many found room.
-        attempts: [n], at the two targets.
-    """
-
-    labels: np.ndarray
-    margins: np.ndarray
-    dashes: np.ndarray
-    marked: np.ndarray
-    distractors: np.ndarray
-    attempts: np.ndarray
-
-    @classmethod
-    def empty(cls, parameters: Parameters, count: int) -> "Layout":
-        """Room for `count` images."""
-        distractors = parameters.distractors * parameters.distractor_dashes
-        dashes = np.zeros((count, 2 * parameters.dashes + distractors, 4), np.int32)
-        labels, margins, marked, placed, attempts = np.zeros((5, count), np.int32)
-        return cls(labels, margins, dashes, marked, placed, attempts)
-
-
-class _Scene(NamedTuple):
-    """One image in the making.
-
-    Attributes:
-        parameters: of all images.
-        table: for the image's margin.
-        random: uint64 [1], the state of the random numbers.
-        occupied: uint8 [side, side], a canvas in units of 1 / `MASK_ONE`.
-        before: the same, as it was before the distractor in the making.
-        cumulative: int64 [J], weights up to each cell of the ring.
-        free: int64 [size²], cells where a distractor may start.
-    """
-
-    parameters: Parameters
-    table: Tables
-    random: np.ndarray
-    occupied: np.ndarray
-    before: np.ndarray
-    cumulative: np.ndarray
-    free: np.ndarray
 
 
 @compiled
@@ -100,23 +50,19 @@ def _below(random, limit):
 
 
 @compiled
-def _inside(scene, y, x):
-    return 0 <= y < scene.parameters.size and 0 <= x < scene.parameters.size
-
-
-@compiled
-def _at(scene, y, x):
-    """The occupancy of a cell, which may lie in the halo."""
-    return np.int64(scene.occupied[y + scene.table.halo, x + scene.table.halo])
+def _inside(size, y, x):
+    return 0 <= y < size and 0 <= x < size
 
 
 @compiled
 def _fits(scene, y, x, stamp):
     """Whether a dash may be drawn at (y, x): its mask hardly overlaps what is there."""
-    for cell in scene.table.mask_cells[stamp]:
-        if cell[2] + MASK_ONE < _CROWDED:
+    cells, occupied, halo = scene.table.mask_cells, scene.occupied, scene.table.halo
+    for i in range(cells.shape[1]):
+        dy, dx, value = cells[stamp, i, 0], cells[stamp, i, 1], cells[stamp, i, 2]
+        if value + MASK_ONE < _CROWDED:
             break
-        if _at(scene, y + cell[0], x + cell[1]) + cell[2] >= _CROWDED:
+        if value + occupied[y + dy + halo, x + dx + halo] >= _CROWDED:
             return False
     return True
 
@@ -124,22 +70,23 @@ def _fits(scene, y, x, stamp):
 @compiled
 def _occupy(scene, snake):
     """Enters the mask of the snake's last dash, cut at the image's edges."""
-    for cell in scene.table.mask_cells[snake[_STAMP]]:
-        y, x = snake[_TIP_Y] + cell[0], snake[_TIP_X] + cell[1]
-        if _inside(scene, y, x):
-            here = (y + scene.table.halo, x + scene.table.halo)
-            scene.occupied[here] = max(scene.occupied[here], cell[2])
+    cells, occupied, halo = scene.table.mask_cells, scene.occupied, scene.table.halo
+    size, stamp = scene.parameters.size, snake[_STAMP]
+    for i in range(cells.shape[1]):
+        y, x = snake[_TIP_Y] + cells[stamp, i, 0], snake[_TIP_X] + cells[stamp, i, 1]
+        if _inside(size, y, x):
+            occupied[y + halo, x + halo] = max(occupied[y + halo, x + halo], cells[stamp, i, 2])
 
 
 @compiled
 def _start(scene, snake, degree, y, x):
     """Starts a snake at (y, x); False if its first dash or pivot is outside the image."""
-    table = scene.table
+    table, size = scene.table, scene.parameters.size
     snake[_PIVOT_Y], snake[_PIVOT_X] = y + table.pivot[degree, 0], x + table.pivot[degree, 1]
     snake[_DIRECTION] = degree
     snake[_TIP_Y], snake[_TIP_X], snake[_STAMP] = y, x, table.start_stamp[degree]
-    ends_inside = _inside(scene, y + table.head[degree, 0], x + table.head[degree, 1])
-    return ends_inside and _inside(scene, snake[_PIVOT_Y], snake[_PIVOT_X])
+    ends_inside = _inside(size, y + table.head[degree, 0], x + table.head[degree, 1])
+    return ends_inside and _inside(size, snake[_PIVOT_Y], snake[_PIVOT_X])
 
 
 @compiled
@@ -180,30 +127,41 @@ def _start_distractor(scene, snake):
     """Starts a distractor where its first dash has room."""
     for _ in range(_TRIES):
         degree = _below(scene.random, DEGREES)
-        count = _list_free(scene, scene.table.start_stamp[degree])
-        if count == 0:
+        cell = _free_cell(scene, scene.table.start_stamp[degree])
+        if cell < 0:
             return False
-        y, x = divmod(scene.free[_below(scene.random, count)], scene.parameters.size)
-        if _start(scene, snake, degree, y, x):
+        if _start(scene, snake, degree, *divmod(cell, scene.parameters.size)):
             return True
     return False
 
 
 @compiled
-def _list_free(scene, stamp):
-    """Lists in `free` the cells around which a stamp's probe is free; returns their number."""
+def _free_cell(scene, stamp):
+    """A random one of the cells around which a stamp's probe is free; -1 if there are none."""
     if not scene.table.probe_covers[stamp]:
-        return 0
+        return -1
+    cells = scene.parameters.size**2
+    # In an emptier image one of a few random cells is free, without a look at all the others.
+    for _ in range(_GUESSES):
+        cell = _below(scene.random, cells)
+        if _is_free(scene, stamp, cell):
+            return cell
     count = 0
-    for y in range(scene.parameters.size):
-        for x in range(scene.parameters.size):
-            for cell in scene.table.probe[stamp]:
-                if _at(scene, y + cell[0], x + cell[1]) > _FREE:
-                    break
-            else:
-                scene.free[count] = y * scene.parameters.size + x
-                count += 1
-    return count
+    for cell in range(cells):
+        if _is_free(scene, stamp, cell):
+            scene.free[count] = cell
+            count += 1
+    return scene.free[_below(scene.random, count)] if count else -1
+
+
+@compiled
+def _is_free(scene, stamp, cell):
+    probe, occupied, halo = scene.table.probe, scene.occupied, scene.table.halo
+    y, x = divmod(cell, scene.parameters.size)
+    for i in range(probe.shape[1]):
+        if occupied[y + probe[stamp, i, 0] + halo, x + probe[stamp, i, 1] + halo] > _FREE:
+            return False
+    return True
 
 
 @compiled
@@ -242,23 +200,19 @@ def _next_pivot(table, snake):
 @compiled
 def _weigh(scene, direction, pivot_y, pivot_x):
     """Sums the weights of the ring's cells in `cumulative`; returns the total."""
-    table = scene.table
+    ring, near, halo = scene.table.ring, scene.table.near, scene.table.halo
+    size, occupied = scene.parameters.size, scene.occupied
     total = 0
-    for cell in range(len(table.ring)):
-        weight = table.weight[direction, cell]
-        y, x = pivot_y + table.ring[cell, 0], pivot_x + table.ring[cell, 1]
-        if weight > 0 and _inside(scene, y, x):
+    for cell in range(len(ring)):
+        weight = scene.table.weight[direction, cell]
+        y, x = pivot_y + ring[cell, 0], pivot_x + ring[cell, 1]
+        if weight > 0 and _inside(size, y, x):
             highest = 0
-            for near in table.near:
-                highest = max(highest, _at(scene, y + near[0], x + near[1]))
+            for i in range(len(near)):
+                highest = max(highest, occupied[y + near[i, 0] + halo, x + near[i, 1] + halo])
             total += weight * (MASK_ONE - highest)
         scene.cumulative[cell] = total
     return total
-
-
-@compiled
-def _record(dash, snake, gain):
-    dash[0], dash[1], dash[2], dash[3] = snake[_TIP_Y], snake[_TIP_X], snake[_STAMP], gain
 
 
 @compiled
@@ -273,14 +227,14 @@ def _clear(scene):
 @compiled
 def _place_targets(scene, snakes, dashes):
     """One attempt at both targets; False if either gets stuck."""
-    _clear(scene)
     if not _start_first(scene, snakes[0]) or not _start_second(scene, snakes[0], snakes[1]):
         return False
+    _clear(scene)
     for number in range(2 * scene.parameters.dashes):
         snake = snakes[number % 2]
         if number >= 2 and not _grow(scene, snake):
             return False
-        _record(dashes[number], snake, scene.parameters.gains[0])
+        dashes[number, :3], dashes[number, 3] = snake[_TIP_Y:], scene.parameters.gains[0]
     # The first snake's last dash is never entered: distractors may touch it.
     _occupy(scene, snakes[1])
     return True
@@ -294,7 +248,7 @@ def _place_distractor(scene, snake, dashes):
     for number in range(scene.parameters.distractor_dashes):
         if number > 0 and not _grow(scene, snake):
             return False
-        _record(dashes[number], snake, scene.parameters.gains[1])
+        dashes[number, :3], dashes[number, 3] = snake[_TIP_Y:], scene.parameters.gains[1]
     _occupy(scene, snake)
     return True
 
@@ -310,9 +264,8 @@ def _place_distractors(scene, snake, dashes):
         if (np.sum(scene.occupied <= _FREE) - halo) * _CELLS_PER_FREE < cells:
             break
         for _ in range(_DISTRACTOR_TRIES):
-            if _place_distractor(
-                scene, snake, dashes[placed * scene.parameters.distractor_dashes :]
-            ):
+            first = placed * scene.parameters.distractor_dashes
+            if _place_distractor(scene, snake, dashes[first:]):
                 scene.before[:] = scene.occupied
                 placed += 1
                 break
@@ -335,7 +288,7 @@ def place(parameters, table, which, margins, seed, first, layout):
     """
     side = parameters.size + 2 * table.halo
     random = np.zeros(1, np.uint64)
-    scene = _Scene(
+    scene = Scene(
         parameters,
         table,
         random,

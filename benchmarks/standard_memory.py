@@ -1,0 +1,95 @@
+"""How much memory does exact attention need, blockwise against with all scores in memory?
+
+    python -m benchmarks.standard_memory --lengths=1024,2048,4096
+
+Forward and backward of the implementations `chunked` and `xla` of standard attention, with and
+without dropout of attention weights, and of JAX's own function for comparison. Memory is what
+XLA's compiled program reserves for intermediate values (its memory analysis), inputs and gradients
+apart; time is that of the fastest of --runs runs, the implementations taking turns.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from lra.command_line import ArgumentParser, run
+from models.attention.chunked import chunked_attention
+from models.attention.standard import standard_attention
+
+
+def main(argv: list[str]) -> int:
+    """Measures every length and prints a table."""
+    parser = ArgumentParser(prog="python -m benchmarks.standard_memory", description=__doc__)
+    parser.add_argument("--lengths", type=_sizes, default=_sizes("1024,2048,4096"))
+    parser.add_argument("--batch", type=int, default=4, help="sequences (%(default)s)")
+    parser.add_argument("--heads", type=int, default=2, help="heads (%(default)s)")
+    parser.add_argument("--head_dim", type=int, default=32, help="width of one (%(default)s)")
+    parser.add_argument("--dropout", type=float, default=0.1, help="where named (%(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="0: only memory (%(default)s)")
+    options = parser.parse_args(argv)
+    print(f"batch {options.batch}, {options.heads} heads of {options.head_dim}, float32")
+    print(f"{'length':>6}  {'implementation':<24}{'memory, MB':>10}{'time, ms':>10}")
+    for length in options.lengths:
+        shape = (options.batch, length, options.heads, options.head_dim)
+        for name, megabytes, milliseconds in _measure(shape, options.dropout, options.runs):
+            print(f"{length:>6,}  {name:<24}{megabytes:>10,.1f}{milliseconds:>10,.0f}", flush=True)
+    return 0
+
+
+def _measure(shape, dropout, runs):
+    """Yields name, megabytes and milliseconds (0 without runs) of each implementation."""
+    arrays = [jax.random.normal(key, shape) for key in jax.random.split(jax.random.key(0), 3)]
+    arguments = (*arrays, jnp.ones(shape[:2], bool), jax.random.key(1))
+    programs = {
+        name: jax.jit(_gradients(attend)).lower(*arguments).compile()
+        for name, attend in _implementations(dropout).items()
+    }
+    seconds = dict.fromkeys(programs, float("inf") if runs else 0.0)
+    for _ in range(runs):
+        for name, program in programs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(program(*arguments))
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    for name, program in programs.items():
+        memory = program.memory_analysis().temp_size_in_bytes
+        yield name, memory / 1e6, seconds[name] * 1e3
+
+
+def _implementations(dropout: float) -> dict[str, Callable]:
+    def jax_nn(q, k, v, mask, key):
+        del key
+        return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None, None, :])
+
+    plain = {"xla": standard_attention, "chunked": chunked_attention}
+    without = {name: _without_key(attend) for name, attend in plain.items()}
+    dropping = {
+        f"{name}, dropout {dropout:g}": functools.partial(_with_key, attend, dropout)
+        for name, attend in plain.items()
+    }
+    return without | dropping | {"jax.nn, xla": jax_nn}
+
+
+def _without_key(attend: Callable) -> Callable:
+    return lambda q, k, v, mask, key: attend(q, k, v, mask)
+
+
+def _with_key(attend: Callable, dropout: float, q, k, v, mask, key):
+    return attend(q, k, v, mask, dropout=dropout, key=key)
+
+
+def _gradients(attend: Callable) -> Callable:
+    def loss(q, k, v, mask, key):
+        return jnp.sum(jnp.square(attend(q, k, v, mask, key)))
+
+    return jax.grad(loss, argnums=(0, 1, 2))
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]
+
+
+if __name__ == "__main__":
+    run(main)

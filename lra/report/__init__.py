@@ -1,0 +1,1 @@
+"""Tables, figures and pages from rows, and from rows alone. Imports no JAX."""

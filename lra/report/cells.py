@@ -1,0 +1,125 @@
+"""Cells: rows that differ in nothing but their seed, and what they say together."""
+
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lra.row import Row
+from lra.tasks import TASKS
+
+# What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.
+TITLES = {
+    "standard": "Standard",
+    "reformer": "Reformer",
+    "linformer": "Linformer",
+    "performer": "Performer",
+    "nystrom": "Nyströmformer",
+    "longformer": "Longformer",
+    "linear": "Linear",
+}
+
+# Ways to run that leave the protocol as it is, yet are not averaged over.
+_NEUTRAL = ("dtype", "matmul_precision")
+
+
+def task_title(task: str) -> str:
+    """What tables call a task; the average over tasks where it is empty."""
+    return TASKS[task].title if task in TASKS else task or "Average"
+
+
+class Stat(NamedTuple):
+    """Mean, sample standard deviation (None for one value) and number of values."""
+
+    mean: float
+    std: float | None
+    n: int
+
+
+class Cell(NamedTuple):
+    """Rows of one configuration on the same data, one a seed, all trained for as long."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> tuple[Row, ...]:
+        """The rows that have accuracies."""
+        return tuple(row for row in self.rows if row.status == "ok")
+
+    def stat(self, field: str = "test_accuracy") -> Stat | None:
+        """Statistics of a field over the seeds that have it; None without any."""
+        return stat(getattr(row, field) for row in self.rows)
+
+    def median(self, field: str) -> float | None:
+        """Median of a cost over the rows that have it; None without any."""
+        values = [getattr(row, field) for row in self.rows if getattr(row, field) is not None]
+        return statistics.median(values) if values else None
+
+    def number_of(self, status: str) -> int:
+        """How many rows have this status."""
+        return sum(row.status == status for row in self.rows)
+
+
+def stat(values: Iterable[float | None]) -> Stat | None:
+    """Statistics of those values that are not None; None without any."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    std = statistics.stdev(known) if len(known) > 1 else None
+    return Stat(statistics.fmean(known), std, len(known))
+
+
+def cells(rows: Iterable[Row]) -> list[Cell]:
+    """The rows of one place in a table as cells, largest first.
+
+    Rows that differ in number format, overrides, data or in the steps they were trained for are
+    different cells: they are shown side by side, never averaged. Seeds without a result go with
+    the largest cell of their configuration.
+    """
+    configurations = defaultdict(list)
+    for row in rows:
+        overrides = json.dumps(row.config_overrides, sort_keys=True)
+        configurations[overrides, row.protocol, row.data].append(row)
+    found = []
+    for members in configurations.values():
+        by_steps = defaultdict(list)
+        for row in members:
+            if row.status == "ok":
+                by_steps[row.steps].append(row)
+        parts = sorted(by_steps.values(), key=len, reverse=True) or [[]]
+        parts[0] += [row for row in members if row.status != "ok"]
+        found += [Cell(tuple(sorted(part, key=lambda row: row.seed))) for part in parts]
+    return sorted(found, key=lambda cell: len(cell.ok), reverse=True)
+
+
+def differences(parts: list[Cell]) -> list[str]:
+    """For each of several cells in one place what it differs in: `bfloat16`, `2,500 steps`."""
+    labels: list[list[str]] = [[] for _ in parts]
+    for field in (*_NEUTRAL, "steps"):
+        values = [getattr((part.ok or part.rows)[0], field) for part in parts]
+        if len(set(values)) > 1:
+            for label, value in zip(labels, values, strict=True):
+                label.append(f"{value:,} steps" if field == "steps" else f"{field}={value}")
+    return [", ".join(label) for label in labels]
+
+
+def attention_order(attention: str) -> tuple[int, str]:
+    """Sort key: the order of `TITLES`, others behind."""
+    order = list(TITLES)
+    return (order.index(attention) if attention in TITLES else len(order), attention)
+
+
+def standard_error(cell: Cell, published: float, test_examples: int) -> float:
+    """Standard deviation to expect between a cell's mean and one published run, a fraction.
+
+    Both the test set and the seed make a single run a draw: binomial noise of the published
+    accuracy, and the spread over our seeds (0 for one seed) once for the published run and once,
+    divided by their number, for our mean.
+    """
+    found = cell.stat()
+    spread = found.std or 0.0 if found else 0.0
+    seeds = found.n if found else 1
+    noise = published * (1 - published) / test_examples
+    return math.sqrt(noise + spread**2 * (1 + 1 / seeds))

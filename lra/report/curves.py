@@ -1,0 +1,180 @@
+"""What figures show: points of accuracy against speed and options, and curves of training."""
+
+import json
+import math
+import pathlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from lra.errors import UserError
+from lra.protocol import overrides_of
+from lra.published import TASKS
+from lra.report.cells import TITLES, Cell, Stat
+from lra.report.groups import Group, Line
+from lra.workdir import Workdir
+
+_OPTIONS = "model.attention."
+# A curve has at most so many points: more than a column can show is noise.
+_MOST_POINTS = 80
+
+
+class Dot(NamedTuple):
+    """An attention on a task, or on all: examples/s, accuracy (fraction), number of parameters."""
+
+    attention: str
+    speed: float
+    accuracy: Stat
+    params: float
+
+
+class Point(NamedTuple):
+    """One size of an attention: the option's value, accuracy (fraction), examples/s."""
+
+    value: float
+    accuracy: Stat
+    speed: float | None
+
+
+class Curve(NamedTuple):
+    """A quantity over training steps; each of mean, low and high has a value a step."""
+
+    steps: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class History(NamedTuple):
+    """Training loss and validation accuracy of one run, over its seeds."""
+
+    attention: str
+    title: str
+    loss: Curve
+    accuracy: Curve
+
+
+def dots(group: Group) -> dict[str, list[Dot]]:
+    """By task, and under `""` for the average over the five, what is fast and what is accurate.
+
+    The speed of the average is the geometric mean. An attention with several sizes or cells has
+    no single dot and is left out.
+    """
+    lines = [line for line in group.lines if not _is_swept(group, line.attention)]
+    found = {}
+    for task in group.tasks:
+        of_task = [_dot(line.attention, cell) for line in lines if (cell := line.cell(task))]
+        found[task] = [dot for dot in of_task if dot]
+    if group.is_table3:
+        found[""] = [dot for line in lines if (dot := _average_dot(line, found))]
+    return {task: of_task for task, of_task in found.items() if of_task}
+
+
+def sweeps(group: Group) -> dict[tuple[str, str], dict[str, list[Point]]]:
+    """By attention and option, then by task, the points of each option that was swept."""
+    found: dict[tuple[str, str], dict[str, list[Point]]] = {}
+    for line in group.lines:
+        if not _is_swept(group, line.attention) or len(line.options) != 1:
+            continue
+        ((name, value),) = line.options.items()
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
+        for task in group.tasks:
+            cell = line.cell(task)
+            if cell:
+                point = Point(value, cell.stat(), cell.median("examples_per_second"))
+                by_task.setdefault(task, []).append(point)
+    # Two points make a curve.
+    curves = {
+        key: {task: points for task, points in by_task.items() if len(points) > 1}
+        for key, by_task in found.items()
+    }
+    return {key: by_task for key, by_task in curves.items() if by_task}
+
+
+def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
+    """By task, the curves of the runs in `workdirs`; other folders among them are passed over.
+
+    Raises:
+        UserError: none of them holds a run that has been evaluated, or one is damaged.
+    """
+    found: dict[str, list[History]] = {}
+    for root in workdirs:
+        folder = Workdir(root)
+        if not (folder.config.exists() and folder.metrics.exists()):
+            continue
+        config = folder.load_config()
+        loss, accuracy = _read_metrics(folder.metrics)
+        if not accuracy:
+            continue
+        options = [
+            f"{name.removeprefix(_OPTIONS)}={value}"
+            for name, value in overrides_of(config).items()
+            if name.startswith(_OPTIONS)
+        ]
+        attention = config.model.attention.name
+        title = ", ".join([TITLES.get(attention, attention), *options])
+        history = History(attention, title, _curve(loss), _curve(accuracy))
+        found.setdefault(config.task, []).append(history)
+    if not found:
+        raise UserError("--curves names no folder of a run that has been evaluated")
+    return found
+
+
+def _is_swept(group: Group, attention: str) -> bool:
+    return sum(line.attention == attention for line in group.lines) > 1
+
+
+def _dot(attention: str, cell: Cell) -> Dot | None:
+    speed, params = cell.median("examples_per_second"), cell.median("params")
+    return Dot(attention, speed, cell.stat(), params) if speed and params else None
+
+
+def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:
+    own = [dot for task in TASKS for dot in by_task[task] if dot.attention == line.attention]
+    if len(own) < len(TASKS):
+        return None
+    return Dot(
+        line.attention,
+        math.exp(sum(math.log(dot.speed) for dot in own) / len(own)),
+        Stat(sum(dot.accuracy.mean for dot in own) / len(own), None, 1),
+        sum(dot.params for dot in own) / len(own),
+    )
+
+
+def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
+    """Steps and values a seed of training loss and validation accuracy."""
+    loss, accuracy = [], []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # being written just now
+        if entry["kind"] == "train":
+            loss.append((entry["step"], _known(entry["loss"])))
+        elif entry.get("split") == "validation":
+            accuracy.append((entry["step"], _known(entry["accuracy"])))
+    return loss, accuracy
+
+
+def _known(values: list[float | None]) -> list[float]:
+    """Those of the seeds that have not diverged."""
+    return [value for value in values if value is not None]
+
+
+def _curve(entries: list[tuple[int, list[float]]]) -> Curve:
+    """Mean and range over the seeds; neighbours are averaged where there are too many."""
+    entries = [entry for entry in entries if entry[1]]
+    width = max(1, math.ceil(len(entries) / _MOST_POINTS))
+    columns: list[list[float]] = [[], [], [], []]
+    for start in range(0, len(entries), width):
+        part = entries[start : start + width]
+        parts: list[Any] = [
+            [step for step, _ in part],
+            [sum(values) / len(values) for _, values in part],
+            [min(values) for _, values in part],
+            [max(values) for _, values in part],
+        ]
+        for column, numbers in zip(columns, parts, strict=True):
+            column.append(sum(numbers) / len(numbers))
+    return Curve(*columns)

@@ -1,0 +1,198 @@
+"""Groups: rows that may stand in one table, because protocol and data are comparable.
+
+The first group is the table itself: rows of the protocol `table3`, on official or generated data
+where there are any for a task, else on others, which are marked. All other rows are grouped by
+the keys they change besides the options of their attention, and by their data; where the values
+of these keys vary, as in a sweep, they go with the lines.
+"""
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from lra.protocol import TABLE3
+from lra.published import TABLE3 as PUBLISHED
+from lra.published import TASKS
+from lra.report.cells import TITLES, Cell, attention_order, cells
+from lra.row import Row
+from lra.tasks import TASKS as ALL_TASKS
+
+# Data whose accuracies are LRA's; all other marks are shown.
+LRA_DATA = ("official", "generated")
+_LRA_DATA_TITLE = " or ".join(LRA_DATA)
+_NEUTRAL = ("dtype", "matmul_precision")
+_OPTIONS = "model.attention."
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line of a table: an attention on each task, and the options that tell lines apart."""
+
+    attention: str
+    options: dict[str, Any]
+    cells: dict[str, list[Cell]]
+
+    @property
+    def title(self) -> str:
+        """What the table calls it: `Nyströmformer, num_landmarks=32`."""
+        options = [f"{name.removeprefix(_OPTIONS)}={value}" for name, value in self.options.items()]
+        return ", ".join([TITLES.get(self.attention, self.attention), *options])
+
+    def cell(self, task: str) -> Cell | None:
+        """The cell of a task where there is exactly one, with a result."""
+        found = self.cells.get(task, [])
+        return found[0] if len(found) == 1 and found[0].ok else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Rows that may stand in one table.
+
+    Attributes:
+        slug: for names of files.
+        title: of its section.
+        is_table3: whether it is the table of the paper.
+        tasks: its columns.
+        lines: its lines.
+    """
+
+    slug: str
+    title: str
+    is_table3: bool
+    tasks: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    def all_cells(self) -> list[tuple[Line, str, Cell]]:
+        """Every cell with its line and task, in the order of the table."""
+        return [
+            (line, task, cell)
+            for line in self.lines
+            for task in self.tasks
+            for cell in line.cells.get(task, [])
+        ]
+
+    def data_of(self, task: str) -> list[str]:
+        """The marks of a task's data that are not LRA's."""
+        marks = {
+            row.data for _, name, cell in self.all_cells() if name == task for row in cell.rows
+        }
+        return sorted(marks - set(LRA_DATA))
+
+
+def group(rows: Iterable[Row]) -> list[Group]:
+    """All rows in groups, the table first."""
+    rows = list(rows)
+    of_table = _data_of_the_table(rows)
+    table, members = [], defaultdict(list)
+    for row in rows:
+        if row.protocol == TABLE3 and row.data in of_table[row.task]:
+            table.append(row)
+        else:
+            data = _LRA_DATA_TITLE if row.data in LRA_DATA else row.data
+            members[tuple(sorted(_changes(row))), data].append(row)
+    groups = []
+    if table:
+        groups.append(_make("table3", "Protocol of Table 3", table, is_table3=True))
+    for (keys, data), others in sorted(members.items()):
+        slug = f"changed{len(groups) + 1}"
+        if not keys and data == _LRA_DATA_TITLE:
+            slug = "options"
+            # Table cells are points of the sweeps over the options of their attention.
+            swept = {(row.task, row.attention) for row in others}
+            others = others + [row for row in table if (row.task, row.attention) in swept]
+        title = f"{_protocol(others)}; data: {data}"
+        groups.append(_make(slug, title, others, is_table3=False))
+    return groups
+
+
+def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
+    """By task the marks of data whose rows fill table cells."""
+    chosen: dict[str, set[str]] = {}
+    for task in {row.task for row in rows}:
+        marks = Counter(row.data for row in rows if row.task == task and row.protocol == TABLE3)
+        chosen[task] = set(LRA_DATA)
+        if marks and not chosen[task] & set(marks):
+            chosen[task] = {marks.most_common(1)[0][0]}
+    return chosen
+
+
+def _options(row: Row) -> dict[str, Any]:
+    """Overrides of the attention's own options."""
+    return {k: v for k, v in row.config_overrides.items() if k.startswith(_OPTIONS)}
+
+
+def _changes(row: Row) -> dict[str, Any]:
+    """Overrides that make another protocol, the attention's own options aside."""
+    return {
+        k: v
+        for k, v in row.config_overrides.items()
+        if not k.startswith(_OPTIONS) and k not in _NEUTRAL
+    }
+
+
+def _protocol(rows: list[Row]) -> str:
+    """What the rows of a group have changed, with the values that all of them share."""
+    varying = _varying(rows)
+    parts = [k if k in varying else f"{k}={v}" for k, v in _changes(rows[0]).items()]
+    if any(_options(row) for row in rows):
+        parts.append("options of the attention")
+    return f"Protocol of Table 3 but for {', '.join(parts)}" if parts else "Protocol of Table 3"
+
+
+def _varying(rows: list[Row]) -> list[str]:
+    """The keys among their changes that have several values."""
+    return [k for k in _changes(rows[0]) if len({str(_changes(row)[k]) for row in rows}) > 1]
+
+
+def _make(slug: str, title: str, rows: list[Row], *, is_table3: bool) -> Group:
+    tasks = _in_order({row.task for row in rows})
+    if is_table3:
+        tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
+    # An option that any line of an attention changes is shown in all of its lines.
+    varying = {} if is_table3 else dict.fromkeys(_varying(rows))
+    shown: dict[str, dict[str, None]] = defaultdict(varying.copy)
+    for row in rows:
+        shown[row.attention].update(dict.fromkeys(_options(row)))
+    lines: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        lines[row.attention, str(_values(row, shown[row.attention]))].append(row)
+    if is_table3:
+        for attention in PUBLISHED:
+            lines.setdefault((attention, "{}"), [])
+    made = [
+        Line(
+            attention,
+            _values(members[0], shown[attention]) if members else {},
+            {task: cells(row for row in members if row.task == task) for task in tasks},
+        )
+        for (attention, _), members in lines.items()
+    ]
+    if not is_table3 and len(tasks) == 1 and len({line.attention for line in made}) == len(made):
+        made.sort(key=lambda line: _rank(line.cells[tasks[0]]))
+    else:
+        made.sort(key=lambda line: (attention_order(line.attention), _by_value(line)))
+    return Group(slug, title, is_table3, tasks, tuple(made))
+
+
+def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    return {name: row.config_overrides.get(name, row.config.get(name)) for name in names}
+
+
+def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
+    order = [*TASKS, *(task for task in ALL_TASKS if task not in TASKS)]
+    return tuple(sorted(tasks, key=lambda task: (order.index(task) if task in order else 99, task)))
+
+
+def _rank(parts: list[Cell]) -> float:
+    """The best accuracy first."""
+    found = parts[0].stat() if parts else None
+    return -found.mean if found else 0.0
+
+
+def _by_value(line: Line) -> list[Any]:
+    """Sorts lines by their options: numbers by size, before anything else."""
+    return [
+        (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
+        for value in line.options.values()
+    ]

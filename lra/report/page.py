@@ -1,0 +1,80 @@
+"""One HTML page with everything, that needs no other file."""
+
+import html
+
+from lra.report.figures import Figure, svg_element
+from lra.report.tables import Table
+
+_CSS = """
+:root { --ink: #1d1d1f; --faint: #6a6a70; --rule: #d9d9de; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff;
+       max-width: 62rem; margin: 2.5rem auto; padding: 0 1.25rem; }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
+h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .8rem;
+     border-top: 2px solid var(--ink); overflow-wrap: anywhere; }
+h3 { font-size: 1rem; margin: 2rem 0 .2rem; }
+p { margin: .2rem 0 .7rem; max-width: 46rem; }
+.note, .caption, figcaption { color: var(--faint); font-size: .86rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem;
+        border-top: 1.5px solid var(--ink); border-bottom: 1.5px solid var(--ink); }
+th, td { padding: .28rem .8rem .28rem 0; text-align: right; white-space: nowrap; }
+th { border-bottom: 1px solid var(--ink); font-weight: 600; }
+.text { text-align: left; }
+tbody tr:nth-child(n + 2) td { border-top: 1px solid var(--rule); }
+tbody tr:hover { background: #f5f5f7; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 24rem), 1fr));
+           gap: 1.5rem; margin: 1.5rem 0; }
+figure { margin: 0; max-width: 27rem; }
+figure svg { width: 100%; height: auto; }
+@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; } }
+"""
+
+
+def page(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) -> str:
+    """The page.
+
+    Args:
+        sections: title, tables and figures of each.
+        sources: files of the rows, in words.
+    """
+    body = [f"<h1>Results</h1><p class='caption'>Rendered from {_text(sources)}.</p>"]
+    for title, tables, figures in sections:
+        body.append(f"<section><h2>{_text(title)}</h2>")
+        body += map(_table, tables[:1])
+        if figures:
+            body += ["<div class='figures'>", *map(_figure, figures), "</div>"]
+        body += map(_table, tables[1:])
+        body.append("</section>")
+    return (
+        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'><title>Results</title>"
+        f"<style>{_CSS}</style></head><body>\n" + "\n".join(body) + "\n</body></html>\n"
+    )
+
+
+def _table(table: Table) -> str:
+    is_text = table.text_columns()
+    notes = "".join(f"<p class='note'>{_text(note)}</p>" for note in table.notes)
+    return (
+        f"<h3>{_text(table.title)}</h3><p class='caption'>{_text(table.caption)}</p>"
+        f"<div class='scroll'><table><thead>{_row('th', table.header, is_text)}</thead><tbody>"
+        + "".join(_row("td", line, is_text) for line in table.lines)
+        + f"</tbody></table></div>{notes}"
+    )
+
+
+def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:
+    marked = (
+        f"<{tag}{' class=text' if text else ''}>{_text(cell)}</{tag}>"
+        for cell, text in zip(cells, is_text, strict=True)
+    )
+    return f"<tr>{''.join(marked)}</tr>"
+
+
+def _figure(figure: Figure) -> str:
+    return f"<figure>{svg_element(figure)}<figcaption>{_text(figure.caption)}</figcaption></figure>"
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

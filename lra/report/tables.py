@@ -1,0 +1,281 @@
+"""The tables of a group, as text in cells; how they are set is for `formats` and `page`."""
+
+import dataclasses
+from typing import NamedTuple
+
+from lra.published import TABLE3, TASKS, TEST_EXAMPLES, XFORMERS
+from lra.report.cells import TITLES, Cell, Stat, differences, standard_error, task_title
+from lra.report.groups import LRA_DATA, Group, Line
+
+MISSING = "–"
+OTHER_DATA = "†"
+BELOW = "‡"
+
+
+class Table(NamedTuple):
+    """A title, a line that says what the numbers are, header, lines of cells, and notes."""
+
+    title: str
+    caption: str
+    header: list[str]
+    lines: list[list[str]]
+    notes: list[str]
+
+    def text_columns(self) -> list[bool]:
+        """Which columns hold words, to be set to the left, rather than numbers."""
+        return [
+            not any(line[column][:1].isdigit() for line in self.lines)
+            for column in range(len(self.header))
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Accuracy:
+    """What an accuracy table shows: one field of the rows."""
+
+    field: str
+    title: str
+    caption: str
+
+
+_SELECTED = _Accuracy(
+    "test_accuracy",
+    "Test accuracy",
+    "In percent, with the parameters that were best on the validation set: mean ± standard "
+    "deviation over seeds (their number).",
+)
+_LAST = _Accuracy(
+    "test_accuracy_last",
+    "Test accuracy without selection",
+    "In percent, with the parameters after the last step: mean ± standard deviation over seeds "
+    "(their number).",
+)
+
+
+def tables(group: Group) -> list[Table]:
+    """All tables of a group: accuracies, published ones beside them, costs, runs without result."""
+    found = [_accuracy(group, _SELECTED)]
+    if group.is_table3:
+        found += [_published(group), _reruns()]
+    found += [_accuracy(group, _LAST), _costs(group)]
+    unfinished = _unfinished(group)
+    return [*found, unfinished] if unfinished.lines else found
+
+
+def percent(found: Stat | None) -> str:
+    """`37.10 ± 0.42`, `37.10` for one value, `–` for none."""
+    if found is None:
+        return MISSING
+    text = f"{100 * found.mean:.2f}"
+    return text if found.std is None else f"{text} ± {100 * found.std:.2f}"
+
+
+def average(line: Line, field: str = "test_accuracy") -> float | None:
+    """Mean over the five tasks of Table 3; None unless there is one cell for each."""
+    means = []
+    for task in TASKS:
+        cell = line.cell(task)
+        found = cell.stat(field) if cell else None
+        if found is None:
+            return None
+        means.append(found.mean)
+    return sum(means) / len(means)
+
+
+def _accuracy(group: Group, what: _Accuracy) -> Table:
+    header = ["Attention", *map(task_title, group.tasks)]
+    lines = [
+        [line.title, *(_place(group, line.cells.get(task, []), what.field) for task in group.tasks)]
+        for line in group.lines
+    ]
+    if group.is_table3:
+        header.append("Average")
+        for line, texts in zip(group.lines, lines, strict=True):
+            mean = average(line, what.field)
+            mark = OTHER_DATA if any(group.data_of(task) for task in TASKS) else ""
+            texts.append(MISSING if mean is None else f"{100 * mean:.2f}{mark}")
+    return Table(what.title, what.caption, header, lines, _notes(group, what))
+
+
+def _place(group: Group, parts: list[Cell], field: str) -> str:
+    """The text of one place: one cell, or several with what tells them apart."""
+    if not parts:
+        return MISSING
+    texts = []
+    for part, label in zip(parts, differences(parts), strict=True):
+        text = _cell(part, field)
+        mark = OTHER_DATA if group.is_table3 and part.rows[0].data not in LRA_DATA else ""
+        texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
+    return " / ".join(texts)
+
+
+def _cell(cell: Cell, field: str) -> str:
+    ok, diverged = len(cell.ok), cell.number_of("diverged")
+    seeds = f"{ok} of {len(cell.rows)} seeds" if ok < len(cell.rows) else f"{ok}"
+    if ok:
+        return f"{percent(cell.stat(field))} ({seeds})"
+    return f"{'diverged' if diverged else 'failed'} ({seeds})"
+
+
+def _notes(group: Group, what: _Accuracy) -> list[str]:
+    """What must be known to read the numbers of an accuracy table."""
+    rows = [row for _, _, cell in group.all_cells() for row in cell.rows]
+    marks = {task: group.data_of(task) for task in group.tasks}
+    if group.is_table3:
+        notes = [
+            f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
+            for task, of_task in marks.items()
+            if of_task
+        ]
+    elif any(marks.values()):
+        notes = ["These are not LRA numbers: the data are others."]
+    else:
+        notes = ["Not comparable with Table 3: the protocol is another."]
+    if any(row.status != "ok" for row in rows):
+        notes.append("n of m seeds: the others diverged or failed and are in no mean.")
+    if what is _SELECTED:
+        notes += [
+            f"{task_title(task)}: validation = test, as LRA has it: the parameters were chosen on "
+            "the test set."
+            for task in dict.fromkeys(row.task for row in rows if row.val_is_test)
+        ]
+        notes += _note_on_listops({row.data for row in rows if row.task == "listops"})
+    return notes
+
+
+def _note_on_listops(data: set[str]) -> list[str]:
+    """What can be had without reading the expression (measured on generated ones)."""
+    if data.intersection(LRA_DATA):
+        return [
+            "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
+            "operator alone in 36.4 % of cases."
+        ]
+    if data:
+        return [
+            "ListOps: the most frequent of the ten classes makes up 13 to 17 %, depending on the "
+            "lengths."
+        ]
+    return []
+
+
+def _published(group: Group) -> Table:
+    below = False
+    lines = []
+    for line in group.lines:
+        if line.attention not in TABLE3 or line.options:
+            continue
+        texts = [line.title]
+        for task in TASKS:
+            text, is_below = _difference(line, task)
+            texts.append(text)
+            below |= is_below
+        published = sum(TABLE3[line.attention].values()) / len(TASKS)
+        mean = average(line)
+        difference = "" if mean is None else f" ({100 * mean - published:+.2f})"
+        lines.append([*texts, f"{published:.2f}{difference}"])
+    notes = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
+    if below:
+        notes.append(
+            f"{BELOW} Below the published value by more than two standard deviations: binomial "
+            "noise of the test set, and our spread over seeds, once for the published run and "
+            "once for our mean."
+        )
+    header = ["Attention", *map(task_title, TASKS), "Average"]
+    caption = "In percent; in brackets ours minus published."
+    return Table("Published accuracy and difference", caption, header, lines, notes)
+
+
+def _difference(line: Line, task: str) -> tuple[str, bool]:
+    published = TABLE3[line.attention][task]
+    cell = line.cell(task)
+    if cell is None:
+        return f"{published:.2f}", False
+    difference = 100 * cell.stat().mean - published
+    error = 100 * standard_error(cell, published / 100, TEST_EXAMPLES[task])
+    is_below = difference < -2 * error
+    return f"{published:.2f} ({difference:+.2f}){BELOW if is_below else ''}", is_below
+
+
+def _reruns() -> Table:
+    lines = [
+        [
+            TITLES[name],
+            *(f"{values[task]:.2f}" for task in TASKS),
+            f"{sum(values.values()) / len(TASKS):.2f}",
+        ]
+        for name, values in XFORMERS.items()
+    ]
+    header = ["Attention", *map(task_title, TASKS), "Average"]
+    caption = "In percent; how far two runs of the published code lie apart."
+    notes = [
+        "Source: facebookresearch/xformers, BENCHMARKS.md; ListOps trained for longer, 128 "
+        "landmarks, Linformer at a quarter of the length."
+    ]
+    return Table("The published code run again by others", caption, header, lines, notes)
+
+
+def _costs(group: Group) -> Table:
+    header = [
+        "Task",
+        "Attention",
+        "Parameters",
+        "Examples/s",
+        "Minutes",
+        "Peak MB",
+        "Seeds together",
+        "Device",
+    ]
+    lines = []
+    for task in group.tasks:
+        for line in group.lines:
+            for cell in line.cells.get(task, []):
+                # Seeds trained in different company or places have different costs.
+                for place in dict.fromkeys(map(_program, cell.rows)):
+                    part = Cell(tuple(row for row in cell.rows if _program(row) == place))
+                    if part.rows[0].final:
+                        lines.append([task_title(task), line.title, *_cost(part, *place)])
+    caption = (
+        "Training examples per second over all seeds trained together in one program; minutes of "
+        "wall clock and peak memory of that program, evaluation and compilation included."
+    )
+    return Table("Cost", caption, header, lines, [])
+
+
+def _program(row) -> tuple[str, int | None, int | None, str]:
+    return row.device or MISSING, row.num_devices, row.seeds_in_program, row.dtype
+
+
+def _cost(part: Cell, device: str, devices: int | None, seeds: int | None, dtype: str) -> list[str]:
+    seconds = part.median("wall_seconds")
+    many = f"{devices} x " if (devices or 1) > 1 else ""
+    return [
+        number(part.median("params")),
+        number(part.median("examples_per_second")),
+        MISSING if seconds is None else f"{seconds / 60:,.1f}",
+        number(part.median("peak_memory_mb")),
+        number(seeds),
+        f"{many}{device}, {dtype}",
+    ]
+
+
+def number(value: float | None) -> str:
+    """`12,345`, two digits below ten, `–` for None."""
+    if value is None:
+        return MISSING
+    return f"{value:,.2g}" if value < 10 and value != int(value) else f"{value:,.0f}"
+
+
+def _unfinished(group: Group) -> Table:
+    lines = [
+        [
+            task_title(task),
+            line.title,
+            str(row.seed),
+            row.error or f"diverged at step {row.diverged_step:,}",
+        ]
+        for line, task, cell in group.all_cells()
+        for row in cell.rows
+        if row.status != "ok"
+    ]
+    header = ["Task", "Attention", "Seed", "What happened"]
+    return Table("Seeds without a result", "They are in no mean.", header, lines, [])

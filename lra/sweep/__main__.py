@@ -1,0 +1,122 @@
+"""Executes the runs of a sweep file that have no rows yet, and adds their rows to --results.
+
+    python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
+    python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl --tasks=text
+
+Stop it at any moment; the same command goes on from there. --config.KEY=VALUE holds for all runs.
+Exit status: 0 all done, 1 some runs failed, 2 bad input, 75 stopped before the end (budget or
+signal; run it again to go on).
+"""
+
+import argparse
+import ast
+import pathlib
+import signal
+import sys
+from typing import Any
+
+from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
+from lra.errors import UserError
+from lra.stopping import STATUS_STOPPED
+from lra.sweep import launchers
+from lra.sweep.listing import listing
+from lra.sweep.plan import Sweep, count, load_sweep
+from lra.sweep.runner import Budget, Place, execute, remaining, say
+
+_TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
+_STATUS_SOME_FAILED = 1
+
+
+def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
+    """Parses the flags and executes; `train` is the command of a child, without its flags."""
+    options, overrides = parse_with_overrides(_parser(), argv)
+    tasks = tuple(task for task in options.tasks.split(",") if task)
+    sweep = load_sweep(options.sweep, tasks, overrides)
+    workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
+    place = Place(
+        train=train,
+        results=pathlib.Path(options.results),
+        workdir=workdir,
+        # Data that only this sweep wants do not belong among everybody's.
+        data_dir=options.data_dir or str(workdir / "data" if sweep.data else "data"),
+        wanted=sweep.data,
+    )
+    if options.dry_run:
+        marks = {run.task: place.mark(run.task) for run in sweep.runs}
+        print(listing(sweep, place.rows(), marks))
+        return 0
+    executor = None
+    if options.launcher == "slurm":
+        executor = launchers.slurm_executor(place, _parameters(options.slurm))
+    # As Ctrl-C: a sweep that is not just waiting for a child ends wherever it is.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _launch(sweep, place, options, executor)
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on from here")
+        return STATUS_STOPPED
+
+
+def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
+    budget = Budget(options.budget_minutes)
+    runs, without_data = remaining(sweep, place)
+    failed, stopped = without_data, False
+    if options.launcher == "print":
+        for command in launchers.commands(runs, place, options.budget_minutes):
+            print(command)
+    elif options.launcher == "slurm":
+        jobs = launchers.submit(runs, place, options.budget_minutes, executor)
+        say(f"submitted {len(jobs)} jobs: {', '.join(job.job_id for job in jobs)}")
+    else:
+        say(f"{count(len(sweep.runs))}, {len(runs)} to execute, rows go to {place.results}")
+        more, stopped = execute(runs, place, budget)
+        failed += more
+    if failed:
+        say(f"{count(failed)} failed or could not start; the same command tries again")
+    if stopped:
+        return STATUS_STOPPED
+    return _STATUS_SOME_FAILED if failed else 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m lra.sweep", description=__doc__)
+    parser.add_argument("sweep", metavar="SWEEP.py", help="the runs: see lra/sweep/plan.py")
+    parser.add_argument("--results", required=True, metavar="FILE.jsonl", help="rows go here")
+    parser.add_argument("--workdir", metavar="DIR", help="one folder a run (runs/SWEEP)")
+    parser.add_argument(
+        "--data_dir",
+        metavar="DIR",
+        help="prepared data (data; DIR of --workdir/data for a sweep with data of its own)",
+    )
+    parser.add_argument("--tasks", default="", metavar="A,B", help="only these")
+    parser.add_argument(
+        "--budget_minutes", type=positive_minutes, metavar="M", help="stop before M minutes"
+    )
+    parser.add_argument("--launcher", choices=("local", "print", "slurm"), default="local")
+    parser.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="parameter of submitit: timeout_min=240, slurm_partition=gpu, gpus_per_node=1",
+    )
+    parser.add_argument("--dry_run", action="store_true", help="only list what is done and missing")
+    return parser
+
+
+def _parameters(pairs: list[str]) -> dict[str, Any]:
+    """`["gpus_per_node=1"]` -> `{"gpus_per_node": 1}`."""
+    parameters = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--slurm={pair} is not KEY=VALUE")
+        try:
+            parameters[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            parameters[name] = text
+    return parameters
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,143 @@
+"""One training as a child process: its command, its log, signals passed on, how it ended."""
+
+import ctypes
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+# The child looks for signals between calls of the device; it is asked this often how it goes.
+_POLL_SECONDS = 0.2
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_LONGEST_REASON = 300
+
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+
+
+class Ended(NamedTuple):
+    """How a child ended: exit status (-n: killed by signal n), log text, whether told to stop."""
+
+    status: int
+    output: str
+    told_to_stop: bool
+
+    def reason(self) -> str:
+        """One line for why it failed."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        # What follows an exception in the log (notes, warnings at exit) is not the reason.
+        named = [line for line in lines if line.startswith("error: ") or _EXCEPTION.match(line)]
+        last = (named or lines or ["no output"])[-1].removeprefix("error: ")
+        if self.status < 0:
+            last = f"killed by {signal.Signals(-self.status).name} after: {last}"
+        elif not named:
+            last = f"exit status {self.status} after: {last}"
+        return last[:_LONGEST_REASON]
+
+
+def environment(workdir: pathlib.Path) -> dict[str, str]:
+    """The variables of a child: one compile cache for all in `workdir`, unless the user has one."""
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(workdir.resolve() / "compile_cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    return cache | dict(os.environ)
+
+
+def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> Ended:
+    """Runs a command to its end; its output goes to the end of `log`.
+
+    SIGTERM and SIGINT are passed on to it instead of ending us; should we be killed, it is sent
+    SIGTERM (on Linux; elsewhere it goes on alone).
+    """
+    with open(log, "ab") as output:
+        start = output.tell()
+        with _PassOn() as signals:
+            parent = os.getpid()
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                # A file, not a pipe: it must be able to write when we are gone.
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=variables,
+                # Ctrl-C in a terminal would reach it twice otherwise: a second one is an abort.
+                start_new_session=True,
+                preexec_fn=(lambda: _end_with(parent)) if _LIBC else None,
+            )
+            signals.to(child)
+            status = _wait(child, log, start)
+    return Ended(status, _text_behind(log, start), signals.received)
+
+
+class _PassOn:
+    """While it lasts, signals that ask for a stop go to a child, also those before it starts."""
+
+    def __init__(self):
+        self.received = False
+        self._child: subprocess.Popen | None = None
+        self._early: int | None = None
+
+    def __enter__(self) -> "_PassOn":
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def to(self, child: subprocess.Popen) -> None:
+        self._child = child
+        if self._early is not None:
+            child.send_signal(self._early)
+
+    def _handle(self, number: int, _frame: object) -> None:
+        self.received = True
+        if self._child is None:
+            self._early = number
+        else:
+            self._child.send_signal(number)
+
+
+def _end_with(parent: int) -> None:
+    """In the child, before it becomes `train.py`: SIGTERM when the parent dies."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _wait(child: subprocess.Popen, log: pathlib.Path, start: int) -> int:
+    shown = ""
+    while True:
+        try:
+            status = child.wait(_POLL_SECONDS)
+            break
+        except subprocess.TimeoutExpired:
+            if sys.stderr.isatty():
+                shown = _show_last_line(log, start, shown)
+    if shown:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return status
+
+
+def _show_last_line(log: pathlib.Path, start: int, shown: str) -> str:
+    """Shows the log's last line in place; returns it."""
+    lines = _text_behind(log, start)[-2000:].splitlines()
+    last = lines[-1] if lines else ""
+    if last != shown:
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{'  ' + last:.{width}}", end="", file=sys.stderr, flush=True)
+    return last
+
+
+def _text_behind(log: pathlib.Path, start: int, longest: int = 100_000) -> str:
+    with open(log, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(start, size - longest))
+        return file.read().decode(errors="replace")

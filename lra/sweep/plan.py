@@ -1,0 +1,198 @@
+"""What a sweep file asks for, and which of it has no rows yet.
+
+A sweep file is Python and names nothing of ours. It holds a list of runs, or a function that
+returns one for some tasks; a run is a config and what it overrides:
+
+    RUNS = [
+        {"config": "configs/listops.py:nystrom", "seeds": (0, 1), "train.weight_decay": decay}
+        for decay in (0.0, 0.01, 0.1)
+    ]
+
+    def runs(tasks=("listops", "image")):
+        return [{"config": f"configs/{task}.py:{name}"} for task in tasks for name in ...]
+
+`DATA = {task: flags}` asks for generated data of its own: the flags of `lra.data.prepare`.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+import runpy
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from lra.command_line import near_match
+from lra.errors import UserError
+from lra.protocol import overrides_of, protocol_of
+from lra.records import Key, Row, key, make_key
+from lra.settings import flatten, load_config
+from lra.tasks import get_task
+
+_FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: some seeds of one configuration.
+
+    Attributes:
+        spec: config file and attention.
+        overrides: `KEY=VALUE` each, seeds not among them.
+        seeds: to train in one program.
+        task, attention, protocol: as its rows will have them.
+        changed: what differs from the task's defaults, as its rows will have it.
+        config: the whole configuration, flat.
+    """
+
+    spec: str
+    overrides: tuple[str, ...]
+    seeds: tuple[int, ...]
+    task: str
+    attention: str
+    protocol: str
+    changed: dict[str, Any]
+    config: dict[str, Any]
+
+    def key(self, seed: int, data: str) -> Key:
+        """The key of the row of `seed` on data marked `data`."""
+        return make_key(self.task, self.attention, self.changed, seed, self.protocol, data)
+
+    def folder(self, data: str) -> str:
+        """The name of its workdir: readable, and another one for all that makes other rows."""
+        facts = json.dumps([self.key(0, data), self.seeds])
+        digest = hashlib.sha256(facts.encode()).hexdigest()[:8]
+        words = [self.task, self.attention, *self.choices(), digest]
+        return re.sub(r"[^\w.=-]+", "_", "-".join(words))
+
+    def choices(self) -> list[str]:
+        """`num_landmarks=32`: what it changes of its attention, for names and titles."""
+        prefix = "model.attention."
+        return [
+            f"{name.removeprefix(prefix)}={value}"
+            for name, value in self.changed.items()
+            if name.startswith(prefix)
+        ]
+
+    def title(self) -> str:
+        """What to call it in a line of text."""
+        words = " ".join([self.task, self.attention, *self.choices()])
+        return f"{words}, seeds {' '.join(map(str, self.seeds))}"
+
+
+class Sweep(NamedTuple):
+    """A sweep file: its runs, and the flags by which it wants the data of a task generated."""
+
+    runs: list[Run]
+    data: dict[str, dict[str, Any]]
+
+
+class Done:
+    """Which seeds of which runs have their result.
+
+    Args:
+        rows: all there are.
+    """
+
+    def __init__(self, rows: Iterable[Row]):
+        self._keys = {key(row) for row in rows if row.final}
+        self._on_any_data = {name[:-1] for name in self._keys}
+
+    def missing(self, run: Run, data: str | None) -> tuple[int, ...]:
+        """Seeds without a result on data marked `data`; None: on any data (not prepared yet)."""
+        if data is None:
+            done = {seed for seed in run.seeds if run.key(seed, "")[:-1] in self._on_any_data}
+        else:
+            done = {seed for seed in run.seeds if run.key(seed, data) in self._keys}
+        return tuple(seed for seed in run.seeds if seed not in done)
+
+
+def count(runs: int) -> str:
+    """`1 run` or `3 runs`."""
+    return f"{runs} run{'s' * (runs != 1)}"
+
+
+def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] = ()) -> Sweep:
+    """Reads a sweep file and resolves its runs, each seed of each configuration once.
+
+    Args:
+        path: the file.
+        tasks: only these (a function `runs` is called with them); none: the file's own choice.
+        overrides: `KEY=VALUE` for all runs, after the file's own.
+
+    Raises:
+        UserError: no such file, no list of runs in it, nothing in the list, a run with an
+            unknown config, key or value.
+    """
+    for task in tasks:
+        get_task(task)
+    listed, data = _execute(path, tasks)
+    runs = [_resolve(path, i, item, tuple(overrides)) for i, item in enumerate(listed, start=1)]
+    if not runs:
+        raise UserError(f"{path} lists no runs")
+    chosen = [run for run in runs if not tasks or run.task in tasks]
+    if not chosen:
+        raise UserError(f"{path} lists no runs of {', '.join(tasks)}")
+    return Sweep(_each_seed_once(path, chosen), data)
+
+
+def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[str, Any]]]:
+    """The list of runs as it stands in the file, and `DATA`."""
+    file = pathlib.Path(path)
+    if not file.is_file():
+        there = [str(other) for other in file.parent.glob("*.py") if other.name != "__init__.py"]
+        raise UserError(f"no sweep file {path}{near_match(path, there)}")
+    try:
+        names = runpy.run_path(path)
+        runs = names.get("RUNS")
+        if "runs" in names:
+            runs = names["runs"](tasks) if tasks else names["runs"]()
+    except Exception as error:
+        raise UserError(f"{path}: {type(error).__name__}: {error}") from error
+    if not isinstance(runs, list):
+        raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")
+    return runs, names.get("DATA", {})
+
+
+def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
+    where = f"{path}, run {number}"
+    if not isinstance(item, dict) or not isinstance(item.get("config"), str):
+        raise UserError(f"{where}: not of the form {_FORM}: {item!r}")
+    own = tuple(
+        f"{name}={value if isinstance(value, str) else repr(value)}"
+        for name, value in item.items()
+        if name != "config"
+    )
+    try:
+        config = load_config(item["config"], own + more)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    return Run(
+        spec=item["config"],
+        overrides=tuple(o for o in own + more if not o.startswith("seeds=")),
+        seeds=tuple(config.seeds),
+        task=config.task,
+        attention=config.model.attention.name,
+        protocol=protocol_of(config),
+        changed=overrides_of(config),
+        config=flatten(config),
+    )
+
+
+def _each_seed_once(path: str, runs: list[Run]) -> list[Run]:
+    """The runs without what an earlier one lists already, which is said."""
+    listed: set[Key] = set()
+    kept = []
+    for run in runs:
+        seeds = tuple(seed for seed in run.seeds if run.key(seed, "") not in listed)
+        listed.update(run.key(seed, "") for seed in run.seeds)
+        if seeds != run.seeds:
+            twice = dataclasses.replace(
+                run, seeds=tuple(seed for seed in run.seeds if seed not in seeds)
+            )
+            print(f"{path} lists {twice.title()} twice: run once", file=sys.stderr)
+        if seeds:
+            kept.append(dataclasses.replace(run, seeds=seeds))
+    return kept

@@ -1,0 +1,133 @@
+"""Exact attention by cuDNN's fused kernel, for any mask.
+
+The kernel takes lengths, not masks with holes. Attention does not depend on the order of the
+keys, so the real ones are moved to the front, in their order, and counted; queries stay in place.
+Time O(length^2 head_dim), memory O(length head_dim).
+
+The kernel takes 16-bit inputs, heads of a multiple of 8 up to 128 wide, and no dropout of
+attention weights.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, Int
+
+_MAX_HEAD_DIM = 128  # 256 from Hopper on
+
+
+def supports(dtype: DTypeLike, head_dim: int, backend: str) -> bool:
+    """Whether cuDNN's kernel takes such inputs on such a machine."""
+    return _objection(dtype, head_dim, backend) is None
+
+
+def cudnn_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+) -> Float[Array, "batch length heads head_dim"]:
+    """Softmax attention over the real keys by cuDNN.
+
+    Raises:
+        ValueError: inputs that are not 16-bit, a head it does not take, or no GPU.
+    """
+    objection = _objection(q.dtype, q.shape[-1], jax.default_backend())
+    if objection:
+        raise ValueError(f"implementation='cudnn' {objection}")
+    return prefix_attention(q, k, v, mask, implementation="cudnn")
+
+
+def prefix_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    implementation: str,
+) -> Float[Array, "batch length heads head_dim"]:
+    """`jax.nn.dot_product_attention` over the real keys, moved to the front."""
+    real = mask[:, :, None, None]
+    order, places = real_first(mask)
+    k = reorder(jnp.where(real, k, 0), order, places)
+    v = reorder(jnp.where(real, v, 0), order, places)
+    # Without any real token one key is counted; its value is 0, and so is the output.
+    key_lengths = jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
+    query_lengths = jnp.full_like(key_lengths, q.shape[1])
+    # JAX's batching rules for the kernel fail unless all arguments and the gradient of the output
+    # have vmap's axis. Choosing between equals, by all inputs, gives it to them and costs nothing.
+    by = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | mask[:, 0]
+    out = jax.nn.dot_product_attention(
+        *(_choose(by, _even(x)) for x in (q, k, v)),
+        query_seq_lengths=_choose(by, query_lengths),
+        key_value_seq_lengths=_choose(by, key_lengths),
+        implementation=implementation,
+    )
+    return _choose(by, out)[:, : mask.shape[1]]
+
+
+def real_first(
+    mask: Bool[Array, "batch length"],
+) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
+    """A permutation that puts real positions before the others and keeps both in order.
+
+    Returns:
+        order: the old position of each new one.
+        places: the new position of each old one, the inverse permutation.
+    """
+    order = jnp.argsort(~mask, axis=1, stable=True)
+    among_real = jnp.cumsum(mask, axis=1) - 1
+    among_others = jnp.cumsum(~mask, axis=1) - 1 + jnp.sum(mask, axis=1, keepdims=True)
+    return order, jnp.where(mask, among_real, among_others)
+
+
+@jax.custom_vjp
+def reorder(
+    x: Float[Array, "batch length heads head_dim"],
+    order: Int[Array, "batch length"],
+    places: Int[Array, "batch length"],
+) -> Float[Array, "batch length heads head_dim"]:
+    """x[b, order[b]]; the gradient is gathered by the inverse permutation, not scattered."""
+    del places
+    return _gather(x, order)
+
+
+def _choose(by, x):
+    """x, whatever `by` holds."""
+    return jnp.where(by.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
+
+
+def _even(x):
+    """Adds a position of zeros to an odd length, which JAX refuses to differentiate."""
+    return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
+
+
+def _gather(x, order):
+    return jnp.take_along_axis(x, order[:, :, None, None], axis=1)
+
+
+def _reorder_forward(x, order, places):
+    return _gather(x, order), places
+
+
+def _reorder_backward(places, g):
+    return _gather(g, places), None, None
+
+
+reorder.defvjp(_reorder_forward, _reorder_backward)
+
+
+def _objection(dtype, head_dim, backend):
+    if jnp.dtype(dtype).itemsize != 2:
+        return (
+            f"takes 16-bit inputs, not {jnp.dtype(dtype).name}: set dtype to bfloat16 or choose "
+            "'chunked'"
+        )
+    if head_dim % 8 or head_dim > _MAX_HEAD_DIM:
+        return (
+            f"takes heads of a multiple of 8 up to {_MAX_HEAD_DIM} wide, not {head_dim}: change "
+            "the head size or choose 'chunked'"
+        )
+    if backend != "gpu":
+        return f"needs an NVIDIA GPU, and JAX runs on '{backend}': choose 'chunked' or 'xla'"
+    return None

@@ -1,0 +1,242 @@
+"""Linformer: keys and values projected along the length (arXiv 2006.04768, Equation 7).
+
+    out = softmax(q (E k)^T / sqrt(D)) (F v)        E, F [proj_dim, length], k and v 0 at padding
+
+Complexity in the length n, a head with proj_dim m and width D: time O(n m D), memory O(n m),
+and m n parameters for every distinct E or F.
+
+`share` takes any of
+
+    kv       E = F
+    heads    one matrix for all heads of a layer
+    layers   one for all layers: layer 0's, which the others refer to
+
+so the paper's headwise sharing (Section 4) is ("heads",), key-value sharing ("heads", "kv") and
+layerwise sharing all three; the default is the benchmark's PyTorch code: one per head, for keys,
+values and all layers. proj_dim may differ between layers and heads that share nothing.
+`projection` replaces the matrices by pooling over proj_dim windows, or by a convolution whose
+kernel and stride are length / proj_dim, rounded up: the paper's "general projections".
+
+Differences. Projected keys mix positions, so padding cannot be given weight 0: it adds nothing
+to E k and F v, yet each of the proj_dim keys keeps a score even if all it saw was padding (as in
+the PyTorch code; the JAX code has no mask at all). Pooling and convolution can, and windows without
+a real token take no part in the softmax; means and maxima are over real tokens.
+
+The output does not depend on the amount of padding: position i always meets column i of E,
+and windows are laid over the module's length, not the input's.
+"""
+
+from collections.abc import Collection, Sequence
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from models.attention.choices import check_choice
+from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
+from models.attention.segments import check_segments
+from models.attention.windows import POOLINGS, convolution, convolution_kernel, pool
+
+SHARES = ("kv", "heads", "layers")
+PROJECTIONS = ("linear", "conv", *POOLINGS)
+LINEAR_STDDEV = 0.02  # the benchmark's PyTorch code
+
+
+def low_rank_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    keys: Float[Array, "batch projected heads head_dim"],
+    values: Float[Array, "batch projected heads head_dim"],
+    live: Bool[Array, "batch projected"] | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """softmax(q keys^T / sqrt(D)) values, over the `live` keys (default: all)."""
+    dtype = accumulation_dtype(q.dtype)
+    scores = jnp.einsum("blhd,bmhd->bhlm", q, keys, preferred_element_type=dtype)
+    scores = scores * q.shape[-1] ** -0.5
+    if live is None:
+        weights = jax.nn.softmax(scores, axis=-1)
+    else:
+        weights = masked_softmax(scores, live[:, None, None, :])
+    return jnp.einsum("bhlm,bmhd->blhd", weights.astype(q.dtype), values)
+
+
+def linformer_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    e: Float[Array, "#heads projected columns"],
+    f: Float[Array, "#heads projected columns"],
+) -> Float[Array, "batch length heads head_dim"]:
+    """Equation 7 with `e` for the keys and `f` for the values, each per head or one for all.
+
+    Raises:
+        ValueError: fewer columns than positions; with more, the first are used.
+    """
+    return low_rank_attention(q, _linear(k, mask, e), _linear(v, mask, f))
+
+
+def _linear(
+    x: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    matrix: Float[Array, "#heads projected columns"],
+) -> Float[Array, "batch projected heads head_dim"]:
+    length = x.shape[1]
+    if matrix.shape[-1] < length:
+        raise ValueError(f"{length} positions, but the projection has {matrix.shape[-1]} columns")
+    x = jnp.where(mask[:, :, None, None], x, 0)
+    matrix = matrix[..., :length].astype(x.dtype)
+    if matrix.shape[0] == 1:
+        return jnp.einsum("ml,blhd->bmhd", matrix[0], x)
+    return jnp.einsum("hml,blhd->bmhd", matrix, x)
+
+
+class LinformerAttention(nnx.Module):
+    """Linformer.
+
+    Options:
+        proj_dim: rows of E and F: an integer; a tuple with one entry per layer; or such a tuple
+            whose entries are tuples with one integer per head.
+        share: what shares a projection, any of 'kv', 'heads', 'layers'.
+        projection: 'linear', 'mean_pool', 'max_pool' or 'conv'.
+
+    Parameters are in `e` and `f`, lists with one array [heads or 1, ...] per group of
+    heads (one group if their sizes are equal, else one a head): matrices [proj_dim, length], N(0,
+    0.02), or convolution kernels. What is shared is one and the same object.
+    """
+
+    shares_qk = False
+    why_not_causal = "its projections mix all positions of the sequence into every key and value"
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+        proj_dim: int | Sequence = 256,
+        share: Collection[str] = ("kv", "layers"),
+        projection: str = "linear",
+    ):
+        """See `models.attention.make`; options above.
+
+        Raises:
+            ValueError: a size below 1 or above `length`, too few sizes for the layers or not one
+                per head, unequal sizes under sharing, an unknown name, or a `shared` that does
+                not fit.
+        """
+        check_positive(length=length, heads=heads, head_dim=head_dim)
+        check_choice("projection", projection, PROJECTIONS)
+        for element in share:
+            check_choice("element of share", element, SHARES)
+        self.length = length
+        self.projection = projection
+        self.sizes = head_sizes(proj_dim, layer=layer, heads=heads, length=length, share=share)
+        if "layers" in share and layer > 0:
+            self._refer_to(shared)
+            return
+        self.e = self._parameters(heads, head_dim, share, rngs)
+        self.f = self.e if "kv" in share else self._parameters(heads, head_dim, share, rngs)
+
+    def _refer_to(self, shared: nnx.Module | None) -> None:
+        if shared is None:
+            raise ValueError("share has 'layers': layers after the first need layer 0's attention")
+        for name in ("length", "projection", "sizes"):
+            if getattr(shared, name) != getattr(self, name):
+                raise ValueError(
+                    f"{name} {getattr(self, name)} differs from the {getattr(shared, name)} of the"
+                    " layer whose projection is shared"
+                )
+        self.e, self.f = shared.e, shared.f
+
+    def _parameters(
+        self, heads: int, head_dim: int, share: Collection[str], rngs: nnx.Rngs
+    ) -> nnx.List:
+        arrays = []
+        for start, stop in self._groups():
+            copies = 1 if "heads" in share else stop - start
+            size = self.sizes[start]
+            if self.projection == "linear":
+                draw = jax.random.normal(rngs.params(), (copies, size, self.length), jnp.float32)
+                arrays.append(nnx.Param(LINEAR_STDDEV * draw))
+            elif self.projection == "conv":
+                window = -(-self.length // size)
+                kernel = convolution_kernel(rngs.params(), copies, window, head_dim)
+                arrays.append(nnx.Param(kernel))
+        return nnx.List(arrays)
+
+    def _groups(self) -> list[tuple[int, int]]:
+        """Ranges of heads computed together: all of them, or one by one if sizes differ."""
+        heads = len(self.sizes)
+        if len(set(self.sizes)) == 1:
+            return [(0, heads)]
+        return [(head, head + 1) for head in range(heads)]
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Attention through the layer's projections; `key` is not needed.
+
+        Raises:
+            ValueError: an input longer than the module's length.
+        """
+        if q.shape[1] > self.length:
+            raise ValueError(f"{q.shape[1]} positions, but the attention is made for {self.length}")
+        outs = [
+            self._attend(group, *(x[:, :, start:stop] for x in (q, k, v)), mask)
+            for group, (start, stop) in enumerate(self._groups())
+        ]
+        return outs[0] if len(outs) == 1 else jnp.concatenate(outs, axis=2)
+
+    def _attend(
+        self,
+        group: int,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+    ) -> Float[Array, "batch length heads head_dim"]:
+        if self.projection in POOLINGS:
+            windows = {"num_windows": self.sizes[group], "length": self.length}
+            keys, live = pool(k, mask, self.projection, **windows)
+            values, _ = pool(v, mask, self.projection, **windows)
+            return low_rank_attention(q, keys, values, live)
+        e, f = self.e[group][...], self.f[group][...]
+        if self.projection == "linear":
+            return linformer_attention(q, k, v, mask, e, f)
+        keys, live = convolution(k, mask, e)
+        values, _ = convolution(v, mask, f)
+        return low_rank_attention(q, keys, values, live)
+
+
+def head_sizes(
+    proj_dim: int | Sequence, *, layer: int, heads: int, length: int, share: Collection[str]
+) -> tuple[int, ...]:
+    """The projected size of each head of `layer`, after checking those of all layers.
+
+    Raises:
+        ValueError: see `LinformerAttention`.
+    """
+    layers = tuple(proj_dim) if isinstance(proj_dim, Sequence) else (proj_dim,) * (layer + 1)
+    if len(layers) <= layer:
+        raise ValueError(f"proj_dim has no entry for layer {layer}: {layers}, one per layer")
+    sizes = [tuple(entry) if isinstance(entry, Sequence) else (entry,) * heads for entry in layers]
+    for entry in sizes:
+        if len(entry) != heads:
+            raise ValueError(f"proj_dim has {len(entry)} sizes for a layer of {heads} heads")
+        for size in entry:
+            check_segments(size, length, name="proj_dim")
+        if "heads" in share and len(set(entry)) > 1:
+            raise ValueError(f"share has 'heads', but proj_dim differs between heads: {entry}")
+    if "layers" in share and len(set(sizes)) > 1:
+        raise ValueError(f"share has 'layers', but proj_dim differs between layers: {layers}")
+    return sizes[layer]

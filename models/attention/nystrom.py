@@ -1,0 +1,209 @@
+"""Nyströmformer: softmax attention through landmarks (Xiong et al. 2021, arXiv 2102.03902).
+
+    softmax(Q K^T / sqrt(d)) V  ~  F (Z (B V)) + convolution(V)                       Eq. 17
+    F = softmax(Q K~^T / sqrt(d))   A = softmax(Q~ K~^T / sqrt(d))   B = softmax(Q~ K^T / sqrt(d))
+
+The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is six
+steps of an iteration towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed as above,
+nothing of size n x n or n x m x m arises: time O(n m d + m^3), memory O(n m + m^2).
+
+Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
+- Any length: with n not a multiple of m, the first n mod m segments are one position longer.
+- The start of the iteration is taken for each matrix, as in the paper; the code divides by one
+  maximum over batch and heads, so that an output depended on the other examples of its batch.
+- Padding: a landmark is the mean of its real tokens, where the code averages zeros in; a segment
+  without any takes no part (weight 0 in F and B; row and column of the identity in A, so the
+  inverse of the rest stays as it is); masked keys have weight 0 and masked values are 0 in B V
+  too.
+- With m = n the code switches to plain softmax; here the same formula holds, and tends to
+  softmax attention with more iterations.
+- The iteration and A are computed in full float32 (or float64) on every device.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
+from models.attention.convolution import depthwise_convolution
+from models.attention.segments import check_segments, segment_any, segment_means
+
+_EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
+
+
+class Factors(NamedTuple):
+    """The approximated softmax matrix is f @ z @ b."""
+
+    f: Float[Array, "batch heads length num_landmarks"]
+    z: Float[Array, "batch heads num_landmarks num_landmarks"]
+    b: Float[Array, "batch heads num_landmarks length"]
+
+
+def iterative_pinv(
+    a: Float[Array, "*batch m m"], iterations: int = 6
+) -> Float[Array, "*batch m m"]:
+    """Approximates the Moore-Penrose inverse of each matrix with products only.
+
+    Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4                          (paper, Eq. 14)
+    from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of the matrix.
+    Third order once close; six steps are often far from converged, so their number is part of
+    the method. At least float32 inside. Time O(iterations m^3).
+    """
+    dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
+    identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    magnitude = jnp.abs(a)
+    largest_column = jnp.max(jnp.sum(magnitude, axis=-2), axis=-1)
+    largest_row = jnp.max(jnp.sum(magnitude, axis=-1), axis=-1)
+    z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
+    for _ in range(iterations):
+        az = _exact_product(a, z)
+        inner = 7 * identity - az
+        inner = 15 * identity - _exact_product(az, inner)
+        inner = 13 * identity - _exact_product(az, inner)
+        z = _exact_product(z, inner) / 4
+    return z.astype(dtype)
+
+
+def nystrom_factors(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    num_landmarks: int,
+    pinv_iterations: int = 6,
+) -> Factors:
+    """The three factors of the softmax matrix, in at least float32.
+
+    Raises:
+        ValueError: not 1 <= num_landmarks <= length.
+    """
+    dtype = accumulation_dtype(q.dtype)
+    check_segments(num_landmarks, q.shape[1], "num_landmarks")
+    real = mask[:, :, None, None]
+    q = jnp.where(real, q, 0).astype(dtype) / math.sqrt(q.shape[-1])
+    k = jnp.where(real, k, 0).astype(dtype)
+    q_landmarks = segment_means(q, mask, num_landmarks)
+    k_landmarks = segment_means(k, mask, num_landmarks)
+    used = segment_any(mask, num_landmarks)[:, None, None, :]
+    used_rows = jnp.swapaxes(used, -1, -2)
+
+    f = masked_softmax(jnp.einsum("blhd,bmhd->bhlm", q, k_landmarks), used)
+    b_scores = jnp.einsum("bmhd,blhd->bhml", q_landmarks, k)
+    b = masked_softmax(b_scores, used_rows & mask[:, None, None, :])
+    a_scores = jnp.einsum("bmhd,bjhd->bhmj", q_landmarks, k_landmarks, precision=_EXACT)
+    identity = jnp.eye(num_landmarks, dtype=dtype)[None, None]
+    a = jnp.where(used_rows & used, masked_softmax(a_scores, used), identity)
+    return Factors(f, iterative_pinv(a, pinv_iterations), b)
+
+
+def nystrom_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    num_landmarks: int,
+    pinv_iterations: int = 6,
+    conv_kernel: Float[Array, "heads width"] | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attention through `num_landmarks` landmarks, plus the convolution of v if there is a kernel.
+
+    Args:
+        q, k, v, mask: see `models.attention.contract`; any length from `num_landmarks` on.
+        num_landmarks: number of segments the length is cut into.
+        pinv_iterations: steps of `iterative_pinv`.
+        conv_kernel: correlated with the masked values of its head along the length, see
+            `models.attention.convolution`; None: no convolution.
+
+    Raises:
+        ValueError: not 1 <= num_landmarks <= length.
+    """
+    dtype = accumulation_dtype(v.dtype)
+    v = jnp.where(mask[:, :, None, None], v, 0)
+    f, z, b = nystrom_factors(
+        q, k, mask, num_landmarks=num_landmarks, pinv_iterations=pinv_iterations
+    )
+    bv = jnp.einsum("bhml,blhd->bhmd", b.astype(v.dtype), v, preferred_element_type=dtype)
+    zbv = _exact_product(z, bv).astype(v.dtype)
+    out = jnp.einsum("bhlm,bhmd->blhd", f.astype(v.dtype), zbv, preferred_element_type=dtype)
+    if conv_kernel is not None:
+        out += depthwise_convolution(v, conv_kernel).astype(dtype)
+    return out.astype(q.dtype)
+
+
+class NystromAttention(nnx.Module):
+    """`nystrom_attention` with a trained convolution kernel; deterministic, `key` is not used."""
+
+    shares_qk = False
+    why_not_causal = (
+        "a landmark is the mean of a whole segment, through which later positions would reach "
+        "earlier ones"
+    )
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+        num_landmarks: int = 64,
+        pinv_iterations: int = 6,
+        conv_kernel: int = 35,
+    ):
+        """Checks the options and draws the kernel, [heads, conv_kernel] in float32.
+
+        Args:
+            length, heads, head_dim, layer, shared, rngs: see `models.attention.make`.
+            num_landmarks: m, from 1 to the length (64 in LRA, mlpen/Nystromformer LRA/code).
+            pinv_iterations: steps towards the pseudo-inverse (6, paper below Eq. 14).
+            conv_kernel: width of the convolution (35 in LRA, mlpen/Nystromformer LRA/code);
+                0: none.
+
+        Raises:
+            ValueError: a size below 1 or more landmarks than positions.
+        """
+        del head_dim, layer, shared
+        check_segments(num_landmarks, length, "num_landmarks")
+        check_positive(pinv_iterations=pinv_iterations)
+        self.num_landmarks = num_landmarks
+        self.pinv_iterations = pinv_iterations
+        if conv_kernel != 0:
+            check_positive(conv_kernel=conv_kernel)
+        self.kernel = _initial_kernel(rngs, heads, conv_kernel) if conv_kernel else None
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: jax.Array | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        del key
+        return nystrom_attention(
+            q,
+            k,
+            v,
+            mask,
+            num_landmarks=self.num_landmarks,
+            pinv_iterations=self.pinv_iterations,
+            conv_kernel=None if self.kernel is None else self.kernel[...],
+        )
+
+
+def _initial_kernel(rngs, heads, width):
+    """As PyTorch's Conv: uniform within 1 / sqrt(fan in), which is the width for one channel."""
+    bound = 1 / math.sqrt(width)
+    return nnx.Param(jax.random.uniform(rngs.params(), (heads, width), jnp.float32, -bound, bound))
+
+
+def _exact_product(a, b):
+    return jnp.matmul(a, b, precision=_EXACT)

@@ -1,0 +1,212 @@
+"""Performer: attention through positive orthogonal random features, FAVOR+ (arXiv 2009.14794).
+
+    out = f(q) (f(k)^T v) / (f(q) . sum over keys of f(k))
+
+    softmax   f(x) = R^(-1/2) [exp(p - c^2 |x|^2 / 2 - max p) + 1e-4]
+    relu      f(x) = max(p, 0) + 1e-3
+              p = c P x, c = D^(-1/4), P [R, D] orthogonal in blocks of D rows
+
+with R features and head width D. E[f(q) . f(k)] is proportional to exp(q . k / sqrt(D)), so the
+softmax kernel approaches standard attention as R grows.
+
+Complexity in the length n, a head: time O(n R D), memory O(n R + R D).
+
+Differences. The feature maps and their epsilons are those of performer-pytorch 1.1.4; nothing is
+added to the denominator. Unlike the benchmark's PyTorch code, which uses that package, q and k are
+scaled once (D^(-1/4) each, not twice), and padding counts in no sum: its features are 0 rather
+than those of a zero key, which dilute the denominator. The benchmark's JAX code has no projection
+but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
+and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
+sequence and head. Directions are uniform on the sphere: the signs of the QR decomposition are
+undone.
+
+The output does not depend on the amount of padding.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from models.attention.choices import check_choice
+from models.attention.contract import Untrained, accumulation_dtype, check_positive
+
+KERNELS = ("softmax", "relu")
+SOFTMAX_EPSILON = 1e-4
+RELU_EPSILON = 1e-3
+
+
+def orthogonal_features(
+    key: PRNGKeyArray, num_features: int, head_dim: int
+) -> Float[Array, "features head_dim"]:
+    """A random projection: blocks of `head_dim` orthogonal rows, as long as Gaussian rows are.
+
+    Each row is distributed as N(0, I) on its own; the last block may be incomplete.
+    """
+    key_directions, key_norms = jax.random.split(key)
+    blocks = math.ceil(num_features / head_dim)
+    gaussian = jax.random.normal(key_directions, (blocks, head_dim, head_dim), jnp.float32)
+    directions, triangle = jnp.linalg.qr(gaussian)
+    # Householder QR fixes signs by the input's, which would confine rows to a half-space.
+    signs = jnp.where(jnp.diagonal(triangle, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    columns = directions * signs[:, None, :]
+    rows = jnp.swapaxes(columns, 1, 2).reshape(blocks * head_dim, head_dim)[:num_features]
+    norms = jnp.linalg.norm(
+        jax.random.normal(key_norms, (num_features, head_dim), jnp.float32), axis=1, keepdims=True
+    )
+    return rows * norms
+
+
+def query_features(
+    q: Float[Array, "batch length heads head_dim"],
+    projection: Float[Array, "features head_dim"],
+    *,
+    kernel: str = "softmax",
+) -> Float[Array, "batch heads length features"]:
+    """f(q), in at least float32; the softmax kernel's maximum is each query's own."""
+    q = _head_major(q)
+    projected = _project(q, projection)
+    if kernel == "relu":
+        return jax.nn.relu(projected) + RELU_EPSILON
+    peak = jnp.max(projected, axis=-1, keepdims=True)
+    epsilon = SOFTMAX_EPSILON * projection.shape[0] ** -0.5
+    return jnp.exp(projected - _offset(q, projected, peak)) + epsilon
+
+
+def key_features(
+    k: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    projection: Float[Array, "features head_dim"],
+    *,
+    kernel: str = "softmax",
+) -> Float[Array, "batch heads length features"]:
+    """f(k), in at least float32, and 0 at padding.
+
+    The softmax kernel's maximum is over real positions and features, per sequence and head.
+    """
+    # Padding is dealt with by row, not by entry of the [length, features] arrays.
+    real = mask[:, None, :, None]
+    k = jnp.where(real, _head_major(k), 0)
+    projected = _project(k, projection)
+    if kernel == "relu":
+        return jax.nn.relu(projected) + jnp.where(real, RELU_EPSILON, 0).astype(projected.dtype)
+    limits = jnp.finfo(projected.dtype)
+    peaks = jnp.where(real, jnp.max(projected, axis=-1, keepdims=True), limits.min)
+    offset = _offset(k, projected, jnp.max(peaks, axis=2, keepdims=True))
+    exponent = projected - jnp.where(real, offset, limits.max)
+    epsilon = SOFTMAX_EPSILON * projection.shape[0] ** -0.5
+    return jnp.exp(exponent) + jnp.where(real, epsilon, 0).astype(projected.dtype)
+
+
+def performer_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    projection: Float[Array, "features head_dim"],
+    *,
+    kernel: str = "softmax",
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attention by random features; `projection` serves all heads.
+
+    Everything between the inputs and the output is in at least float32.
+
+    Raises:
+        ValueError: an unknown kernel.
+    """
+    check_choice("kernel", kernel, KERNELS)
+    queries = query_features(q, projection, kernel=kernel)
+    keys = key_features(k, mask, projection, kernel=kernel)
+    values = jnp.where(mask[:, None, :, None], _head_major(v), 0).astype(keys.dtype)
+    summary = jnp.einsum("bhld,bhlm->bhdm", values, keys)
+    total = jnp.einsum("bhlm,bhm->bhl", queries, jnp.sum(keys, axis=2))
+    out = jnp.einsum("bhlm,bhdm->bhld", queries, summary)
+    out = out / jnp.where(total > 0, total, 1)[..., None]
+    return _head_major(out).astype(q.dtype)
+
+
+def _head_major(x: Float[Array, "batch i j head_dim"]) -> Float[Array, "batch j i head_dim"]:
+    """Transposes length and heads here, where arrays are small, not in products of features."""
+    return jnp.swapaxes(x, 1, 2)
+
+
+def _project(
+    x: Float[Array, "batch heads length head_dim"], projection: Float[Array, "features head_dim"]
+) -> Float[Array, "batch heads length features"]:
+    dtype = accumulation_dtype(x.dtype)
+    scaled = projection.astype(dtype) * x.shape[-1] ** -0.25
+    return jnp.einsum("bhld,md->bhlm", x.astype(dtype), scaled)
+
+
+def _offset(
+    x: Float[Array, "batch heads length head_dim"],
+    projected: Float[Array, "batch heads length features"],
+    peak: Float[Array, "batch heads #length 1"],
+) -> Float[Array, "batch heads length 1"]:
+    """What is subtracted from `projected` in the exponent; contains the factor R^(-1/2)."""
+    squares = jnp.sum(jnp.square(x.astype(projected.dtype)), axis=-1, keepdims=True)
+    half = squares / (2 * math.sqrt(x.shape[-1]))
+    # The peak only guards against overflow; the reference does not differentiate it either.
+    return half + jax.lax.stop_gradient(peak) + math.log(projected.shape[-1]) / 2
+
+
+class PerformerAttention(nnx.Module):
+    """Performer with a fixed random projection, shared by the heads, of its own in each layer.
+
+    Options:
+        num_features: R; the paper suggests about D log D, the benchmark's table has 256.
+        kernel: 'softmax' or 'relu'.
+        redraw_steps: training steps between new projections, 0 = never. The module only holds
+            the number; the training loop calls `redraw`.
+
+    Holds `projection` [num_features, head_dim], untrained and saved with the model; no parameters.
+    """
+
+    shares_qk = False
+    why_not_causal = (
+        "its sums over keys run over the whole sequence; a causal Performer needs running sums"
+    )
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+        num_features: int = 256,
+        kernel: str = "softmax",
+        redraw_steps: int = 0,
+    ):
+        """See `models.attention.make`; options above.
+
+        Raises:
+            ValueError: a size below 1, a negative `redraw_steps` or an unknown kernel.
+        """
+        check_positive(length=length, heads=heads, head_dim=head_dim, num_features=num_features)
+        check_choice("kernel", kernel, KERNELS)
+        if isinstance(redraw_steps, bool) or not isinstance(redraw_steps, int) or redraw_steps < 0:
+            raise ValueError(f"redraw_steps must be 0 (never) or more, not {redraw_steps!r}")
+        self.kernel = kernel
+        self.redraw_steps = redraw_steps
+        self.projection = Untrained(orthogonal_features(rngs.attention(), num_features, head_dim))
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """`performer_attention` with the projection held; `key` is not needed."""
+        return performer_attention(q, k, v, mask, self.projection[...], kernel=self.kernel)
+
+    def redraw(self, key: PRNGKeyArray) -> None:
+        """Replaces the projection by a new draw."""
+        self.projection[...] = orthogonal_features(key, *self.projection.shape)

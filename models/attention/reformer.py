@@ -1,0 +1,264 @@
+"""Reformer: attention within buckets of a locality-sensitive hash (arXiv 2001.04451).
+
+    bucket(q_i) = argmax [q_i R, -q_i R]            R random, one per head and hash round
+    s_ij        = q_i . q_j / sqrt(|q_j|^2 + 1e-6 D),  s_ii = -1e5
+    z_r(i)      = log sum over j in near_r(i) of exp(s_ij)
+    o_r(i)      = sum over j in near_r(i) of exp(s_ij - z_r(i)) v_j
+    out(i)      = sum over rounds r of softmax over r (z_r(i)) o_r(i)
+
+Queries, brought to length 1, serve as keys. In each round the positions are sorted by bucket,
+then by position, and cut into chunks of c; near_r(i) are the real tokens of i's chunk and of the
+one before it, in the list of all rounds' chunks, where the last precedes the first. A token attends
+to itself only where it sees no other. Padding has a bucket of its own after all others. With a
+single chunk nothing is hashed or sorted: ordinary attention with shared queries and keys.
+
+Complexity in the length n, a head with H rounds, b buckets and width D: time O(n H (c + b) D +
+n H log n), memory O(n H (c + D)). b grows as 2 n / c here, so hashing takes O(n^2 H D / c), less
+than the rest up to n about c^2.
+
+Differences. The paper is followed as the benchmark's PyTorch code does it (Hugging Face's LSH
+self-attention), but there more than 2 c buckets are factorised, rotations are drawn anew in
+evaluation too, a masked key weighs exp(-1e9), not 0, and the bucket for padding exists only with a
+mask (no output depends on that). The benchmark's JAX code multiplies scores by sqrt(D), has no
+penalty, mask or normalisation, one round of ten chunks and the same rotations everywhere, and
+misplaces its outputs (a missing transpose).
+
+The amount of padding matters to the output (the first chunk of a round looks back to the last of
+the round before, which holds the padding), its content does not.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from models.attention.contract import Untrained, accumulation_dtype, check_positive
+
+SELF_SCORE = -1e5
+PADDING = -1  # the position given to keys that are padding
+KEY_EPSILON = 1e-6
+LONGEST = 2**16  # sorted are numbers up to length^2, unsigned, of 32 bits
+HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
+
+
+def lsh_buckets(
+    q: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    rotations: Float[Array, "heads head_dim hashes half_buckets"],
+) -> Int[Array, "batch heads hashes length"]:
+    """The bucket of each position in each round, 0 to 2 * half_buckets - 1; padding: the next."""
+    rotations = rotations.astype(accumulation_dtype(q.dtype))
+    hash_heads = jax.vmap(_hash, in_axes=(1, 0))
+    buckets = jax.vmap(hash_heads, in_axes=(0, None))(q, rotations)
+    return jnp.where(mask[:, None, None, :], buckets, 2 * rotations.shape[-1])
+
+
+def _hash(
+    q: Float[Array, "length head_dim"], rotations: Float[Array, "head_dim hashes half_buckets"]
+) -> Int[Array, "hashes length"]:
+    half = rotations.shape[-1]
+    index = jnp.arange(half, dtype=jnp.int32)[None, :]
+
+    def first_largest(position: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
+        # The argmax over [x, -x], written as reductions that vectorise.
+        x = jnp.einsum("d,drb->rb", position.astype(rotations.dtype), rotations)
+        peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
+        candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
+        return jnp.min(candidates, axis=-1)
+
+    return jax.lax.map(first_largest, jax.lax.stop_gradient(q), batch_size=HASH_BLOCK).T
+
+
+def reformer_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    rotations: Float[Array, "heads head_dim hashes half_buckets"],
+    *,
+    chunk_length: int,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Hashed attention whose queries are its keys.
+
+    A length that is no multiple of `chunk_length` is completed with padding; one that is at most
+    `chunk_length` is a single chunk.
+
+    Raises:
+        ValueError: more than 65,536 positions.
+    """
+    length = q.shape[1]
+    if length > LONGEST:
+        raise ValueError(f"Reformer sorts at most {LONGEST} positions, not {length}")
+    q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
+    if length <= chunk_length:
+        heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
+        return jax.vmap(heads)(q, v, mask)
+    missing = -length % chunk_length
+    q, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, v))
+    mask = jnp.pad(mask, ((0, 0), (0, missing)))
+    buckets = lsh_buckets(q, mask, rotations)
+
+    def head(q: Array, v: Array, real: Array, buckets: Array) -> Array:
+        return _hashed(q, v, real, buckets, chunk_length)
+
+    heads = jax.vmap(head, in_axes=(1, 1, None, 0), out_axes=1)
+    return jax.vmap(heads)(q, v, mask, buckets)[:, :length]
+
+
+def _one_chunk(
+    q: Float[Array, "length head_dim"],
+    v: Float[Array, "length head_dim"],
+    real: Bool[Array, " length"],
+) -> Float[Array, "length head_dim"]:
+    positions = jnp.arange(q.shape[0], dtype=jnp.int32)
+    out, _ = _attend(q, q, v, positions, jnp.where(real, positions, PADDING))
+    return out.astype(q.dtype)
+
+
+def _hashed(
+    q: Float[Array, "length head_dim"],
+    v: Float[Array, "length head_dim"],
+    real: Bool[Array, " length"],
+    buckets: Int[Array, "hashes length"],
+    chunk_length: int,
+) -> Float[Array, "length head_dim"]:
+    """One head of one sequence, whose length is a multiple of `chunk_length`."""
+    hashes, length = buckets.shape
+    order = _sorted_order(buckets)
+    inverse = _sorted_order(order)
+
+    def chunks(x: Array) -> Array:
+        return x.reshape(-1, chunk_length, *x.shape[2:])
+
+    sort = jax.vmap(_permute, in_axes=(None, 0, 0))
+    both = chunks(sort(jnp.concatenate([q, v], axis=-1), order, inverse))
+    queries, values = jnp.split(both, 2, axis=-1)
+    # Padding is last in every round.
+    sorted_real = jnp.arange(length, dtype=jnp.int32) < jnp.sum(real, dtype=jnp.int32)
+    key_positions = chunks(jnp.where(sorted_real[None, :], order, PADDING))
+    keys, values, key_positions = map(_with_chunk_before, (queries, values, key_positions))
+    out, total = jax.vmap(_attend)(queries, keys, values, chunks(order), key_positions)
+    unsort = jax.vmap(_permute)
+    out = unsort(out.reshape(hashes, length, -1), inverse, order)
+    total = unsort(total.reshape(hashes, length), inverse, order)
+    share = jax.nn.softmax(total, axis=0)
+    return jnp.einsum("rl,rld->ld", share, out).astype(q.dtype)
+
+
+def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes length"]:
+    """The stable argsort of each row, as one sort of `value * length + position`.
+
+    For a permutation this is its inverse.
+    """
+    length = values.shape[-1]
+    positions = jnp.arange(length, dtype=jnp.uint32)[None, :]
+    unique = values.astype(jnp.uint32) * jnp.uint32(length) + positions
+    return (jnp.sort(unique, axis=-1, stable=False) % jnp.uint32(length)).astype(jnp.int32)
+
+
+@jax.custom_vjp
+def _permute(
+    x: Float[Array, "length *rest"], order: Int[Array, " length"], inverse: Int[Array, " length"]
+) -> Float[Array, "length *rest"]:
+    """x[order], differentiated as a gather by `inverse`: a scatter's order of sums is not fixed."""
+    return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
+
+
+def _permute_forward(x: Array, order: Array, inverse: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _permute(x, order, inverse), (order, inverse)
+
+
+def _permute_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, None, None]:
+    order, inverse = residuals
+    return _permute(gradient, inverse, order), None, None
+
+
+_permute.defvjp(_permute_forward, _permute_backward)
+
+
+def _with_chunk_before(x: Array) -> Array:
+    """[chunks, chunk, ...] -> [chunks, 2 chunk, ...]: each after its predecessor, cyclically."""
+    return jnp.concatenate([jnp.roll(x, 1, axis=0), x], axis=1)
+
+
+def _attend(
+    q: Float[Array, "queries head_dim"],
+    k: Float[Array, "keys head_dim"],
+    v: Float[Array, "keys head_dim"],
+    query_positions: Int[Array, " queries"],
+    key_positions: Int[Array, " keys"],
+) -> tuple[Float[Array, "queries head_dim"], Float[Array, " queries"]]:
+    """Attention of one chunk and the logarithms of its denominators.
+
+    `k` is not yet normalised; a key at padding has the position -1 and the value 0.
+    """
+    dtype = accumulation_dtype(q.dtype)
+    k = k.astype(dtype)
+    square = jnp.mean(jnp.square(k), axis=-1, keepdims=True)
+    k = (k * jax.lax.rsqrt(square + KEY_EPSILON) * k.shape[-1] ** -0.5).astype(q.dtype)
+    keys = key_positions[None, :]
+    scores = jnp.einsum("qd,kd->qk", q, k, preferred_element_type=dtype)
+    scores = jnp.where(keys == PADDING, jnp.finfo(dtype).min, scores)
+    scores = jnp.where(query_positions[:, None] == keys, SELF_SCORE, scores)
+    # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    weights = jnp.exp(scores - peak)
+    total = jnp.sum(weights, axis=-1)
+    out = jnp.einsum("qk,kd->qd", weights.astype(v.dtype), v, preferred_element_type=dtype)
+    return out / total[:, None], peak[:, 0] + jnp.log(total)
+
+
+class ReformerAttention(nnx.Module):
+    """Reformer. Queries serve as keys (`shares_qk`): the encoder passes `k = q`.
+
+    Options:
+        num_hashes: rounds H; the benchmark's table has 2.
+        chunk_length: c; 64 there.
+
+    Buckets: the largest power of two up to 2 * length / chunk_length, at least 2. In training
+    every call draws rotations from its key; evaluation uses `rotations` [heads, head_dim,
+    num_hashes, buckets / 2], untrained and saved with the model. No parameters.
+    """
+
+    shares_qk = True
+    why_not_causal = "its chunks are sorted by bucket, and no order is imposed within them"
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+        num_hashes: int = 2,
+        chunk_length: int = 64,
+    ):
+        """See `models.attention.make`; options above.
+
+        Raises:
+            ValueError: a size below 1, or a chunk longer than `length`.
+        """
+        check_positive(length=length, heads=heads, head_dim=head_dim)
+        check_positive(num_hashes=num_hashes, chunk_length=chunk_length)
+        if chunk_length > length:
+            raise ValueError(f"chunk_length {chunk_length} is larger than the length, {length}")
+        self.chunk_length = chunk_length
+        buckets = 2 ** ((2 * length // chunk_length).bit_length() - 1)
+        shape = (heads, head_dim, num_hashes, buckets // 2)
+        self.rotations = Untrained(jax.random.normal(rngs.attention(), shape, jnp.float32))
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """`reformer_attention` with fresh rotations if there is a `key`; `k` is `q`."""
+        rotations = self.rotations[...]
+        if key is not None:
+            rotations = jax.random.normal(key, rotations.shape, rotations.dtype)
+        return reformer_attention(q, v, mask, rotations, chunk_length=self.chunk_length)

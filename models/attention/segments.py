@@ -1,0 +1,77 @@
+"""Runs of consecutive positions, each reduced to one: what landmarks and poolings are made of.
+
+A length n is cut into m segments as `numpy.array_split` does: the first n mod m have one position
+more than the others. Positions are only sliced and reshaped, nothing is gathered or scattered:
+gradients are slices too, deterministic and fast on every backend.
+
+Time and memory O(n).
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from models.attention.contract import accumulation_dtype, check_positive
+
+
+def check_segments(num_segments: int, length: int, name: str = "num_segments") -> None:
+    """Raises ValueError unless there are 1 to `length` segments; `name` is the option's."""
+    check_positive(**{name: num_segments})
+    if num_segments > length:
+        raise ValueError(
+            f"{name} = {num_segments} exceeds the length {length}; choose at most the length"
+        )
+
+
+def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Array]) -> jax.Array:
+    """Reduces each segment of axis 1: [batch, length, ...] to [batch, num_segments, ...].
+
+    Args:
+        x: any array with the length as axis 1.
+        num_segments: from 1 to the length.
+        reduce: for instance `jnp.sum` or `jnp.any`; called with an array and `axis=2`.
+    """
+    batch, length, *rest = x.shape
+    check_segments(num_segments, length)
+    size, num_longer = divmod(length, num_segments)
+    middle = num_longer * (size + 1)
+    reduced = []
+    if num_longer:
+        longer = jax.lax.slice_in_dim(x, 0, middle, axis=1)
+        reduced.append(reduce(longer.reshape(batch, num_longer, size + 1, *rest), axis=2))
+    shorter = jax.lax.slice_in_dim(x, middle, length, axis=1)
+    reduced.append(reduce(shorter.reshape(batch, num_segments - num_longer, size, *rest), axis=2))
+    return jnp.concatenate(reduced, axis=1)
+
+
+def segment_any(
+    mask: Bool[Array, "batch length"], num_segments: int
+) -> Bool[Array, "batch segments"]:
+    """Which segments have a real token."""
+    return segment_reduce(mask, num_segments, jnp.any)
+
+
+def segment_means(
+    x: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    num_landmarks: int,
+) -> Float[Array, "batch num_landmarks heads head_dim"]:
+    """The mean of each segment's real tokens, 0 where it has none (summed in at least float32)."""
+    dtype = accumulation_dtype(x.dtype)
+    real = jnp.where(mask[:, :, None, None], x, 0).astype(dtype)
+    total = segment_reduce(real, num_landmarks, jnp.sum)
+    count = segment_reduce(mask.astype(dtype), num_landmarks, jnp.sum)
+    return (total / jnp.maximum(count, 1)[:, :, None, None]).astype(x.dtype)
+
+
+def segment_max(
+    x: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    num_segments: int,
+) -> Float[Array, "batch num_segments heads head_dim"]:
+    """The largest value among each segment's real tokens, by feature; 0 where it has none."""
+    lowest = jnp.finfo(x.dtype).min
+    peak = segment_reduce(jnp.where(mask[:, :, None, None], x, lowest), num_segments, jnp.max)
+    return jnp.where(segment_any(mask, num_segments)[:, :, None, None], peak, 0)

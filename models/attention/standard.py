@@ -1,0 +1,153 @@
+"""Exact softmax attention (Vaswani et al. 2017, arXiv 1706.03762), in three implementations.
+
+    out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j          over the real positions j
+
+Time O(length^2 head_dim). Memory O(length^2) for `xla`, which holds all scores; O(length) for
+`chunked` (`models.attention.chunked`) and `cudnn` (`models.attention.cudnn`).
+
+Attention weights are dropped with probability 0.1 in training, as in the baseline behind Table 3
+of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).
+
+Differences from that code: masked keys have weight 0 rather than a score of -1e6, so a sequence
+without real tokens gives 0 and not the mean of its padding; the rate of dropout is rounded to
+1/65,536.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from models.attention import cudnn
+from models.attention.choices import check_choice
+from models.attention.chunked import chunked_attention
+from models.attention.contract import accumulation_dtype, masked_softmax
+from models.attention.dropout import check_rate, keep_mask, keep_probability
+
+IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
+
+# Forward and backward on one and two CPU cores, heads of 32: with scores of 4 MiB (batch 8,
+# 2 heads, length 256) `xla` takes two thirds of the time of `chunked`; with 16 MiB (batch 32, or
+# length 512) 1.3 to 2 times as much, with and without dropout.
+MAX_SCORE_BYTES = 8 * 2**20
+
+
+def standard_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Softmax attention over the real keys, with all scores in memory: the plain form.
+
+    Args:
+        q, k, v, mask: see `models.attention.contract`.
+        dropout: the probability of dropping an attention weight; the others grow accordingly.
+        key: where the dropout mask is drawn from; None: no dropout.
+    """
+    dtype = accumulation_dtype(q.dtype)
+    real = mask[:, :, None, None]
+    k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
+    scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=dtype)
+    weights = masked_softmax(scores / math.sqrt(q.shape[-1]), mask[:, None, None, :])
+    if key is not None and dropout > 0:
+        keep = keep_mask(key, weights.shape, dropout)
+        weights = jnp.where(keep, weights / keep_probability(dropout), 0)
+    weights = weights.astype(v.dtype)
+    out = jnp.einsum("bhlm,bmhd->blhd", weights, v, preferred_element_type=dtype)
+    return out.astype(q.dtype)
+
+
+def choose_implementation(
+    shape: tuple[int, int, int, int], dtype: DTypeLike, *, dropout: bool, backend: str
+) -> str:
+    """What `auto` stands for.
+
+    `cudnn` if its kernel takes such inputs and nothing is dropped; otherwise `xla` while the
+    scores are at most `MAX_SCORE_BYTES`, and `chunked` beyond.
+
+    Args:
+        shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen.
+        dtype: of q.
+        dropout: whether attention weights are dropped in this call.
+        backend: `jax.default_backend()`.
+    """
+    batch, length, heads, head_dim = shape
+    if not dropout and cudnn.supports(dtype, head_dim, backend):
+        return "cudnn"
+    score_bytes = batch * heads * length**2 * accumulation_dtype(jnp.dtype(dtype)).itemsize
+    return "xla" if score_bytes <= MAX_SCORE_BYTES else "chunked"
+
+
+class StandardAttention(nnx.Module):
+    """Exact attention with dropout of attention weights in training; it has no parameters."""
+
+    shares_qk = False
+    why_not_causal = (
+        "its implementations mask keys that are padding, the same ones for every query, and the "
+        "benchmark's encoders read whole sequences"
+    )
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+        dropout: float | int = 0.1,
+        implementation: str = "auto",
+    ):
+        """Checks the options.
+
+        Args:
+            length, heads, head_dim, layer, shared, rngs: see `models.attention.make`.
+            dropout: the probability of dropping an attention weight in training.
+            implementation: `xla`, `chunked`, `cudnn`, or `auto`, see `choose_implementation`.
+
+        Raises:
+            ValueError: an unknown implementation, or a dropout that is no probability below 1.
+        """
+        del length, heads, head_dim, layer, shared, rngs
+        check_rate(dropout)
+        check_choice("implementation", implementation, IMPLEMENTATIONS)
+        self.dropout = float(dropout)
+        self.implementation = implementation
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: jax.Array | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """Attends; drops attention weights if there is a key.
+
+        Raises:
+            ValueError: `cudnn` with dropout, or where its kernel does not run.
+        """
+        drops = key is not None and self.dropout > 0
+        implementation = self.implementation
+        if implementation == "auto":
+            implementation = choose_implementation(
+                q.shape, q.dtype, dropout=drops, backend=jax.default_backend()
+            )
+        if implementation == "cudnn":
+            if drops:
+                raise ValueError(
+                    "implementation='cudnn' cannot drop attention weights in training: set "
+                    "attention dropout to 0 or choose 'auto', 'chunked' or 'xla'"
+                )
+            return cudnn.cudnn_attention(q, k, v, mask)
+        attend = standard_attention if implementation == "xla" else chunked_attention
+        return attend(q, k, v, mask, dropout=self.dropout, key=key)

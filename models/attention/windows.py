@@ -1,0 +1,70 @@
+"""Linformer's other projections: pooling and convolution over windows of consecutive positions."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from models.attention.segments import segment_any, segment_max, segment_means
+
+POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
+
+
+def pool(
+    x: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    pooling: str,
+    *,
+    num_windows: int,
+    length: int,
+) -> tuple[Float[Array, "batch num_windows heads head_dim"], Bool[Array, "batch num_windows"]]:
+    """The mean or maximum of each window's real tokens, and which windows have any.
+
+    Args:
+        pooling: a key of `POOLINGS`.
+        num_windows: how many windows `length` positions are cut into, as `numpy.array_split` does.
+        length: at least the length of `x`; what `x` lacks is padding.
+    """
+    x, mask = _completed(x, mask, length)
+    pooled = POOLINGS[pooling](x, mask, num_windows)
+    return pooled.astype(x.dtype), segment_any(mask, num_windows)
+
+
+def convolution_kernel(
+    key: PRNGKeyArray, copies: int, window: int, head_dim: int
+) -> Float[Array, "copies window head_dim head_dim"]:
+    """Initial weights as PyTorch's Conv: uniform within ± 1 / sqrt(window * head_dim)."""
+    limit = 1 / math.sqrt(window * head_dim)
+    shape = (copies, window, head_dim, head_dim)
+    return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+
+
+def convolution(
+    x: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    kernel: Float[Array, "#heads window head_dim head_dim"],
+) -> tuple[Float[Array, "batch windows heads head_dim"], Bool[Array, "batch windows"]]:
+    """Convolution along the length whose stride is its window, without bias, 0 at padding.
+
+    Channels (`kernel`'s third axis in, its fourth out) are mixed within a head. Also returns which
+    windows hold a real token. The last window is completed with padding.
+    """
+    window = kernel.shape[1]
+    x, mask = _completed(x, mask, math.ceil(x.shape[1] / window) * window)
+    x = jnp.where(mask[:, :, None, None], x, 0)
+    x = x.reshape(x.shape[0], -1, window, *x.shape[2:])
+    kernel = kernel.astype(x.dtype)
+    if kernel.shape[0] == 1:
+        out = jnp.einsum("bmwhi,wio->bmho", x, kernel[0])
+    else:
+        out = jnp.einsum("bmwhi,hwio->bmho", x, kernel)
+    return out, jnp.any(mask.reshape(mask.shape[0], -1, window), axis=2)
+
+
+def _completed(
+    x: Float[Array, "batch length heads head_dim"], mask: Bool[Array, "batch length"], length: int
+) -> tuple[Float[Array, "batch completed heads head_dim"], Bool[Array, "batch completed"]]:
+    """Appends padding up to `length`."""
+    missing = length - x.shape[1]
+    return jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))), jnp.pad(mask, ((0, 0), (0, missing)))

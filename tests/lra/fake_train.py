@@ -1,0 +1,92 @@
+"""Stands in for train.py in tests of the sweep: takes its flags, keeps its promises, computes not.
+
+    python fake_train.py BEHAVIOUR --config=... --workdir=... --data_dir=... --config.KEY=VALUE
+
+BEHAVIOUR is JSON, attention -> what its runs do: `ok` (the default), `crash`, `killed`, `refuse`,
+`no rows`, `diverge` or `patient` (waits for a signal). Each start is noted in
+`starts.jsonl` beside the workdir. Seeds take ten steps, of which each is "checkpointed".
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import filelock
+
+from lra.command_line import ArgumentParser, parse_with_overrides, run
+from lra.data import prepared
+from lra.errors import UserError
+from lra.protocol import overrides_of, protocol_of
+from lra.records import write_once
+from lra.row import Row
+from lra.settings import flatten, load_config
+from lra.stopping import STATUS_STOPPED
+from tests.lra.row_factory import diverged_row, make_row
+
+STEPS = 10
+stopped = []
+
+
+def main(argv: list[str]) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: stopped.append(number))
+    parser = ArgumentParser()
+    for flag in ("config", "workdir", "data_dir", "budget_minutes"):
+        parser.add_argument(f"--{flag}")
+    options, overrides = parse_with_overrides(parser, argv[1:])
+    config = load_config(options.config, overrides)
+    workdir = pathlib.Path(options.workdir)
+    workdir.mkdir(exist_ok=True)
+    behaviour = json.loads(argv[0]).get(config.model.attention.name, "ok")
+    with filelock.FileLock(workdir / ".lock", blocking=False):
+        cache = os.environ["JAX_COMPILATION_CACHE_DIR"]
+        start = {"folder": workdir.name, "argv": argv[1:], "cache": cache, "pid": os.getpid()}
+        with open(workdir.parent / "starts.jsonl", "a") as file:
+            file.write(json.dumps(start) + "\n")
+        status = _behave(behaviour, workdir)
+        if status is None:
+            write_once(workdir / "rows.jsonl", _rows(config, options.data_dir, behaviour))
+            status = 1 if behaviour == "diverge" else 0
+        return status
+
+
+def _behave(behaviour: str, workdir: pathlib.Path) -> int | None:
+    if behaviour == "crash":
+        print("step 3/10: all is well", file=sys.stderr)
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+    if behaviour == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "refuse":
+        raise UserError("no such landmarks")
+    if behaviour == "no rows":
+        return 0
+    done = workdir / "checkpoint"
+    step = int(done.read_text() or 0) if done.exists() else 0
+    while step < STEPS or behaviour == "patient":
+        if stopped:
+            return STATUS_STOPPED
+        time.sleep(0.01)
+        step += 1
+        done.write_text(str(step))
+    return None
+
+
+def _rows(config, data_dir: str, behaviour: str) -> list[Row]:
+    facts = {
+        "task": config.task,
+        "attention": config.model.attention.name,
+        "protocol": protocol_of(config),
+        "config": flatten(config),
+        "config_overrides": overrides_of(config),
+        "steps": config.train.steps,
+        "data": prepared.load(data_dir, config.task).manifest["data"],
+    }
+    make = diverged_row if behaviour == "diverge" else make_row
+    return [make(**facts, seed=seed) for seed in config.seeds]
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,238 @@
+"""Files of rows: nothing lost, nothing twice, whatever happens to the writer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lra import records
+from lra.errors import UserError
+from lra.row import from_json, to_json
+from tests.lra.row_factory import diverged_row, failed_row, make_row
+
+
+def test_a_row_survives_its_line_of_json():
+    for row in (make_row(0.25), diverged_row(), failed_row()):
+        assert from_json(to_json(row)) == row
+
+
+def test_tuples_in_the_config_do_not_change_the_key():
+    row = make_row(config_overrides={"model.attention.share": ("kv", "heads")})
+    assert records.key(from_json(to_json(row))) == records.key(row)
+
+
+def test_seeds_among_the_overrides_do_not_change_the_key():
+    plain = records.make_key("listops", "nystrom", {"a": 1}, 0, "table3", "official")
+    seeds = records.make_key(
+        "listops", "nystrom", {"seeds": (0, 1), "a": 1}, 0, "table3", "official"
+    )
+    assert plain == seeds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "text"},
+        {"attention": "standard"},
+        {"seed": 1},
+        {"config_overrides": {"train.steps": 5}},
+        {"protocol": "changed: x=1"},
+        {"data": "official"},
+    ],
+)
+def test_each_part_of_the_key_counts(change):
+    assert records.key(make_row(**change)) != records.key(make_row())
+
+
+def test_append_adds_each_key_once(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [make_row(seed=0), make_row(seed=1)]
+    assert records.append(path, rows) == 2
+    assert records.append(path, [make_row(0.9, seed=1), make_row(seed=2), make_row(seed=2)]) == 1
+    assert records.read(path) == [*rows, make_row(seed=2)]
+
+
+def test_a_failure_gives_way_to_a_result_and_a_result_stays(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert records.append(path, [failed_row("a")]) == 1
+    assert records.append(path, [failed_row("a")]) == 0
+    assert records.append(path, [failed_row("b")]) == 1
+    assert [row.error for row in records.latest(records.read(path))] == ["b"]
+    assert records.append(path, [make_row()]) == 1
+    assert records.append(path, [failed_row("c"), diverged_row(), make_row(0.9)]) == 0
+    assert records.latest(records.read(path)) == [make_row()]
+
+
+def test_a_diverged_seed_is_a_result(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [diverged_row()])
+    assert records.append(path, [make_row()]) == 0
+
+
+def test_a_writer_cut_at_any_byte_loses_and_doubles_nothing(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    rows = [make_row(seed=seed) for seed in range(3)]
+    records.append(path, rows)
+    whole = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    around = {end + shift for end in ends[:-1] for shift in (-2, -1, 0, 1, 2)}
+    for cut in sorted(around | set(range(ends[0], len(whole), 61))):
+        path.write_bytes(whole[:cut])
+        there = records.read(path)
+        assert there == rows[: len(there)]
+        # Reading has repaired the file: it is a prefix that ends with a whole row.
+        repaired = path.read_bytes()
+        assert repaired == whole[: len(repaired)]
+        assert repaired[-1:] in (b"", b"}", b"\n")
+        records.append(path, rows)
+        assert path.read_bytes() == whole
+    assert "cut short, moved to" in capsys.readouterr().err
+
+
+def test_what_is_cut_short_is_set_aside(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row()])
+    with open(path, "ab") as file:
+        file.write(b'{"schema": 1, "tas')
+    records.append(path, [make_row(seed=1)])
+    assert [row.seed for row in records.read(path)] == [0, 1]
+    assert (tmp_path / "rows.jsonl.broken").read_bytes() == b'{"schema": 1, "tas\n'
+
+
+def test_a_last_line_that_cannot_be_moved_is_still_not_used(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row()])
+    with open(path, "ab") as file:
+        file.write(b'{"schema"')
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    before = path.read_bytes()
+    assert records.read(path) == [make_row()]
+    assert path.read_bytes() == before
+    assert "not used" in capsys.readouterr().err
+
+
+def test_a_broken_line_elsewhere_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    good = to_json(make_row())
+    path.write_text(f"{good}\n{good[:50]}\n{good}\n")
+    for action in (records.read, lambda path: records.append(path, [make_row()])):
+        with pytest.raises(UserError, match=r"rows\.jsonl, line 2: not JSON"):
+            action(path)
+    assert path.read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "schema 2 is unknown"),
+        ({"test_accuracy": 37.1}, "test_accuracy is a fraction"),
+        ({"test_accuracy": "0.5"}, "test_accuracy cannot be '0.5'"),
+        ({"seed": True}, "seed cannot be True"),
+        ({"seed": -1}, "seed cannot be -1"),
+        ({"status": "fine"}, "status is one of"),
+        ({"accuracy": 0.5}, "unknown field 'accuracy'"),
+        ({"test_accuracy": None}, "test_accuracy does not fit status 'ok'"),
+        ({"error": "but why"}, "error does not fit status 'ok'"),
+    ],
+)
+def test_a_line_that_is_no_row_is_named(tmp_path, change, message):
+    path = tmp_path / "rows.jsonl"
+    values = json.loads(to_json(make_row())) | change
+    path.write_text(to_json(make_row()) + "\n" + json.dumps(values) + "\n")
+    with pytest.raises(UserError, match=f"line 2: .*{message}"):
+        records.read(path)
+
+
+def test_missing_fields_and_nan_are_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    values = json.loads(to_json(make_row()))
+    path.write_text(json.dumps({k: v for k, v in values.items() if k != "task"}) + "\n")
+    with pytest.raises(UserError, match="line 1: not a row: task missing"):
+        records.read(path)
+    path.write_text(json.dumps(values | {"test_accuracy": float("nan")}) + "\n")
+    with pytest.raises(UserError, match="NaN"):
+        records.read(path)
+    path.write_text("[1, 2]\n")
+    with pytest.raises(UserError, match="no schema number"):
+        records.read(path)
+
+
+def test_a_row_that_is_not_valid_is_not_written(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(UserError, match="fraction"):
+        records.append(path, [make_row(), make_row(51.0, seed=1)])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "overrides", "expected"),
+    [
+        ("text", {}, True),
+        ("text", {"data.holdout": 0.1}, False),
+        ("image", {}, False),
+    ],
+)
+def test_rows_of_schema_0_are_read(task, overrides, expected):
+    values = json.loads(to_json(make_row(task=task, config_overrides=overrides)))
+    del values["val_is_test"], values["config"]
+    row = from_json(json.dumps(values | {"schema": 0}))
+    assert row.val_is_test is expected
+    assert row.schema == 1
+
+
+def test_write_once_leaves_what_is_there(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert records.write_once(path, [make_row()])
+    assert not records.write_once(path, [make_row(seed=5)])
+    assert records.read(path) == [make_row()]
+
+
+@pytest.mark.parametrize("action", [records.check_writable, lambda p: records.append(p, [])])
+def test_a_path_that_cannot_be_written_is_named(tmp_path, action):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write rows to"):
+        action(tmp_path / "file" / "rows.jsonl")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_folder_that_takes_no_files_is_named():
+    with pytest.raises(UserError, match="cannot write rows to /proc/"):
+        records.check_writable("/proc/rows.jsonl")
+
+
+def test_a_folder_is_no_file_of_rows(tmp_path):
+    with pytest.raises(UserError, match="cannot write rows to"):
+        records.check_writable(tmp_path)
+    with pytest.raises(UserError, match="no such file"):
+        records.read(tmp_path)
+
+
+_WRITER = """
+import dataclasses, sys
+from lra import records
+from tests.lra.row_factory import make_row
+for seed in range(10_000):
+    records.append(sys.argv[1], [make_row(seed=seed), make_row(seed=seed + 1)])
+"""
+
+
+def test_writers_killed_at_random_moments_leave_each_row_once(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    command = [sys.executable, "-c", _WRITER, str(path)]
+    for delay in (0.02, 0.05, 0.11):
+        # Two at a time, in each other's way.
+        writers = [subprocess.Popen(command) for _ in range(2)]
+        size = path.stat().st_size if path.exists() else 0
+        while not path.exists() or path.stat().st_size <= size:
+            time.sleep(0.01)
+        time.sleep(delay)
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+    seeds = [row.seed for row in records.read(path)]
+    assert seeds == list(range(len(seeds)))
+    assert len(seeds) > 3

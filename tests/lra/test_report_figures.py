@@ -1,0 +1,152 @@
+"""Figures, curves and the page: that they are drawn, from the right numbers."""
+
+import json
+import pathlib
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lra import records
+from lra.errors import UserError
+from lra.report import curves, drawing
+from lra.report.__main__ import main
+from lra.report.figures import figures, save
+from lra.report.groups import group
+from lra.settings import load_config, to_json
+from tests.lra.row_factory import make_row
+
+SIZES = (16, 32, 128)
+
+
+def sweep_rows() -> list:
+    return [make_row(0.4, seed=s, examples_per_second=500.0) for s in (0, 1)] + [
+        make_row(
+            0.3 + size / 1000 + seed / 100,
+            seed=seed,
+            examples_per_second=1000.0 / size,
+            config_overrides={"model.attention.num_landmarks": size},
+        )
+        for size in SIZES
+        for seed in (0, 1)
+    ]
+
+
+def write_run(root: pathlib.Path, steps: int = 20) -> pathlib.Path:
+    """A workdir with metrics, of which the last line was cut short."""
+    root.mkdir(parents=True)
+    config = load_config("configs/listops.py:nystrom", ["seeds=(0, 1)"])
+    (root / "config.json").write_text(to_json(config))
+    entries = [
+        *({"kind": "train", "step": step + 1, "loss": [2.0, 1.0]} for step in range(steps)),
+        {"kind": "eval", "split": "validation", "step": 10, "accuracy": [0.2, 0.4]},
+        {"kind": "eval", "split": "validation", "step": 20, "accuracy": [0.5, None]},
+        {"kind": "eval", "split": "test", "step": 20, "accuracy": [0.9, 0.9]},
+    ]
+    (root / "metrics.jsonl").write_text("\n".join(map(json.dumps, entries)) + '\n{"kind": "tr')
+    return root
+
+
+def test_sweep_points_include_the_table_cell():
+    (group_of_sweep,) = [g for g in group(sweep_rows()) if not g.is_table3]
+    ((key, by_task),) = curves.sweeps(group_of_sweep).items()
+    assert key == ("nystrom", "num_landmarks")
+    assert [point.value for point in by_task["listops"]] == [16, 32, 64, 128]
+    assert by_task["listops"][0].accuracy.mean == pytest.approx(0.321)
+    assert by_task["listops"][1].speed == 1000 / 32
+
+
+def test_dots_of_tasks_and_average():
+    rows = [
+        make_row(0.1 * i, task=task, examples_per_second=10.0**i, params=100 * i)
+        for i, task in enumerate(("listops", "text", "retrieval", "image", "pathfinder"), start=1)
+    ]
+    dots = curves.dots(group(rows)[0])
+    assert len(dots) == 6
+    (average,) = dots[""]
+    assert average.speed == pytest.approx(1000)
+    assert average.accuracy.mean == pytest.approx(0.3)
+    assert average.params == 300
+
+
+def test_rows_without_speed_have_no_dot():
+    assert curves.dots(group([make_row(examples_per_second=None)])[0]) == {}
+
+
+def test_histories_are_mean_and_range_of_the_seeds(tmp_path):
+    write_run(tmp_path / "run")
+    (tmp_path / "compile_cache").mkdir()
+    ((task, (run,)),) = curves.histories([tmp_path / "compile_cache", tmp_path / "run"]).items()
+    assert (task, run.attention, run.title) == ("listops", "nystrom", "Nyströmformer")
+    assert run.loss.mean == [1.5] * 20
+    assert (run.loss.low[0], run.loss.high[0]) == (1.0, 2.0)
+    assert run.accuracy == ([10, 20], [pytest.approx(0.3), 0.5], [0.2, 0.5], [0.4, 0.5])
+
+
+def test_long_histories_are_thinned_by_averaging(tmp_path):
+    write_run(tmp_path / "run", steps=1000)
+    ((run,),) = curves.histories([tmp_path / "run"]).values()
+    assert len(run.loss.steps) <= 80
+    assert np.mean(run.loss.steps) == pytest.approx(500.5, rel=0.01)
+
+
+def test_no_histories_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="no folder of a run"):
+        curves.histories([tmp_path])
+
+
+def test_every_figure_becomes_png_and_svg_of_a_columns_width(tmp_path):
+    groups = group([*sweep_rows(), make_row(0.5, attention="standard")])
+    found = figures(groups, [str(write_run(tmp_path / "run"))])
+    names = [figure.name for of_section in found.values() for figure in of_section]
+    assert names == [
+        "table3-speed",
+        "options-nystrom-num_landmarks",
+        "curves-listops",
+    ]
+    for of_section in found.values():
+        for figure in of_section:
+            png, svg = save(figure, tmp_path / "figures")
+            with Image.open(png) as image:
+                assert image.width == pytest.approx(3.3 * 300, abs=2)
+                assert len(image.convert("L").getcolors()) > 50
+            assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path):
+    (figure,) = figures(group([make_row(0.5)]), [])["table3"]
+    one, two = (save(figure, tmp_path / name) for name in ("one", "two"))
+    for a, b in zip(one, two, strict=True):
+        assert a.read_bytes() == b.read_bytes()
+
+
+def test_attentions_differ_in_colour_and_marker():
+    styles = drawing.STYLES.values()
+    assert len({colour for colour, _, _ in styles}) == len(styles)
+    assert len({marker for _, marker, _ in styles}) == len(styles)
+
+
+def test_the_page_needs_no_other_file(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row(0.5, data="<mine> & yours"), *sweep_rows()])
+    main([str(path), "--format=html"])
+    page = capsys.readouterr().out
+    assert page.count("<figure>") == page.count("<svg") == page.count("</svg>") == 3
+    assert "&lt;mine&gt; &amp; yours" in page
+    for outside in ("<img", "<link", "<script", "@import", "src="):
+        assert outside not in page
+
+
+def test_out_writes_all_files_and_says_so(tmp_path, capsys):
+    path, out = tmp_path / "rows.jsonl", tmp_path / "out"
+    records.append(path, [make_row(0.5)])
+    main([str(path), f"--out={out}", "--format=csv,latex,html"])
+    said = capsys.readouterr().out
+    for name in ("RESULTS.md", "results.csv", "results.tex", "results.html"):
+        assert (out / name).stat().st_size > 100
+        assert str(out / name) in said
+    assert "| Nyströmformer |" in said
+    text = (out / "RESULTS.md").read_text()
+    assert "(figures/table3-speed.png)" in text
+    assert (out / "figures" / "table3-speed.png").exists()

@@ -1,0 +1,464 @@
+"""The sweep against a stand-in for train.py: each run once, whatever happens to whom."""
+
+import json
+import os
+import pathlib
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lra import records
+from lra.data.prepared import TaskWriter
+from lra.errors import UserError
+from lra.sweep.__main__ import main
+from lra.sweep.child import Ended
+from lra.sweep.listing import duration
+from lra.sweep.plan import load_sweep
+
+FAKE = str(pathlib.Path(__file__).parent / "fake_train.py")
+SWEEPS = ("quick", "table", "landmarks", "projections")
+
+SWEEP = """
+RUNS = [
+    {"config": "configs/listops.py:standard", "seeds": (0, 1)},
+    {"config": "configs/listops.py:nystrom", "seeds": (0, 1), "model.attention.num_landmarks": 32},
+    {"config": "configs/listops.py:linformer", "seeds": (0, 1), "train.steps": 6000},
+]
+"""
+
+
+ONE_RUN = """
+RUNS = [{"config": "configs/listops.py:standard", "seeds": (0, 1)}]
+"""
+
+
+class Place:
+    """A sweep file with prepared data, and what its sweep leaves behind."""
+
+    def __init__(self, root: pathlib.Path):
+        root.mkdir(exist_ok=True)
+        self.root = root
+        self.file = root / "sweep.py"
+        self.file.write_text(SWEEP)
+        self.results = root / "results.jsonl"
+        self.workdir = root / "runs"
+        write_data(root / "data", "listops")
+
+    def argv(self, *more: str) -> list[str]:
+        return [
+            str(self.file),
+            f"--results={self.results}",
+            f"--workdir={self.workdir}",
+            f"--data_dir={self.root / 'data'}",
+            *more,
+        ]
+
+    def run(self, *more: str, **behaviour: str) -> int:
+        return main(self.argv(*more), train=fake(**behaviour))
+
+    def start(self, *more: str, **behaviour: str) -> subprocess.Popen:
+        """The same in a process of its own."""
+        code = f"main({self.argv(*more)}, train={fake(**behaviour)})"
+        code = f"from lra.command_line import run; run(lambda _: {code})"
+        return subprocess.Popen(
+            [sys.executable, "-c", f"from lra.sweep.__main__ import main; {code}"],
+            stderr=subprocess.DEVNULL,
+        )
+
+    def rows(self) -> list:
+        return records.latest(records.read(self.results))
+
+    def starts(self) -> list[dict]:
+        path = self.workdir / "starts.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def fake(**behaviour: str) -> tuple[str, ...]:
+    return (sys.executable, FAKE, json.dumps(behaviour))
+
+
+def write_data(data_dir: pathlib.Path, task: str, mark: str = "generated") -> None:
+    with TaskWriter(data_dir, task) as writer:
+        for split in ("train", "validation", "test"):
+            writer.sequences(split, [b"\x01\x02"])
+            writer.array(f"{split}/labels.npy", np.zeros(1, np.int32))
+        counts = dict.fromkeys(("train", "validation", "test"), 1)
+        writer.finish(data=mark, source="a test", counts=counts, max_length=2)
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited for a minute"
+        time.sleep(0.02)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """The stand-in imports the project; the tests' own cache settings do not reach it."""
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path.cwd()))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+def test_every_run_is_executed_once_in_order(place):
+    assert place.run() == 0
+    assert [(row.attention, row.seed) for row in place.rows()] == [
+        (attention, seed) for attention in ("standard", "nystrom", "linformer") for seed in (0, 1)
+    ]
+    assert [row.protocol for row in place.rows()][::2] == [
+        "table3",
+        "changed: model.attention.num_landmarks=32",
+        "changed: train.steps=6000",
+    ]
+    assert place.run() == 0
+    assert len(place.starts()) == 3
+
+
+def test_children_share_a_compile_cache_unless_the_user_has_one(place, monkeypatch):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run("--config.seeds=(2,)")
+    caches = [start["cache"] for start in place.starts()]
+    assert caches == [str(place.workdir / "compile_cache"), "/elsewhere"]
+
+
+def test_only_seeds_without_rows_are_trained(place):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    assert place.run() == 0
+    assert [row.seed for row in place.rows()] == [0, 1, 2]
+    assert "--config.seeds=(2,)" in place.starts()[1]["argv"]
+
+
+def test_other_data_are_other_runs(place):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    write_data(place.root / "data", "listops", mark="my own")
+    place.run()
+    assert [row.data for row in place.rows()] == ["generated"] * 2 + ["my own"] * 2
+
+
+def test_overrides_for_all_runs_come_last(place):
+    place.file.write_text(ONE_RUN.replace("}", ", 'train.steps': 6000}"))
+    place.run("--config.train.steps=7000")
+    assert {row.steps for row in place.rows()} == {7000}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("crash", "RuntimeError: RESOURCE_EXHAUSTED: out of memory"),
+        ("killed", "killed by SIGKILL after: no output"),
+        ("refuse", "no such landmarks"),
+        ("no rows", "train.py ended without writing rows"),
+    ],
+)
+def test_a_failed_run_is_recorded_with_its_reason(place, behaviour, reason, capfd):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard=behaviour) == 1
+    assert [(row.status, row.seed, row.error) for row in place.rows()] == [
+        ("failed", 0, reason),
+        ("failed", 1, reason),
+    ]
+    assert f"failed: {reason}" in capfd.readouterr().err
+
+
+def test_a_failed_run_does_not_stop_the_rest_and_is_tried_again(place):
+    assert place.run(nystrom="crash") == 1
+    assert [row.status for row in place.rows()] == ["ok", "ok", "failed", "failed", "ok", "ok"]
+    assert place.run() == 0
+    assert [row.status for row in place.rows()] == ["ok"] * 6
+    assert len(place.starts()) == 4
+
+
+def test_a_diverged_run_is_done(place):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="diverge") == 0
+    assert [row.status for row in place.rows()] == ["diverged"] * 2
+    assert place.run() == 0
+    assert len(place.starts()) == 1
+
+
+def test_the_reason_is_the_exception_and_not_what_follows_it():
+    output = (
+        "step 50/500: validation accuracy 0.2\nTraceback (most recent call last):\n"
+        "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n"
+        "--------------------\nFor simplicity, JAX has removed its internal frames"
+    )
+    assert Ended(1, output, False).reason() == (
+        "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory"
+    )
+    assert Ended(3, "one\ntwo\n", False).reason() == "exit status 3 after: two"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_and_the_next_call_goes_on(place, number):
+    sweep = place.start(nystrom="patient")
+    wait_for(lambda: len(place.starts()) == 2)
+    sweep.send_signal(number)
+    assert sweep.wait(60) == 75
+    assert {row.attention for row in place.rows()} == {"standard"}
+    assert place.run() == 0
+    assert len(place.rows()) == 6
+    assert place.starts()[2]["folder"] == place.starts()[1]["folder"]
+
+
+def test_the_budget_is_shared_and_a_small_rest_of_it_starts_nothing(place):
+    assert place.run("--budget_minutes=1.001") == 75
+    assert len(place.starts()) == 1
+    (flag,) = [word for word in place.starts()[0]["argv"] if word.startswith("--budget_minutes")]
+    assert 0.9 < float(flag.partition("=")[2]) <= 1.001
+
+
+def test_a_child_that_stops_before_its_end_stops_the_sweep(place):
+    sweep = place.start(nystrom="patient")
+    wait_for(lambda: len(place.starts()) == 2)
+    os.kill(place.starts()[1]["pid"], signal.SIGTERM)
+    assert sweep.wait(60) == 75
+    assert len(place.starts()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's help")
+def test_a_killed_sweep_takes_its_child_along(place):
+    sweep = place.start(nystrom="patient")
+    wait_for(lambda: len(place.starts()) == 2)
+    sweep.kill()
+    sweep.wait()
+    wait_for(lambda: not pathlib.Path(f"/proc/{place.starts()[1]['pid']}").exists())
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_moments_has_the_rows_of_an_unbroken_one(tmp_path, kills):
+    unbroken, broken = Place(tmp_path / "a"), Place(tmp_path / "b")
+    unbroken.run()
+    chance = random.Random(0)
+    for i in range(kills):
+        before = len(broken.starts())
+        sweep = broken.start()
+        if i % 3 == 0:
+            time.sleep(chance.uniform(0.0, 0.5))
+        else:  # with a child, or when there was nothing left to do
+            wait_for(lambda: len(broken.starts()) > before or sweep.poll() is not None)  # noqa: B023
+            time.sleep(chance.uniform(0.0, 0.15))
+        sweep.kill()
+        sweep.wait()
+    assert broken.run() == 0
+    rows = records.read(broken.results)
+    assert sorted(rows, key=records.key) == sorted(unbroken.rows(), key=records.key)
+    assert len(broken.starts()) >= min(kills, 4)
+
+
+def test_two_sweeps_share_the_runs(place):
+    sweeps = [place.start() for _ in range(2)]
+    assert [sweep.wait(60) for sweep in sweeps] == [0, 0]
+    assert len(records.read(place.results)) == 6
+    folders = [start["folder"] for start in place.starts()]
+    assert len(folders) == len(set(folders)) == 3
+
+
+def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
+    place.run("--launcher=print", "--budget_minutes=30")
+    commands = capsys.readouterr().out.splitlines()
+    assert len(commands) == 3
+    assert not place.starts()
+    for command in commands:
+        words = shlex.split(command)
+        assert words[:3] == list(fake())
+        assert "--budget_minutes=30.000" in words
+        variables = os.environ | {"JAX_COMPILATION_CACHE_DIR": "none"}
+        place.workdir.mkdir(exist_ok=True)
+        subprocess.run(words, check=True, env=variables)
+    assert place.run() == 0
+    assert len(place.rows()) == 6
+    assert len(place.starts()) == 3
+
+
+def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
+    assert place.run(linformer="crash") == 1
+    capsys.readouterr()
+    place.file.write_text(SWEEP.replace("(0, 1)", "(0, 1, 2)"))
+    before = sorted(place.root.rglob("*"))
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 2 (about 3 min)",
+        "missing  listops nystrom num_landmarks=32, seeds 2 (about 3 min)",
+        "missing  listops linformer, seeds 0 1 2 (time unknown; "
+        "failed before: RuntimeError: RESOURCE_EXHAUSTED: out of memory)",
+        "4 of 9 rows done, 5 missing",
+        "time left: about 7 min, unknown for 1 run",
+    ]
+    assert sorted(place.root.rglob("*")) == before
+
+
+def test_durations():
+    assert [duration(s) for s in (45, 700, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
+
+
+def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
+    place.file.write_text(
+        "run = {'config': 'configs/listops.py:standard', 'seeds': (0, 1)}\n"
+        "RUNS = [run, dict(run), run | {'seeds': (1, 2)}]\n"
+    )
+    assert place.run() == 0
+    assert [row.seed for row in place.rows()] == [0, 1, 2]
+    said = capsys.readouterr().err
+    assert "lists listops standard, seeds 0 1 twice: run once" in said
+    assert "lists listops standard, seeds 1 twice: run once" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("RUNS = []", "lists no runs"),
+        ("RUNS = None", "has no list RUNS"),
+        ("x = 1", "has no list RUNS"),
+        ("RUNS = 1 / 0", "ZeroDivisionError"),
+        ("RUNS = [", "SyntaxError"),
+        ("RUNS = ['configs/listops.py:nystrom']", "run 1: not of the form"),
+        ("RUNS = [{'config': 'configs/listop.py:nystrom'}]", "run 1: no config file"),
+        ("RUNS = [{'config': 'configs/listops.py:nystrom', 'train.step': 1}]", "train.steps"),
+        ("RUNS = [{'config': 'configs/listops.py:nystrom', 'seeds': ()}]", "seeds is empty"),
+    ],
+)
+def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
+    place.file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        place.run()
+    assert not place.workdir.exists()
+
+
+def test_bad_flags_are_named(place):
+    for flag, message in (
+        ("--tasks=listop", "did you mean 'listops'"),
+        ("--tasks=image", "lists no runs of image"),
+        ("--budget_minutes=-1", "greater than 0"),
+        ("--budget_minutes=soon", "invalid"),
+        ("--launcher=cloud", "invalid choice"),
+        ("--config.train.step=1", "train.steps"),
+    ):
+        with pytest.raises(UserError, match=message):
+            place.run(flag)
+    with pytest.raises(UserError, match="no sweep file"):
+        main([str(place.root / "sweeep.py"), "--results=x"])
+
+
+def test_results_that_cannot_be_written_are_named_before_anything_runs(place):
+    place.results.mkdir()
+    with pytest.raises(UserError, match="cannot write rows to"):
+        place.run()
+    assert not place.starts()
+
+
+def test_runs_without_data_are_said_and_the_others_run(place, capsys):
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('text', 'listops')]"
+    )
+    assert place.run() == 1
+    assert [row.task for row in place.rows()] == ["listops"]
+    assert "text: 1 run cannot start: no prepared text in" in capsys.readouterr().err
+
+
+GENERATED = """
+DATA = {"listops": {"min_length": 3, "max_length": 12, "train": 20, "validation": 5, "test": 5}}
+RUNS = [{"config": "configs/listops.py:nystrom"}]
+"""
+
+
+def test_data_that_a_sweep_asks_for_are_generated_in_its_own_folder(place, capsys):
+    place.file.write_text(GENERATED)
+    argv = [str(place.file), f"--results={place.results}", f"--workdir={place.workdir}"]
+    assert main(argv, train=fake()) == 0
+    assert (place.workdir / "data" / "listops" / "manifest.json").exists()
+    assert "generating listops" in capsys.readouterr().err
+    assert place.rows()[0].data.startswith("differs")
+
+
+def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
+    place.file.write_text(GENERATED)
+    assert place.run() == 1
+    assert "choose another --data_dir" in capsys.readouterr().err
+    assert not place.starts()
+
+
+def test_slurm_that_is_not_there_is_said(place, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="no Slurm on this machine"):
+        place.run("--launcher=slurm")
+
+
+def test_submitit_that_is_not_there_is_said(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match="pip install submitit"):
+        place.run("--launcher=slurm")
+
+
+@pytest.mark.filterwarnings("ignore")  # submitit's own, about files it leaves open
+def test_jobs_of_an_array_train_and_record(place, monkeypatch):
+    submitit = pytest.importorskip("submitit")
+    from lra.sweep import launchers
+
+    executor = submitit.LocalExecutor(folder=place.root / "jobs")
+    executor.update_parameters(timeout_min=5)
+    monkeypatch.setattr(launchers, "slurm_executor", lambda *_: executor)
+    submitted = []
+    submit = launchers.submit
+
+    def submit_and_keep(*arguments):
+        submitted.extend(submit(*arguments))
+        return submitted
+
+    monkeypatch.setattr(launchers, "submit", submit_and_keep)
+    assert place.run("--launcher=slurm", linformer="crash") == 0
+    assert [job.result() for job in submitted[:2]] == ["done", "done"]
+    with pytest.raises(Exception, match="linformer"):
+        submitted[2].result()
+    assert [row.status for row in sorted(place.rows(), key=lambda row: row.status)] == (
+        ["failed"] * 2 + ["ok"] * 4
+    )
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_sweep_files_resolve(name):
+    sweep = load_sweep(f"configs/sweeps/{name}.py")
+    runs = [(run.task, run.attention, str(run.changed)) for run in sweep.runs]
+    assert len(runs) == len(set(runs)) > 4
+
+
+def test_the_table_finishes_columns_first():
+    runs = load_sweep("configs/sweeps/table.py").runs
+    assert len(runs) == 25
+    assert [run.task for run in runs[:5]] == ["listops"] * 5
+    assert {run.protocol for run in runs} == {"table3"}
+    assert {run.seeds for run in runs} == {(0, 1, 2)}
+
+
+def test_tasks_can_be_chosen():
+    runs = load_sweep("configs/sweeps/landmarks.py", ("text",)).runs
+    assert {run.task for run in runs} == {"text"}
+    assert [run.config["model.attention.num_landmarks"] for run in runs] == [
+        16, 32, 64, 128, 256, 512,
+    ]  # fmt: skip
+
+
+def test_folders_tell_runs_apart(place):
+    runs = load_sweep("configs/sweeps/projections.py").runs
+    folders = {run.folder(data) for run in runs for data in ("official", "generated")}
+    assert len(folders) == 2 * len(runs)
+    assert runs[0].folder("official").startswith("listops-linformer-proj_dim=32-")

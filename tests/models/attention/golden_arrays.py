@@ -1,0 +1,46 @@
+"""Arrays that reference implementations returned on fixed inputs (float64)."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_FOLDER = Path(__file__).parents[2] / "golden"
+_TOLERANCE = 1e-9
+
+
+def load(name):
+    """`tests/golden/NAME.npz` by key, as stored: [batch, heads, length, head_dim]."""
+    with np.load(_FOLDER / f"{name}.npz") as arrays:
+        return dict(arrays)
+
+
+def load_inputs():
+    """The fixed inputs; q, k, v, g in the project's order [batch, length, heads, head_dim]."""
+    arrays = {name: jnp.asarray(array) for name, array in load("inputs").items()}
+    return arrays | {name: jnp.swapaxes(arrays[name], 1, 2) for name in "qkvg"}
+
+
+def out_and_gradients(attend, q, k, v, g):
+    """attend(q, k, v) and the gradients of sum(attend(q, k, v) * g) by q, k and v, compiled."""
+
+    @jax.jit
+    def run(q, k, v, g):
+        out, gradient = jax.vjp(attend, q, k, v)
+        return out, *gradient(g)
+
+    return run(q, k, v, g)
+
+
+def assert_values_and_gradients(attend, inputs, expected, name):
+    """attend(q, k, v) and the gradients of sum(attend(q, k, v) * g) are those stored."""
+    found = out_and_gradients(attend, *(inputs[name] for name in "qkvg"))
+    found = dict(zip(("", "_dq", "_dk", "_dv"), found, strict=True))
+    for suffix, array in found.items():
+        assert_close(array, expected[name + suffix].swapaxes(1, 2))
+
+
+def assert_close(array, expected):
+    """Equal to 1e-9, relative and absolute: float64 through another order of summation."""
+    np.testing.assert_allclose(array, expected, rtol=_TOLERANCE, atol=_TOLERANCE)

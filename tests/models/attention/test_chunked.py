@@ -1,0 +1,182 @@
+"""Blockwise attention against the plain form: values, gradients, dropout, memory."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.attention.chunked import Blocks, block_keep_mask, blocks_of, chunked_attention
+from models.attention.contract import masked_softmax
+from models.attention.dropout import keep_probability
+from models.attention.standard import standard_attention
+from tests.models.attention.golden_arrays import (
+    assert_values_and_gradients,
+    load,
+    load_inputs,
+    out_and_gradients,
+)
+
+SMALL = Blocks(queries=16, keys=8)
+DROPOUT = 0.3
+
+
+def inputs(length, dtype=jnp.float64, batch=4, seed=0):
+    draws = np.random.default_rng(seed).normal(size=(4, batch, length, 2, 8))
+    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
+    return 2 * q, k, v, g
+
+
+def masks(length):
+    """Full, prefix, with holes, none (as many as fit are different)."""
+    positions = np.arange(length)
+    holes = np.random.default_rng(0).random(length) < 0.5
+    return jnp.asarray(np.stack([positions >= 0, positions < length // 3, holes, positions < 0]))
+
+
+def assert_same(found, expected, tolerance=1e-12):
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("mask", ["ones", "pad"])
+def test_golden_values_and_gradients(mask, float64):
+    arrays = load_inputs()
+
+    def attend(q, k, v):
+        return chunked_attention(q, k, v, arrays[f"mask_{mask}"], blocks=Blocks(64, 24))
+
+    assert_values_and_gradients(attend, arrays, load("standard"), f"softmax_{mask}")
+
+
+@pytest.mark.parametrize(("length", "blocks"), [(1, SMALL), (37, SMALL), (32, SMALL), (150, None)])
+def test_equals_the_plain_form(length, blocks, float64):
+    q, k, v, g = inputs(length)
+    mask = masks(length)
+    chunked = functools.partial(chunked_attention, mask=mask, blocks=blocks)
+    plain = functools.partial(standard_attention, mask=mask)
+    found = out_and_gradients(chunked, q, k, v, g)
+    assert_same(found, out_and_gradients(plain, q, k, v, g))
+    assert not np.asarray(found[0])[3].any()
+
+
+def test_large_scores_neither_overflow_nor_vanish():
+    q, k, v, g = inputs(37, jnp.float32)
+    mask = masks(37)
+    found = out_and_gradients(
+        lambda *x: chunked_attention(*x, mask, blocks=SMALL), 300 * q, 300 * k, v, g
+    )
+    assert all(np.isfinite(x).all() for x in found)
+    expected = standard_attention(300 * q, 300 * k, v, mask)
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+
+
+def dense_with_dropout(q, k, v, mask, key):
+    """The plain form with the dropout mask assembled from the blocks' masks."""
+    batch, length, heads, head_dim = q.shape
+    rows, columns = -(-length // SMALL.queries), -(-length // SMALL.keys)
+    shape = (batch, heads, *SMALL)
+    keep = jnp.block(
+        [
+            [
+                block_keep_mask(key, row * columns + column, shape, DROPOUT)
+                for column in range(columns)
+            ]
+            for row in range(rows)
+        ]
+    )[:, :, :length, :length]
+    scores = jnp.einsum("blhd,bmhd->bhlm", q, k) / np.sqrt(head_dim)
+    weights = masked_softmax(scores, mask[:, None, None, :])
+    weights = jnp.where(keep, weights / keep_probability(DROPOUT), 0)
+    return jnp.einsum("bhlm,bmhd->blhd", weights, v)
+
+
+def test_dropout_equals_the_plain_form_with_the_same_masks(float64):
+    q, k, v, g = inputs(37)
+    mask, key = masks(37), jax.random.key(5)
+    found = out_and_gradients(
+        lambda *x: chunked_attention(*x, mask, dropout=DROPOUT, key=key, blocks=SMALL), q, k, v, g
+    )
+    expected = out_and_gradients(lambda *x: dense_with_dropout(*x, mask, key), q, k, v, g)
+    assert_same(found, expected)
+
+
+def test_blocks_draw_different_masks():
+    key, shape = jax.random.key(0), (1, 1, *SMALL)
+    drawn = [np.asarray(block_keep_mask(key, number, shape, 0.5)) for number in range(8)]
+    for i in range(8):
+        for j in range(i):
+            assert 0.2 < np.mean(drawn[i] == drawn[j]) < 0.8
+
+
+def test_under_vmap_scan_checkpoint_and_jit(float64):
+    """Keys and inputs of several seeds, a mask they share, a loop over steps, and remat."""
+    q, k, v, g = (jnp.stack(x) for x in zip(inputs(21, seed=1), inputs(21, seed=2), strict=True))
+    keys, mask = jax.random.split(jax.random.key(1)), masks(21)
+
+    def attend(key, mask, q, k, v):
+        return chunked_attention(q, k, v, mask, dropout=DROPOUT, key=key, blocks=SMALL)
+
+    def gradients(q, k, v, g, key):
+        def loss(q, k, v):
+            return jnp.sum(jax.checkpoint(attend)(key, mask, q, k, v) * g)
+
+        return jax.grad(loss, argnums=(0, 1, 2))(q, k, v)
+
+    @jax.jit
+    def loop(q, k, v, g, keys):
+        def step(total, key):
+            found = jax.vmap(gradients)(q, k, v, g, key)
+            return jax.tree.map(jnp.add, total, found), None
+
+        return jax.lax.scan(step, (0 * q, 0 * k, 0 * v), jnp.stack([keys, keys]))[0]
+
+    found = loop(q, k, v, g, keys)
+    for i in range(2):
+        plain = out_and_gradients(functools.partial(attend, keys[i], mask), q[i], k[i], v[i], g[i])
+        assert_same([x[i] / 2 for x in found], plain[1:])
+
+
+def test_bfloat16_sums_in_float32():
+    q, k, v, g = inputs(150, jnp.bfloat16)
+    mask = masks(150)
+    found = out_and_gradients(lambda *x: chunked_attention(*x, mask), q, k, v, g)
+    assert all(x.dtype == jnp.bfloat16 for x in found)
+    single = (x.astype(jnp.float32) for x in (q, k, v, g))
+    expected = out_and_gradients(lambda *x: standard_attention(*x, mask), *single)
+    for x, y in zip(found, expected, strict=True):
+        # 8 bits: three roundings (weights, their sum, the result) of half a unit each.
+        error = np.asarray(x, np.float32) - np.asarray(y)
+        assert np.linalg.norm(error) < 3 * 2**-9 * np.linalg.norm(y)
+
+
+def test_memory_grows_with_the_length_not_its_square():
+    def memory(attend, length):
+        x = jax.ShapeDtypeStruct((1, length, 1, 8), jnp.float32)
+        mask, key = jax.ShapeDtypeStruct((1, length), bool), jax.random.key(0)
+
+        def loss(q, k, v, mask):
+            return jnp.sum(attend(q, k, v, mask, dropout=0.1, key=key))
+
+        program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(x, x, x, mask).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert memory(chunked_attention, 16_384) < 4 * memory(chunked_attention, 4096)
+    assert memory(chunked_attention, 4096) < memory(standard_attention, 4096) / 20
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 127, 128, 129, 1000, 1024, 1025, 4000, 16_384])
+def test_blocks_are_multiples_of_eight_with_little_padding(length):
+    for size, largest in zip(blocks_of(length), (1024, 128), strict=True):
+        assert size % 8 == 0
+        assert size <= largest
+        count = -(-length // size)
+        assert count == -(-length // largest)
+        assert count * size - length < 8 * count
+
+
+def test_no_second_order():
+    x = jnp.ones((1, 8, 1, 8))
+    with pytest.raises(TypeError, match="forward-mode autodiff"):
+        jax.jvp(lambda q: chunked_attention(q, x, x, jnp.ones((1, 8), bool)), (x,), (x,))

@@ -1,0 +1,235 @@
+"""What every attention of the registry must do. Adding one = adding a row to `CASES`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models.attention import ATTENTIONS, make, options_of
+
+# Length 37 divides into no number of landmarks, windows, chunks or blocks.
+LENGTH, HEADS, HEAD_DIM = 37, 2, 8
+CASES = {
+    "standard": ("standard", {"dropout": 0.2}),
+    "standard chunked": ("standard", {"dropout": 0.2, "implementation": "chunked"}),
+    "nystrom": ("nystrom", {"num_landmarks": 8, "conv_kernel": 5}),
+    "linformer": ("linformer", {"proj_dim": 8}),
+    "linformer pooled": ("linformer", {"proj_dim": 8, "projection": "max_pool"}),
+    "performer": ("performer", {"num_features": 16}),
+    "reformer": ("reformer", {"num_hashes": 2, "chunk_length": 8}),
+}
+ROWS = {"full": 0, "prefix": 1, "holes": 2, "one token": 3, "none": 4}
+
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+@pytest.fixture(autouse=True)
+def strict_promotion(monkeypatch):
+    """No format changes by itself: float32 arithmetic in a bfloat16 model is asked for."""
+    promote = jax.numpy_dtype_promotion("standard")(jnp.promote_types)
+    monkeypatch.setattr(jnp, "promote_types", promote)
+    with jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+def build(case, seed=0):
+    name, options = CASES[case]
+    rngs = nnx.Rngs(params=seed, attention=seed + 1)
+    return make(name, length=LENGTH, heads=HEADS, head_dim=HEAD_DIM, rngs=rngs, **options)
+
+
+def masks():
+    positions = np.arange(LENGTH)
+    rows = {
+        "full": positions >= 0,
+        "prefix": positions < 21,
+        "holes": np.random.default_rng(0).random(LENGTH) < 0.6,
+        "one token": positions == 17,
+        "none": positions < 0,
+    }
+    return np.stack([rows[name] for name in ROWS])
+
+
+def inputs(case, dtype=jnp.float32, seed=0):
+    """q, k, v (k = q where they are tied), and the weights of the loss."""
+    draws = np.random.default_rng(seed).normal(size=(4, len(ROWS), LENGTH, HEADS, HEAD_DIM))
+    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
+    return q, q if ATTENTIONS[CASES[case][0]].shares_qk else k, v, g
+
+
+@functools.cache
+def compiled(case):
+    """(arrays, q, k, v, mask, g, key) to the output and the gradients of sum(out * g) over it."""
+    graph, _ = nnx.split(build(case))
+
+    def loss(arrays, q, k, v, mask, g, key):
+        out = nnx.merge(graph, arrays)(q, k, v, mask, key=key)
+        return jnp.sum(jnp.where(mask[:, :, None, None], out * g, 0)), out
+
+    def run(arrays, q, k, v, mask, g, key):
+        gradients = jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True, allow_int=True)
+        (_, out), gradients = gradients(arrays, q, k, v, mask, g, key)
+        return out, gradients
+
+    return jax.jit(run)
+
+
+def run(case, q, k, v, g, mask=None, key=None, seed=0):
+    mask = jnp.asarray(masks() if mask is None else mask)
+    return compiled(case)(nnx.split(build(case, seed))[1], q, k, v, mask, g, key)
+
+
+def assert_finite(tree):
+    for x in jax.tree.leaves(tree):
+        assert np.isfinite(np.asarray(x, np.float64)).all()
+
+
+def test_every_attention_has_a_case():
+    assert {name for name, _ in CASES.values()} == set(ATTENTIONS)
+
+
+@every_case
+@pytest.mark.parametrize("key", [None, 5], ids=["evaluation", "training"])
+def test_shapes_formats_and_finite_gradients(case, key):
+    key = None if key is None else jax.random.key(key)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        q, k, v, g = inputs(case, dtype)
+        out, gradients = run(case, q, k, v, g, key=key)
+        assert out.shape == q.shape
+        assert out.dtype == dtype
+        assert all(x.dtype == dtype for x in gradients[1:])
+        assert_finite((out, gradients))
+
+
+@every_case
+def test_float64_stays_float64_and_float32_agrees(case, float64):
+    real = masks()[:, :, None, None]
+    out, gradients = run(case, *inputs(case, jnp.float64))
+    assert out.dtype == jnp.float64
+    assert all(x.dtype == jnp.float64 for x in gradients[1:])
+    single, _ = run(case, *inputs(case, jnp.float32))
+    # Rounding of float32, grown by the pseudo-inverse; a wrong format inside would give 1e-3.
+    np.testing.assert_allclose(np.where(real, single, 0), np.where(real, out, 0), atol=2e-5)
+
+
+@every_case
+def test_padding_content_changes_nothing(case):
+    real = masks()[:, :, None, None]
+    q, k, v, g = inputs(case)
+    expected, expected_gradients = run(case, q, k, v, g)
+    for filling in (-7.0, 1e4):
+        filled = [jnp.where(real, x, filling) for x in (q, k, v)]
+        out, gradients = run(case, *filled, g)
+        for x, y in zip((out, *gradients[1:]), (expected, *expected_gradients[1:]), strict=True):
+            np.testing.assert_allclose(np.where(real, x, 0), np.where(real, y, 0), atol=1e-6)
+        for x, y in zip(*map(jax.tree.leaves, (gradients[0], expected_gradients[0])), strict=True):
+            if jnp.issubdtype(x.dtype, jnp.floating):
+                np.testing.assert_allclose(x, y, atol=1e-5)
+        assert_finite((out, gradients))
+
+
+@every_case
+def test_no_real_token_gives_zero(case):
+    row = ROWS["none"]
+    for key in (None, jax.random.key(1)):
+        out, gradients = run(case, *inputs(case), key=key)
+        assert not np.asarray(out)[row].any()
+        assert not any(np.asarray(x)[row].any() for x in gradients[1:])
+
+
+@every_case
+def test_a_sequence_does_not_see_the_others_of_its_batch(case):
+    order = np.array([3, 0, 4, 2, 1])
+    q, k, v, g = inputs(case)
+    out, _ = run(case, q, k, v, g)
+    shuffled, _ = run(case, q[order], k[order], v[order], g[order], mask=masks()[order])
+    np.testing.assert_allclose(shuffled, out[order], atol=1e-6)
+    alone, _ = run(case, *(jnp.roll(x, 1, axis=0).at[3].set(x[3]) for x in (q, k, v, g)))
+    np.testing.assert_allclose(alone[3], out[3], atol=1e-6)
+
+
+@every_case
+def test_eager_equals_jit(case):
+    q, k, v, g = inputs(case)
+    key = jax.random.key(2)
+    expected, _ = run(case, q, k, v, g, key=key)
+    out = build(case)(q, k, v, jnp.asarray(masks()), key=key)
+    real = masks()[:, :, None, None]
+    np.testing.assert_allclose(np.where(real, out, 0), np.where(real, expected, 0), atol=2e-6)
+
+
+@every_case
+def test_randomness_is_a_function_of_the_key(case):
+    q, k, v, g = inputs(case)
+    evaluated = [run(case, q, k, v, g)[0] for _ in range(2)]
+    np.testing.assert_array_equal(*evaluated)
+    trained = [run(case, q, k, v, g, key=jax.random.key(3))[0] for _ in range(2)]
+    np.testing.assert_array_equal(*trained)
+    other = run(case, q, k, v, g, key=jax.random.key(4))[0]
+    uses_the_key = case.startswith(("standard", "reformer"))
+    assert uses_the_key == bool((np.asarray(other) != np.asarray(trained[0])).any())
+
+
+@every_case
+def test_vmap_over_seeds_equals_separate_runs(case):
+    seeds = (0, 1)
+    q, k, v, g = (jnp.stack(x) for x in zip(*(inputs(case, seed=s) for s in seeds), strict=True))
+    keys = jax.random.split(jax.random.key(6), len(seeds))
+    arrays = [nnx.split(build(case, seed))[1] for seed in seeds]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *arrays)
+    together = jax.jit(jax.vmap(compiled(case), in_axes=(0, 0, 0, 0, None, 0, 0)))
+    mask = jnp.asarray(masks())
+    out, gradients = together(stacked, q, k, v, mask, g, keys)
+    for i, seed in enumerate(seeds):
+        alone, own = run(case, q[i], k[i], v[i], g[i], key=keys[i], seed=seed)
+        np.testing.assert_allclose(out[i], alone, atol=2e-6)
+        for x, y in zip(gradients[1:], own[1:], strict=True):
+            np.testing.assert_allclose(x[i], y, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_causal_use_is_refused_with_a_reason(name):
+    with pytest.raises(ValueError, match=f"^{name} attention cannot be causal: ") as error:
+        make(name, length=16, heads=1, head_dim=8, rngs=nnx.Rngs(0), causal=True)
+    assert str(error.value).endswith(ATTENTIONS[name].why_not_causal)
+    assert len(ATTENTIONS[name].why_not_causal) > 30
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_unknown_options_are_named_with_the_known_ones(name):
+    known = sorted(options_of(name))
+    with pytest.raises(ValueError, match=f"^{name} attention has no option ") as error:
+        make(name, length=16, heads=1, head_dim=8, rngs=nnx.Rngs(0), **{known[0] + "s": 1})
+    assert f"did you mean '{known[0]}'?" in str(error.value)
+    assert f"(known: {', '.join(known)})" in str(error.value)
+
+
+def test_an_unknown_attention_is_named_with_the_known_ones():
+    with pytest.raises(ValueError, match="unknown attention 'nystorm'") as error:
+        make("nystorm", length=16, heads=1, head_dim=8, rngs=nnx.Rngs(0))
+    assert "did you mean 'nystrom'?" in str(error.value)
+    assert all(name in str(error.value) for name in ATTENTIONS)
+
+
+def test_defaults_are_those_of_the_paper():
+    assert options_of("standard") == {"dropout": 0.1, "implementation": "auto"}
+    assert options_of("nystrom") == {
+        "num_landmarks": 64,
+        "pinv_iterations": 6,
+        "conv_kernel": 35,
+    }
+    assert options_of("linformer")["proj_dim"] == 256
+    assert options_of("performer")["num_features"] == 256
+    assert options_of("reformer") == {"num_hashes": 2, "chunk_length": 64}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_sizes_below_one_are_refused(name):
+    sizes = [o for o, d in options_of(name).items() if isinstance(d, int) and d > 0]
+    for option in sizes:
+        for value in (-1, 0) if option != "conv_kernel" else (-1,):
+            with pytest.raises(ValueError, match=option):
+                make(name, length=64, heads=1, head_dim=8, rngs=nnx.Rngs(0), **{option: value})

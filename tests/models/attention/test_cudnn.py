@@ -1,0 +1,124 @@
+"""Attention by cuDNN: everything around the kernel, which itself needs a GPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.attention.cudnn import (
+    cudnn_attention,
+    prefix_attention,
+    real_first,
+    reorder,
+    supports,
+)
+from models.attention.standard import standard_attention
+from tests.models.attention.golden_arrays import out_and_gradients
+
+
+def inputs(length, dtype=jnp.float64, head_dim=8):
+    draws = np.random.default_rng(0).normal(size=(4, 3, length, 2, head_dim))
+    mask = np.random.default_rng(1).random((3, length)) < 0.5
+    mask[0], mask[2] = True, False
+    return *(jnp.asarray(x, dtype) for x in draws), jnp.asarray(mask)
+
+
+def test_real_positions_first_in_their_order():
+    mask = jnp.array([[False, True, True, False, True], [True, False, False, False, False]])
+    order, places = real_first(mask)
+    np.testing.assert_array_equal(order, [[1, 2, 4, 0, 3], [0, 1, 2, 3, 4]])
+    np.testing.assert_array_equal(places, [[3, 0, 1, 4, 2], [0, 1, 2, 3, 4]])
+
+
+def test_reordering_back_is_its_gradient_and_a_gather(float64):
+    x, g, *_, mask = inputs(13)
+    order, places = real_first(mask)
+
+    def plain(x):
+        return jnp.take_along_axis(x, order[:, :, None, None], axis=1)
+
+    out, gradient = jax.vjp(lambda x: reorder(x, order, places), x)
+    expected, expected_gradient = jax.vjp(plain, x)
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(gradient(g)[0], expected_gradient(g)[0])
+    loss = jax.grad(lambda x: jnp.sum(reorder(x, order, places)))
+    assert "scatter" not in str(jax.make_jaxpr(loss)(x))
+
+
+@pytest.mark.parametrize("length", [24, 13])
+def test_the_real_keys_moved_to_the_front_give_the_same(length, float64):
+    """With JAX's own softmax in the kernel's place."""
+    q, k, v, g, mask = inputs(length)
+
+    def prefix(q, k, v):
+        return prefix_attention(q, k, v, mask, implementation="xla")
+
+    found = out_and_gradients(prefix, q, k, v, g)
+    plain = out_and_gradients(lambda *x: standard_attention(*x, mask), q, k, v, g)
+    for x, y in zip(found, plain, strict=True):
+        # JAX's own softmax is in float32.
+        np.testing.assert_allclose(x, y, atol=2e-5)
+    assert not np.asarray(found[0])[2].any()
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 0, 0), (0, 0, 0, None), (None, 0, None, None)])
+def test_the_kernel_is_reached_forward_and_backward_under_vmap(axes, monkeypatch):
+    """Lowered for a GPU on any machine, the one check that asks for its driver set aside."""
+    kernel = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+    for name, answer in (
+        ("check_cudnn_version", 91_000),
+        ("check_compute_capability", True),
+        ("is_cuda_compute_capability_equal", False),
+    ):
+        if not hasattr(kernel, name):
+            pytest.skip(f"this JAX has no {name}")
+        monkeypatch.setattr(kernel, name, lambda *_, answer=answer: answer)
+    q, k, v, _, mask = inputs(13, jnp.bfloat16)
+
+    def loss(q, k, v, mask):
+        return jnp.sum(prefix_attention(q, k, v, mask, implementation="cudnn"))
+
+    arguments = [
+        x if axis is None else jnp.stack([x, x])
+        for x, axis in zip((q, k, v, mask), axes, strict=True)
+    ]
+    gradients = jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1, 2)), in_axes=axes))
+    lowered = gradients.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+    assert "__cudnn$fmhaSoftmax(" in lowered
+    assert "__cudnn$fmhaSoftmaxBackward(" in lowered
+
+
+def test_what_the_kernel_takes():
+    assert supports(jnp.bfloat16, 32, "gpu")
+    assert supports(jnp.float16, 128, "gpu")
+    assert not supports(jnp.float32, 32, "gpu")
+    assert not supports(jnp.bfloat16, 12, "gpu")
+    assert not supports(jnp.bfloat16, 136, "gpu")
+    assert not supports(jnp.bfloat16, 32, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "message"),
+    [
+        (jnp.float32, 8, "takes 16-bit inputs, not float32: set dtype to bfloat16"),
+        (jnp.bfloat16, 12, "takes heads of a multiple of 8 up to 128 wide, not 12"),
+        (jnp.bfloat16, 8, "needs an NVIDIA GPU, and JAX runs on 'cpu'"),
+    ],
+)
+def test_refusals_name_cause_and_cure(dtype, head_dim, message):
+    if jax.default_backend() == "gpu" and "GPU" in message:
+        pytest.skip("there is a GPU")
+    q, k, v, _, mask = inputs(8, dtype, head_dim)
+    with pytest.raises(ValueError, match=f"implementation='cudnn' {message}"):
+        cudnn_attention(q, k, v, mask)
+
+
+def test_on_a_gpu():
+    if jax.default_backend() != "gpu":
+        pytest.skip("cuDNN needs a GPU")
+    q, k, v, _, mask = inputs(24, jnp.bfloat16)
+    out = cudnn_attention(q, k, v, mask)
+    expected = standard_attention(q, k, v, mask)
+    np.testing.assert_allclose(
+        out.astype(jnp.float32), expected.astype(jnp.float32), rtol=2**-6, atol=2**-6
+    )

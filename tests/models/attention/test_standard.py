@@ -1,0 +1,175 @@
+"""Exact attention: reference arrays, dropout, which implementation runs, and refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models.attention.dropout import keep_mask, keep_probability
+from models.attention.standard import (
+    MAX_SCORE_BYTES,
+    StandardAttention,
+    choose_implementation,
+    standard_attention,
+)
+from tests.models.attention.golden_arrays import assert_values_and_gradients, load, load_inputs
+
+
+def build(**options):
+    return StandardAttention(length=16, heads=2, head_dim=8, rngs=nnx.Rngs(0), **options)
+
+
+def inputs(length=16, dtype=jnp.float32):
+    q, k, v = np.random.default_rng(0).normal(size=(3, 2, length, 2, 8))
+    mask = np.arange(length)[None] < np.array([[length], [length - 5]])
+    return *(jnp.asarray(x, dtype) for x in (q, k, v)), jnp.asarray(mask)
+
+
+@pytest.mark.parametrize("mask", ["ones", "pad"])
+def test_golden_values_and_gradients(mask, float64):
+    arrays = load_inputs()
+
+    def attend(q, k, v):
+        return standard_attention(q, k, v, arrays[f"mask_{mask}"])
+
+    assert_values_and_gradients(attend, arrays, load("standard"), f"softmax_{mask}")
+
+
+def test_by_hand():
+    """Two keys with scores 0 and log 3: weights 1/4 and 3/4."""
+    q = jnp.array([1.0, 0, 0, 0]).reshape(1, 1, 1, 4) * jnp.ones((1, 3, 1, 1))
+    k = jnp.zeros((1, 3, 1, 4)).at[0, 1, 0, 0].set(2 * np.log(3)).at[0, 2].set(100)
+    v = jnp.broadcast_to(jnp.array([4.0, 8, 1000])[None, :, None, None], k.shape)
+    out = standard_attention(q, k, v, jnp.array([[True, True, False]]))
+    np.testing.assert_allclose(out, 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["xla", "chunked"])
+def test_one_real_token_gives_its_value(implementation):
+    q, k, v, _ = inputs()
+    mask = jnp.zeros((2, 16), bool).at[:, 5].set(True)
+    out = build(implementation=implementation)(q, k, v, mask)
+    np.testing.assert_allclose(out[:, 5], v[:, 5], rtol=1e-6)
+
+
+def test_even_nan_at_padding_stays_there():
+    q, k, v, mask = inputs()
+    real = mask[:, :, None, None]
+
+    def loss(q, k, v):
+        return jnp.sum(jnp.where(real, standard_attention(q, k, v, mask), 0))
+
+    gradients = jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
+    k_nan, v_nan = (jnp.where(real, x, jnp.nan) for x in (k, v))
+    for x, y in zip(gradients(q, k_nan, v_nan), gradients(q, k, v), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("implementation", ["xla", "chunked"])
+def test_dropout_leaves_the_mean(implementation):
+    """Over many keys the mean output is that without dropout; in evaluation there is none."""
+    q, k, v, mask = inputs()
+    exact = standard_attention(q, k, v, mask)
+    attention = build(dropout=0.5, implementation=implementation)
+    np.testing.assert_allclose(attention(q, k, v, mask), exact, atol=1e-6)
+    keys = jax.random.split(jax.random.key(0), 400)
+    outs = jax.jit(jax.vmap(lambda key: attention(q, k, v, mask, key=key)))(keys)
+    deviation = np.std(outs, axis=0)
+    assert deviation.min() > 0.01
+    error = np.abs(np.mean(outs, axis=0) - exact) / (deviation / np.sqrt(400))
+    assert np.mean(error < 2) > 0.9
+    assert error.max() < 6
+
+
+def test_dropout_drops_weights_and_scales_the_others():
+    q, k, _, mask = inputs()
+    v = jnp.broadcast_to(jnp.eye(16, 8)[None, :, None, :], q.shape)
+    key, dropout = jax.random.key(1), 0.25
+    weights = standard_attention(q, k, v, mask)
+    dropped = standard_attention(q, k, v, mask, dropout=dropout, key=key)
+    keep = jnp.swapaxes(keep_mask(key, (2, 2, 16, 16), dropout), 1, 2)[..., :8]
+    np.testing.assert_allclose(
+        dropped, jnp.where(keep, weights / keep_probability(dropout), 0), atol=1e-6
+    )
+
+
+def test_without_dropout_a_key_changes_nothing():
+    q, k, v, mask = inputs()
+    attention = build(dropout=0.0, implementation="chunked")
+    np.testing.assert_array_equal(
+        attention(q, k, v, mask, key=jax.random.key(0)), attention(q, k, v, mask)
+    )
+
+
+SMALL, LARGE = (8, 256, 2, 32), (32, 2048, 2, 32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "dropout", "backend", "expected"),
+    [
+        (LARGE, jnp.bfloat16, False, "gpu", "cudnn"),
+        (SMALL, jnp.float16, False, "gpu", "cudnn"),
+        (LARGE, jnp.bfloat16, True, "gpu", "chunked"),
+        (LARGE, jnp.float32, False, "gpu", "chunked"),
+        (LARGE, jnp.bfloat16, False, "cpu", "chunked"),
+        (LARGE, jnp.bfloat16, False, "tpu", "chunked"),
+        ((32, 2048, 2, 12), jnp.bfloat16, False, "gpu", "chunked"),
+        ((32, 2048, 2, 256), jnp.bfloat16, False, "gpu", "chunked"),
+        (SMALL, jnp.bfloat16, True, "gpu", "xla"),
+        (SMALL, jnp.float32, False, "gpu", "xla"),
+        (SMALL, jnp.float32, True, "cpu", "xla"),
+    ],
+)
+def test_what_auto_stands_for(shape, dtype, dropout, backend, expected):
+    assert choose_implementation(shape, dtype, dropout=dropout, backend=backend) == expected
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(jnp.bfloat16, 4), (jnp.float32, 4)])
+def test_auto_turns_to_chunked_beyond_the_limit(dtype, size):
+    length = 1024
+    fitting = MAX_SCORE_BYTES // (size * length**2)
+    for batch, expected in ((fitting, "xla"), (fitting + 1, "chunked")):
+        shape = (batch, length, 1, 32)
+        assert choose_implementation(shape, dtype, dropout=True, backend="cpu") == expected
+
+
+@pytest.mark.parametrize("length", [16, 1500])
+def test_auto_gives_what_it_chose(length):
+    arguments = inputs(length)
+    chosen = choose_implementation(arguments[0].shape, jnp.float32, dropout=False, backend="cpu")
+    assert chosen == ("xla" if length == 16 else "chunked")
+    out = jax.jit(lambda *x: build()(*x))(*arguments)
+    expected = jax.jit(lambda *x: build(implementation=chosen)(*x))(*arguments)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_an_unknown_implementation_is_refused():
+    with pytest.raises(
+        ValueError, match=r"unknown implementation 'chunkd' .*did you mean 'chunked'"
+    ):
+        build(implementation="chunkd")
+
+
+def test_a_dropout_of_one_is_refused():
+    with pytest.raises(ValueError, match="dropout must be a number from 0 to less than 1, not 1"):
+        build(dropout=1.0)
+
+
+def test_cudnn_refuses_dropout_in_training_only():
+    arguments = inputs(dtype=jnp.bfloat16)
+    attention = build(dropout=0.1, implementation="cudnn")
+    with pytest.raises(ValueError, match="cannot drop attention weights in training: set"):
+        attention(*arguments, key=jax.random.key(0))
+    if jax.default_backend() != "gpu":
+        for refused in (lambda: attention(*arguments), lambda: without_dropout(arguments)):
+            with pytest.raises(ValueError, match="needs an NVIDIA GPU, and JAX runs on 'cpu'"):
+                refused()
+
+
+def without_dropout(arguments):
+    build(dropout=0.0, implementation="cudnn")(*arguments, key=jax.random.key(0))
+
+
+def test_it_has_no_parameters():
+    assert not jax.tree.leaves(nnx.state(build()))
