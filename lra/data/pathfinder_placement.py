@@ -270,6 +270,7 @@ def _place_distractors(scene, snake, dashes):
                 placed += 1
                 break
             scene.occupied[:] = scene.before
+    dashes[placed * scene.parameters.distractor_dashes :] = 0
     return placed
 
 

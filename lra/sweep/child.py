@@ -1,6 +1,5 @@
 """One training as a child process: its command, its log, signals passed on, how it ended."""
 
-import ctypes
 import os
 import pathlib
 import re
@@ -10,10 +9,10 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+from lra.sweep import leash
+
 # The child looks for signals between calls of the device; it is asked this often how it goes.
 _POLL_SECONDS = 0.2
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _LONGEST_REASON = 300
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
@@ -58,9 +57,8 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
     with open(log, "ab") as output:
         start = output.tell()
         with _PassOn() as signals:
-            parent = os.getpid()
             child = subprocess.Popen(
-                command,
+                [*_leash(), *command],
                 stdin=subprocess.DEVNULL,
                 # A file, not a pipe: it must be able to write when we are gone.
                 stdout=output,
@@ -68,7 +66,6 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
                 env=variables,
                 # Ctrl-C in a terminal would reach it twice otherwise: a second one is an abort.
                 start_new_session=True,
-                preexec_fn=(lambda: _end_with(parent)) if _LIBC else None,
             )
             signals.to(child)
             status = _wait(child, log, start)
@@ -105,11 +102,11 @@ class _PassOn:
             self._child.send_signal(number)
 
 
-def _end_with(parent: int) -> None:
-    """In the child, before it becomes `train.py`: SIGTERM when the parent dies."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGTERM)
+def _leash() -> list[str]:
+    """What to put before a command so that it ends with us; nothing where that is not possible."""
+    if sys.platform != "linux":
+        return []
+    return [sys.executable, "-S", leash.__file__, str(os.getpid())]
 
 
 def _wait(child: subprocess.Popen, log: pathlib.Path, start: int) -> int:

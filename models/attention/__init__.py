@@ -3,12 +3,12 @@
 To add one: write one file beside the others and one line in `ATTENTIONS`.
 """
 
-import difflib
 import inspect
 from typing import Any
 
 from flax import nnx
 
+from models.attention.choices import check_choice
 from models.attention.linformer import LinformerAttention
 from models.attention.nystrom import NystromAttention
 from models.attention.performer import PerformerAttention
@@ -55,15 +55,12 @@ def make(
         ValueError: an unknown name or option (the known ones are listed), a size that does not
             fit, or causal use.
     """
-    if name not in ATTENTIONS:
-        raise ValueError(f"unknown attention '{name}'{_suggest(name, ATTENTIONS)}")
+    check_choice("attention", name, ATTENTIONS)
     module = ATTENTIONS[name]
     if causal:
         raise ValueError(f"{name} attention cannot be causal: {module.why_not_causal}")
-    known = options_of(name)
     for option in options:
-        if option not in known:
-            raise ValueError(f"{name} attention has no option '{option}'{_suggest(option, known)}")
+        check_choice(f"option of {name} attention", option, options_of(name))
     return module(
         length=length,
         heads=heads,
@@ -83,10 +80,3 @@ def options_of(name: str) -> dict[str, Any]:
         for option, parameter in parameters.items()
         if option not in _GIVEN_BY_THE_ENCODER
     }
-
-
-def _suggest(name: str, known: Any) -> str:
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    listed = f" (known: {', '.join(known) or 'none'})"
-    return f" (did you mean '{close[0]}'?){listed}" if close else listed

@@ -31,8 +31,8 @@ from models.attention.contract import accumulation_dtype
 from models.attention.dropout import keep_mask, keep_probability
 
 # Forward and backward on one and two CPU cores, batch 1 to 32, 2 heads of 32, length 1,024 to
-# 4,096, blocks of 64 to 2,048 queries and 32 to 1,024 keys: at most a fourth slower than the best
-# of them everywhere. Many queries and few keys keep the threads busy and the block in the cache.
+# 4,096, blocks of 64 to 2,048 queries and 32 to 1,024 keys: rarely more than a fourth slower than
+# the best of them. Many queries and few keys keep the threads busy and the block in the cache.
 _MAX_QUERIES = 1024
 _MAX_KEYS = 128
 _MULTIPLE = 8

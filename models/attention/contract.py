@@ -31,7 +31,9 @@ class Untrained(nnx.Variable):
 
 def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
     """The format of softmaxes and sums for inputs of `dtype`: at least float32."""
-    return jnp.promote_types(dtype, jnp.float32)
+    # Also where the caller has forbidden implicit promotion: this one is meant.
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(dtype, jnp.float32)
 
 
 def masked_softmax(
@@ -49,7 +51,7 @@ def masked_softmax(
     return weights / jnp.where(total > 0, total, 1)
 
 
-def check_positive(**sizes: int) -> None:
+def check_positive(**sizes: object) -> None:
     """Raises ValueError naming the first of `sizes` that is not a positive integer."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:

@@ -31,7 +31,7 @@ IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
 # Forward and backward on one and two CPU cores, heads of 32: with scores of 4 MiB (batch 8,
 # 2 heads, length 256) `xla` takes two thirds of the time of `chunked`; with 16 MiB (batch 32, or
-# length 512) 1.3 to 2 times as much, with and without dropout.
+# length 512) 1.1 to 2 times as much, with and without dropout.
 MAX_SCORE_BYTES = 8 * 2**20
 
 

@@ -261,7 +261,6 @@ def test_a_sweep_killed_at_random_moments_has_the_rows_of_an_unbroken_one(tmp_pa
     assert broken.run() == 0
     rows = records.read(broken.results)
     assert sorted(rows, key=records.key) == sorted(unbroken.rows(), key=records.key)
-    assert len(broken.starts()) >= min(kills, 4)
 
 
 def test_two_sweeps_share_the_runs(place):
