@@ -22,6 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
+from models.dropout import dropout
 from models.embedding import lookup
 
 POSITIONS = ("learned", "sinusoidal", "none")
@@ -42,13 +43,6 @@ def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool 
         dtype=dtype,
         rngs=rngs,
     )
-
-
-def dropout(x: Float[Array, "*shape"], rate: float, key: Array | None) -> Float[Array, "*shape"]:
-    """Inverted dropout with the mask of `key`; the identity without a key."""
-    if key is None or rate == 0:
-        return x
-    return nnx.Dropout(rate, deterministic=False)(x, rngs=nnx.Rngs(dropout=key))
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:

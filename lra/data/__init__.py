@@ -1,1 +1,1 @@
-"""The data sets: raw files or a seed in, prepared arrays on disk out. NumPy only."""
+"""The data sets: raw files or a seed in, prepared arrays on disk out. No JAX."""

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.pathfinder_layout import Layout
+from lra.data.pathfinder_layout import Layout, Scene
+from lra.data.pathfinder_parameters import Parameters
 from lra.data.pathfinder_placement import place
 from lra.data.pathfinder_rendering import render
-from lra.data.pathfinder_tables import Parameters, Tables, tables
+from lra.data.pathfinder_tables import Tables, tables
 
 # About a second's work at most.
 _CELLS_PER_BATCH = 1 << 18
@@ -50,7 +51,7 @@ def batches(parameters: Parameters, *, seed: int, count: int, workers: int = 1) 
     """Images 0 to `count` - 1 of a seed, in order; `workers` threads draw ahead.
 
     Args:
-        parameters: of the images, `pathfinder_tables.parameters(size, difficulty)`.
+        parameters: of the images, `pathfinder_parameters.parameters(size, difficulty)`.
         seed: 0 to 2^64 - 1.
         count: of images.
         workers: changes nothing but the time; compiled code does not hold Python's lock.
@@ -78,7 +79,8 @@ def _draw(
     for which, table in enumerate(every):
         # The compiled code is the same for any number of margins.
         of_margin = parameters._replace(margins=parameters.margins[which : which + 1])
-        place(of_margin, table, which, len(every), np.uint64(seed), first, layout)
+        scene = Scene.empty(of_margin, table)
+        place(scene, which, len(every), np.uint64(seed), first, layout)
     starts = layout.dashes[:, :2, :2]
     ends = layout.dashes[:, 2 * parameters.dashes - 2 : 2 * parameters.dashes, :2]
     ended = np.where(layout.labels == 1, layout.marked, 1 - layout.marked)

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.pathfinder_tables import Parameters, Tables
+from lra.data.pathfinder_parameters import Parameters
+from lra.data.pathfinder_tables import Tables
 
 
 class Layout(NamedTuple):
@@ -14,7 +15,7 @@ class Layout(NamedTuple):
         labels: [n], 1 if both discs lie on one snake.
         margins: [n], which of the parameters' margins the image has.
         dashes: [n, most, 4], row, column, stamp and gain: the two targets' in turn, then those
-            of one distractor after the other, then zeros.
+            of one distractor after the other; what is left over has gain 0.
         marked: [n], the target whose start has a disc.
         distractors: [n], how many found room.
         attempts: [n], at the two targets.
@@ -56,3 +57,17 @@ class Scene(NamedTuple):
     before: np.ndarray
     cumulative: np.ndarray
     free: np.ndarray
+
+    @classmethod
+    def empty(cls, parameters: Parameters, table: Tables) -> "Scene":
+        """Scratch for images of one margin, one after the other."""
+        side = parameters.size + 2 * table.halo
+        return cls(
+            parameters=parameters,
+            table=table,
+            random=np.zeros(1, np.uint64),
+            occupied=np.zeros((side, side), np.uint8),
+            before=np.zeros((side, side), np.uint8),
+            cumulative=np.zeros(len(table.ring), np.int64),
+            free=np.zeros(parameters.size**2, np.int64),
+        )

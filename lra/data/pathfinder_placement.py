@@ -4,7 +4,8 @@ Two target snakes grow dash by dash and in turn from starts a fixed distance apa
 stuck, both are thrown away. Short distractors follow where there is room for them.
 
 Positions are (row, column) of the image; a canvas has a halo around it into which stamps reach.
-A snake is a row of integers, and so is a dash: its row, column, stamp and gain.
+A snake is a row of integers, and so is a dash: its row, column, stamp and gain. `scene` is a
+`pathfinder_layout.Scene`.
 """
 
 import math
@@ -12,7 +13,6 @@ import math
 import numpy as np
 
 from lra.data.compiled import compiled
-from lra.data.pathfinder_layout import Scene
 from lra.data.pathfinder_stamps import MASK_ONE
 from lra.data.pathfinder_tables import DEGREES, WEIGHT_ONE
 
@@ -22,8 +22,7 @@ _FREE = int(0.3 * MASK_ONE)
 _CROWDED = round(1.8 * MASK_ONE)
 _DEAD_END = math.ceil(1e-4 * WEIGHT_ONE * MASK_ONE)
 # A lost draw is repeated twice, a distractor four times.
-_TRIES = 3
-_DISTRACTOR_TRIES = 5
+_TRIES, _DISTRACTOR_TRIES = 3, 5
 # Distractors need at least one free cell in so many.
 _CELLS_PER_FREE = 100
 _GUESSES = 16
@@ -115,8 +114,7 @@ def _start_second(scene, first, snake):
         degree = _below(scene.random, DEGREES)
         way = scene.table.second[_below(scene.random, DEGREES)]
         y, x = 2 * first[_TIP_Y] + way[0], 2 * first[_TIP_X] + way[1]
-        # Half of it, halves to even.
-        y, x = (y + (y >> 1 & 1)) >> 1, (x + (x >> 1 & 1)) >> 1
+        y, x = (y + (y >> 1 & 1)) >> 1, (x + (x >> 1 & 1)) >> 1  # halved, halves to even
         if _start(scene, snake, degree, y, x):
             return True
     return False
@@ -148,14 +146,14 @@ def _free_cell(scene, stamp):
             return cell
     count = 0
     for cell in range(cells):
-        if _is_free(scene, stamp, cell):
-            scene.free[count] = cell
-            count += 1
+        scene.free[count] = cell
+        count += _is_free(scene, stamp, cell)
     return scene.free[_below(scene.random, count)] if count else -1
 
 
 @compiled
 def _is_free(scene, stamp, cell):
+    """Whether a stamp's probe around a cell meets nothing."""
     probe, occupied, halo = scene.table.probe, scene.occupied, scene.table.halo
     y, x = divmod(cell, scene.parameters.size)
     for i in range(probe.shape[1]):
@@ -171,9 +169,11 @@ def _grow(scene, snake):
     The next dash starts on a ring around the next pivot, preferably straight ahead and where
     there is room. The dash before it enters `occupied` only now.
     """
-    ring = scene.table.ring
-    pivot_y, pivot_x = _next_pivot(scene.table, snake)
-    total = _weigh(scene, snake[_DIRECTION], pivot_y, pivot_x)
+    ring, step, slip = scene.table.ring, scene.table.step, scene.table.slip
+    pivot_y, pivot_x, direction = snake[_PIVOT_Y], snake[_PIVOT_X], snake[_DIRECTION]
+    pivot_y += step[direction, 0] + (abs(pivot_y) < slip[direction, 0])
+    pivot_x += step[direction, 1] + (abs(pivot_x) < slip[direction, 1])
+    total = _weigh(scene, direction, pivot_y, pivot_x)
     if total < _DEAD_END:
         return False
     for _ in range(_TRIES):
@@ -188,13 +188,6 @@ def _grow(scene, snake):
             snake[_TIP_Y], snake[_TIP_X], snake[_STAMP] = y, x, stamp
             return True
     return False
-
-
-@compiled
-def _next_pivot(table, snake):
-    y, x, direction = snake[_PIVOT_Y], snake[_PIVOT_X], snake[_DIRECTION]
-    slip_y, slip_x = abs(y) < table.slip[direction, 0], abs(x) < table.slip[direction, 1]
-    return y + table.step[direction, 0] + slip_y, x + table.step[direction, 1] + slip_x
 
 
 @compiled
@@ -216,12 +209,15 @@ def _weigh(scene, direction, pivot_y, pivot_x):
 
 
 @compiled
-def _clear(scene):
-    """No dashes: a full border within the image, and the halo, which stays empty."""
-    low, high = scene.table.halo, scene.table.halo + scene.parameters.size
-    scene.occupied[low:high, low:high] = MASK_ONE
-    low, high = low + scene.parameters.pad, high - scene.parameters.pad
-    scene.occupied[low:high, low:high] = 0
+def _copy(source, target):
+    for y in range(len(source)):
+        for x in range(source.shape[1]):
+            target[y, x] = source[y, x]
+
+
+@compiled
+def _record(dash, snake, gain):
+    dash[0], dash[1], dash[2], dash[3] = snake[_TIP_Y], snake[_TIP_X], snake[_STAMP], gain
 
 
 @compiled
@@ -229,12 +225,12 @@ def _place_targets(scene, snakes, dashes):
     """One attempt at both targets; False if either gets stuck."""
     if not _start_first(scene, snakes[0]) or not _start_second(scene, snakes[0], snakes[1]):
         return False
-    _clear(scene)
+    _copy(scene.table.empty, scene.occupied)
     for number in range(2 * scene.parameters.dashes):
         snake = snakes[number % 2]
         if number >= 2 and not _grow(scene, snake):
             return False
-        dashes[number, :3], dashes[number, 3] = snake[_TIP_Y:], scene.parameters.gains[0]
+        _record(dashes[number], snake, scene.parameters.gains[0])
     # The first snake's last dash is never entered: distractors may touch it.
     _occupy(scene, snakes[1])
     return True
@@ -242,66 +238,55 @@ def _place_targets(scene, snakes, dashes):
 
 @compiled
 def _place_distractor(scene, snake, dashes):
-    """One attempt at a distractor; if it gets stuck it leaves its traces in `occupied`."""
-    if not _start_distractor(scene, snake):
+    """One attempt at a distractor; if it gets stuck it leaves its traces."""
+    if not _has_room(scene) or not _start_distractor(scene, snake):
         return False
     for number in range(scene.parameters.distractor_dashes):
         if number > 0 and not _grow(scene, snake):
             return False
-        dashes[number, :3], dashes[number, 3] = snake[_TIP_Y:], scene.parameters.gains[1]
+        _record(dashes[number], snake, scene.parameters.gains[1])
     _occupy(scene, snake)
     return True
 
 
 @compiled
+def _has_room(scene):
+    """Whether distractors are worth a try."""
+    size, halo, free = scene.parameters.size, scene.table.halo, 0
+    for y in range(halo, halo + size):
+        for x in range(halo, halo + size):
+            free += scene.occupied[y, x] <= _FREE
+    return free * _CELLS_PER_FREE >= size**2
+
+
+@compiled
 def _place_distractors(scene, snake, dashes):
     """Fills `dashes` with the distractors that find room; returns how many do."""
-    cells = scene.parameters.size**2
-    halo = scene.occupied.size - cells
-    scene.before[:] = scene.occupied
-    placed = 0
+    _copy(scene.occupied, scene.before)
+    its_dashes, placed = scene.parameters.distractor_dashes, 0
     for _ in range(scene.parameters.distractors):
-        if (np.sum(scene.occupied <= _FREE) - halo) * _CELLS_PER_FREE < cells:
-            break
         for _ in range(_DISTRACTOR_TRIES):
-            first = placed * scene.parameters.distractor_dashes
-            if _place_distractor(scene, snake, dashes[first:]):
-                scene.before[:] = scene.occupied
+            if _place_distractor(scene, snake, dashes[placed * its_dashes :]):
+                _copy(scene.occupied, scene.before)
                 placed += 1
                 break
-            scene.occupied[:] = scene.before
-    dashes[placed * scene.parameters.distractor_dashes :] = 0
+            _copy(scene.before, scene.occupied)
+    for dash in dashes[placed * its_dashes :]:
+        dash[3] = 0
     return placed
 
 
 @compiled
-def place(parameters, table, which, margins, seed, first, layout):
-    """Fills in those images of a seed, from number `first` on, that have one of the margins.
+def place(scene, which, margins, seed, first, layout):
+    """Fills in the images of a seed, from number `first` on, that have one of the margins.
 
-    Args:
-        parameters: `Parameters`.
-        table: the `Tables` of this margin.
-        which: of the margins this is.
-        margins: how many there are.
-        seed: uint64.
-        first: the first image's number.
-        layout: a `Layout` of zeros, or with the images of other margins filled in.
+    The scene is for number `which` of so many `margins`; the `Layout` may hold the other images.
     """
-    side = parameters.size + 2 * table.halo
-    random = np.zeros(1, np.uint64)
-    scene = Scene(
-        parameters,
-        table,
-        random,
-        np.zeros((side, side), np.uint8),
-        np.zeros((side, side), np.uint8),
-        np.zeros(len(table.ring), np.int64),
-        np.zeros(parameters.size**2, np.int64),
-    )
     snakes = np.zeros((2, 6), np.int64)
+    targets = 2 * scene.parameters.dashes
     for index in range(len(layout.labels)):
-        random[0] = _mix(_mix(seed + _GOLDEN) + np.uint64(first + index) * _GOLDEN)
-        label, margin = _below(random, 2), _below(random, margins)
+        scene.random[0] = _mix(_mix(seed + _GOLDEN) + np.uint64(first + index) * _GOLDEN)
+        label, margin = _below(scene.random, 2), _below(scene.random, margins)
         if margin != which:
             continue
         layout.labels[index], layout.margins[index] = label, margin
@@ -309,7 +294,5 @@ def place(parameters, table, which, margins, seed, first, layout):
         layout.attempts[index] = 1
         while not _place_targets(scene, snakes, dashes):
             layout.attempts[index] += 1
-        layout.marked[index] = _below(random, 2)
-        layout.distractors[index] = _place_distractors(
-            scene, snakes[0], dashes[2 * parameters.dashes :]
-        )
+        layout.marked[index] = _below(scene.random, 2)
+        layout.distractors[index] = _place_distractors(scene, snakes[0], dashes[targets:])

@@ -28,9 +28,7 @@ def render(table, which, margins, dashes, discs, images):
             ink = _draw_dashes(table, dashes[index], images.shape[1])
             for disc in range(2):
                 _draw_disc(table, ink, discs[index, disc, 0], discs[index, disc, 1])
-            # To the nearest level, halves up.
-            peak = ink.max()
-            images[index] = (2 * MASK_ONE * ink + peak) // (2 * peak)
+            _scale(ink, MASK_ONE, images[index])
 
 
 @compiled
@@ -44,8 +42,20 @@ def _draw_dashes(table, dashes, size):
                 value = gain * table.ink[stamp, y, x]
                 canvas[top + y, left + x] = max(canvas[top + y, left + x], value)
     ink = canvas[table.halo : table.halo + size, table.halo : table.halo + size]
-    peak = ink.max()
-    return (2 * INK_ONE * ink + peak) // (2 * peak)
+    _scale(ink, INK_ONE, ink)
+    return ink
+
+
+@compiled
+def _scale(ink, highest, scaled):
+    """Scales ink so that its maximum becomes `highest`, to the nearest integer, halves up."""
+    peak = 0
+    for row in ink:
+        for value in row:
+            peak = max(peak, value)
+    for y in range(len(ink)):
+        for x in range(ink.shape[1]):
+            scaled[y, x] = (2 * highest * ink[y, x] + peak) // (2 * peak)
 
 
 @compiled

@@ -1,13 +1,10 @@
-"""Pathfinder's parameters, and every decision's arithmetic as tables of integers.
+"""Every decision of the Pathfinder generator as tables of integers.
 
-Parameters: LRA's notes beside its Pathfinder builder (google-research/long-range-arena) for the
-generator github.com/drewlinsley/pathfinder (Linsley et al., 2018, arXiv:1805.08315). Positions
-are (row, column), rows downwards; a direction t moves by (sin t, cos t).
-
-A snake's direction is one of the 360 whole degrees (its first dash) or points to one of the cells
-of a small ring around its last pivot (every later dash): directions are indices, and what follows
-from one, however it is computed, is looked up. Rounding upwards is guarded by `_EXACT`, weights
-and ink are rounded to fixed point: another machine's last digit changes nothing.
+Positions are (row, column), rows downwards; a direction t moves by (sin t, cos t). A snake's
+direction is one of the 360 whole degrees (its first dash) or points to one of the cells of a
+small ring around its last pivot (every later dash): directions are indices, and what follows from
+one is looked up. Rounding upwards is guarded by `_EXACT`, weights and ink are rounded to fixed
+point, so another machine's last digit changes nothing.
 """
 
 import math
@@ -16,83 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from lra.data import pathfinder_stamps as stamps
+from lra.data.pathfinder_parameters import Parameters
 
 DEGREES = 360
 WEIGHT_ONE = 1 << 16
 # What is this close to an integer is one: sines of multiples of 30 degrees, Pythagorean triples.
 _EXACT = 1e-9
-
-DASHES = {"easy": 6, "intermediate": 9, "hard": 14}
-SIZES = (32, 64, 128, 256)
-
-
-class Parameters(NamedTuple):
-    """One size and difficulty; lengths in pixels.
-
-    Attributes:
-        size: rows and columns of the image.
-        pad: width of the border that no dash enters.
-        length: of a dash.
-        width: of a dash.
-        margins: kept free around a dash; each image draws one.
-        start_distance: between the starts of the two target snakes.
-        disc_radius: of the two markers.
-        continuity: 1 lets a snake turn by up to 90 degrees a dash, 1.8 by up to 50.
-        dashes: of a target snake.
-        distractor_dashes: of a distractor.
-        distractors: tried, not necessarily placed.
-        gains: relative contrast of targets and distractors.
-        oversampling: of the grid on which dashes and discs are drawn.
-    """
-
-    size: int
-    pad: int
-    length: int
-    width: float
-    margins: tuple[int, ...]
-    start_distance: int
-    disc_radius: float
-    continuity: float
-    dashes: int
-    distractor_dashes: int
-    distractors: int
-    gains: tuple[int, int]
-    oversampling: int = 2
-
-
-# Rounded up where LRA's division leaves a fraction, but for 32, where it is an integer division.
-_DISTRACTORS = {
-    32: {"easy": 10, "intermediate": 6, "hard": 5},
-    64: {"easy": 11, "intermediate": 8, "hard": 6},
-    128: {"easy": 18, "intermediate": 12, "hard": 9},
-    256: {"easy": 15, "intermediate": 10, "hard": 8},
-}
-
-
-def parameters(size: int, difficulty: str) -> Parameters:
-    """LRA's parameters for images of `size` pixels a side and `easy`, `intermediate` or `hard`."""
-    dashes = DASHES[difficulty]
-    pad, length, width, margins, distance, radius, continuity, gains = {
-        # Targets are drawn with 0.75 of the contrast, distractors are not.
-        32: (1, 2, 0.5, (1,), 7, 1.5, 1.0, (3, 4)),
-        64: (1, 5, 1.0, (1,), 12, 2.5, 1.8, (1, 1)),
-        128: (1, 5, 1.5, (2, 3), 20, 3.0, 1.8, (1, 1)),
-        256: (22, 5, 2.0, (3,), 27, 5.0, 1.8, (1, 1)),
-    }[size]
-    return Parameters(
-        size=size,
-        pad=pad,
-        length=length,
-        width=width,
-        margins=margins,
-        start_distance=distance,
-        disc_radius=radius,
-        continuity=continuity,
-        dashes=dashes,
-        distractor_dashes=dashes // 3,
-        distractors=_DISTRACTORS[size][difficulty],
-        gains=gains,
-    )
 
 
 class Tables(NamedTuple):
@@ -103,6 +29,8 @@ class Tables(NamedTuple):
 
     Attributes:
         halo: a canvas has this many cells more on each side, so that no stamp leaves it.
+        empty: uint8 [size + 2 halo, size + 2 halo], the occupancy without dashes, in units of
+            1 / `MASK_ONE`: full in the border of the image, nothing in the halo.
         head: [360, 2], from a dash's start to its end.
         pivot: [360, 2], from a dash's start to the snake's first pivot, behind it.
         second: [360, 2], twice the way from the first snake's start to the second's, by bearing.
@@ -123,6 +51,7 @@ class Tables(NamedTuple):
     """
 
     halo: int
+    empty: np.ndarray
     head: np.ndarray
     pivot: np.ndarray
     second: np.ndarray
@@ -163,6 +92,7 @@ def tables(parameters: Parameters, margin: int) -> Tables:
     head = ceil_move(vectors[:DEGREES], length)
     return Tables(
         halo=half,
+        empty=_empty_canvas(parameters, half),
         head=head,
         pivot=head + ceil_move(-vectors[:DEGREES], radius),
         second=_halves(vectors[:DEGREES] * parameters.start_distance),
@@ -226,6 +156,11 @@ def fine_ends(vectors: np.ndarray, distance: int, centre: int) -> np.ndarray:
     directions instead of 31. An error of a digit in the cosine does not matter here.
     """
     return np.ceil(centre + vectors * distance).astype(np.int64) - centre
+
+
+def _empty_canvas(parameters: Parameters, halo: int) -> np.ndarray:
+    inner = np.zeros((parameters.size - 2 * parameters.pad,) * 2, np.uint8)
+    return np.pad(np.pad(inner, parameters.pad, constant_values=stamps.MASK_ONE), halo)
 
 
 def _unit_vectors(ring: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from models.attention.contract import accumulation_dtype
-from models.attention.dropout import keep_mask, keep_probability
+from models.dropout import keep_mask, keep_probability
 
 # Forward and backward on one and two CPU cores, batch 1 to 32, 2 heads of 32, length 1,024 to
 # 4,096, blocks of 64 to 2,048 queries and 32 to 1,024 keys: rarely more than a fourth slower than

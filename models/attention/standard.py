@@ -25,7 +25,7 @@ from models.attention import cudnn
 from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, masked_softmax
-from models.attention.dropout import check_rate, keep_mask, keep_probability
+from models.dropout import check_rate, keep_mask, keep_probability
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 

@@ -9,8 +9,8 @@ import pytest
 
 from models.attention.chunked import Blocks, block_keep_mask, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
-from models.attention.dropout import keep_probability
 from models.attention.standard import standard_attention
+from models.dropout import keep_probability
 from tests.models.attention.golden_arrays import (
     assert_values_and_gradients,
     load,

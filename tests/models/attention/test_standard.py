@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention.dropout import keep_mask, keep_probability
 from models.attention.standard import (
     MAX_SCORE_BYTES,
     StandardAttention,
     choose_implementation,
     standard_attention,
 )
+from models.dropout import keep_mask, keep_probability
 from tests.models.attention.golden_arrays import assert_values_and_gradients, load, load_inputs
 
 

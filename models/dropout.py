@@ -1,10 +1,19 @@
-"""Dropout of attention probabilities: which of them stay."""
+"""Dropout whose mask is a function of a key: of activations, and which attention weights stay."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 _LEVELS = 2**16
+
+
+def dropout(
+    x: Float[Array, "*shape"], rate: float, key: jax.Array | None
+) -> Float[Array, "*shape"]:
+    """Zeroes entries with probability `rate`, scales the others up; without a key the identity."""
+    if key is None or rate == 0:
+        return x
+    return jnp.where(keep_mask(key, x.shape, rate), x / keep_probability(rate), 0)
 
 
 def check_rate(dropout: object) -> None:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from models.attention.dropout import check_rate, keep_mask, keep_probability
+from models.dropout import check_rate, dropout, keep_mask, keep_probability
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
@@ -50,3 +50,12 @@ def test_extremes():
 def test_other_rates_are_refused(dropout):
     with pytest.raises(ValueError, match="dropout must be a number from 0"):
         check_rate(dropout)
+
+
+def test_dropout_zeroes_and_scales_by_the_mask():
+    x = jax.random.normal(jax.random.key(0), (50, 40))
+    keep = keep_mask(jax.random.key(1), x.shape, 0.25)
+    expected = np.where(keep, x / keep_probability(0.25), 0)
+    np.testing.assert_allclose(dropout(x, 0.25, jax.random.key(1)), expected, rtol=1e-6)
+    assert dropout(x, 0.25, None) is x
+    assert dropout(x, 0.0, jax.random.key(1)) is x
