@@ -42,6 +42,8 @@ def evaluate_workdir(
     prepared = prepared_data.load(data_dir or run["data_dir"], task.name)
     if prepared.sha256 != run["data_sha256"]:
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
+    with config.unlocked():
+        config.mesh.update(seed=0, data=0)  # whatever devices there are here
     trainer = Trainer(config, task, prepared, splits=(split,))
     state, step = _restore(folder, trainer)
     best = evaluate(trainer, state.best.params, state.best.rest, split)

@@ -54,25 +54,24 @@ def train(
         UserError: data not prepared or damaged, a configuration that does not fit them, a
             workdir that cannot be used.
     """
-    stop = Stop(budget_minutes)
-    task = get_task(config.task)
-    prepared = prepared_data.load(data_dir, task.name)
-    trainer = Trainer(config, task, prepared)
-    folder = Workdir(workdir)
-    run = {
-        "data_dir": os.path.abspath(data_dir),
-        "data_sha256": prepared.sha256,
-        "versions": environment.versions(),
-        "commit": environment.commit(),
-    }
-    try:
-        with folder.open_for(config, run):
+    started = time.monotonic()
+    with Stop(budget_minutes) as stop:
+        task = get_task(config.task)
+        prepared = prepared_data.load(data_dir, task.name)
+        trainer = Trainer(config, task, prepared)
+        folder = Workdir(workdir)
+        facts = {
+            "data_dir": os.path.abspath(data_dir),
+            "data_sha256": prepared.sha256,
+            "versions": environment.versions(),
+            "commit": environment.commit(),
+        }
+        with folder.open_for(config, facts):
             if folder.rows.exists():
                 print(f"{folder.rows} is complete: nothing to do")
                 return 0
-            return Run(trainer, prepared, folder, stop, tensorboard).to_the_end()
-    finally:
-        stop.restore_signals()
+            run = Run(trainer, prepared, folder, stop, started=started, tensorboard=tensorboard)
+            return run.to_the_end()
 
 
 class _Call(NamedTuple):
@@ -93,9 +92,11 @@ class Run:
         prepared: prepared_data.Prepared,
         folder: Workdir,
         stop: Stop,
+        *,
+        started: float,
         tensorboard: bool,
     ):
-        self._started = time.monotonic()
+        self._started = started
         self._trainer, self._prepared, self._folder, self._stop = trainer, prepared, folder, stop
         self._config = trainer.config
         self._checkpoints = Checkpoints(folder.checkpoints)

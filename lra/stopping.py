@@ -15,7 +15,8 @@ class Stop:
     """Whether a run was told to stop.
 
     SIGTERM and SIGINT ask for a stop after the present call; a second one ends the process at
-    once. A budget asks for it early enough to save before it is over.
+    once. A budget asks for it early enough to save before it is over. As a context manager it
+    listens to signals until the block is left.
 
     Args:
         budget_minutes: from now on; None for no limit.
@@ -26,10 +27,12 @@ class Stop:
         self._deadline = None
         if budget_minutes is not None:
             self._deadline = time.monotonic() + 60 * budget_minutes
-        self._previous = {s: signal.signal(s, self._ask) for s in (signal.SIGTERM, signal.SIGINT)}
 
-    def restore_signals(self) -> None:
-        """Gives the signals back to who had them."""
+    def __enter__(self) -> "Stop":
+        self._previous = {s: signal.signal(s, self._ask) for s in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 

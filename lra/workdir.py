@@ -33,6 +33,7 @@ class Workdir:
         self.metrics = self.root / "metrics.jsonl"
         self.checkpoints = self.root / "checkpoints"
         self.rows = self.root / "rows.jsonl"
+        self.lock = self.root / ".lock"
 
     @contextlib.contextmanager
     def open_for(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> Iterator[None]:
@@ -44,7 +45,7 @@ class Workdir:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.root / ".lock", blocking=False)
+            lock = filelock.FileLock(self.lock, blocking=False)
             lock.acquire()
         except filelock.Timeout:
             raise UserError(f"{self.root}: another process is training in this workdir") from None

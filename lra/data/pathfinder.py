@@ -30,12 +30,16 @@ OFFICIAL_IMAGES = sum(OFFICIAL_COUNTS.values())
 DIFFICULTY = "hard"
 DEFAULT_SIZES = {"pathfinder": 32, "pathx": 128}
 
-# Seconds on one core of a small virtual machine (benchmarks/pathfinder_generation.py).
-_SECONDS_PER_IMAGE = {
-    32: {"easy": 1e-3, "intermediate": 1e-3, "hard": 1e-3},
+# Measured on one core of a small virtual machine (benchmarks/pathfinder_generation.py).
+_IMAGES_PER_SECOND = {
+    32: {"easy": 13_000, "intermediate": 11_000, "hard": 3_300},
+    64: {"easy": 8_000, "intermediate": 2_200, "hard": 150},
+    128: {"easy": 4_000, "intermediate": 2_800, "hard": 210},
+    256: {"easy": 1_600, "intermediate": 1_900, "hard": 1_300},
 }
+_FILES_PER_SECOND = 5_000
+_WRITTEN_PER_SECOND = 2e8
 _START_SECONDS = 15  # compiling
-_FILES_PER_SECOND = 3000
 _BYTES_PER_IMAGE = 12  # its offset and label
 
 
@@ -62,16 +66,17 @@ def estimate(options: argparse.Namespace) -> Estimate:
     Raises:
         UserError: too few images, or a folder that is missing.
     """
-    size = _size(options)
+    size, difficulty = _size(options), options.difficulty
     if _from_folder(options):
-        root = pathfinder_folder.find(options.source, size, options.difficulty)
+        root = pathfinder_folder.find(options.source, size, difficulty)
         count = pathfinder_folder.count_lines(root)
         seconds = count / _FILES_PER_SECOND
     else:
         count = sum(_counts(options).values())
-        each = _SECONDS_PER_IMAGE[size][options.difficulty]
-        seconds = _START_SECONDS + count * each / options.workers
-    return Estimate(count * (size * size + _BYTES_PER_IMAGE), seconds)
+        rate = _IMAGES_PER_SECOND[size][difficulty] * options.workers
+        seconds = _START_SECONDS + count / rate
+    space = count * (size * size + _BYTES_PER_IMAGE)
+    return Estimate(space, seconds + space / _WRITTEN_PER_SECOND)
 
 
 def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def _claimed(folder: Workdir) -> Iterator[bool]:
     folder.root.mkdir(parents=True, exist_ok=True)
     sweeps = filelock.FileLock(folder.root / ".sweep.lock", blocking=False)
     # Held by a train.py whose sweep was killed until it has saved its state: worth waiting for.
-    trains = filelock.FileLock(folder.root / ".lock", timeout=_ORPHAN_SECONDS)
+    trains = filelock.FileLock(folder.lock, timeout=_ORPHAN_SECONDS)
     try:
         sweeps.acquire()
     except filelock.Timeout:

@@ -10,54 +10,44 @@ import pytest
 from lra.stopping import Stop
 
 
-@pytest.fixture
-def make_stop():
-    made = []
-
-    def make(budget):
-        made.append(Stop(budget))
-        return made[-1]
-
-    yield make
-    for stop in made:
-        stop.restore_signals()
-
-
-def test_nothing_asks_for_a_stop(make_stop):
-    stop = make_stop(None)
+def test_nothing_asks_for_a_stop():
+    stop = Stop(None)
     assert not stop.before(1e9)
     assert stop.reason is None
 
 
-def test_a_budget_leaves_time_for_the_next_call(make_stop):
-    stop = make_stop(1.0)
+def test_a_budget_leaves_time_for_the_next_call():
+    stop = Stop(1.0)
     assert not stop.before(30)
     assert stop.before(58)  # less than the seconds kept for saving would remain
     assert "budget" in stop.reason
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_asks_for_a_stop(make_stop, number):
-    stop = make_stop(None)
-    signal.raise_signal(number)
-    assert stop.before(0)
+def test_a_signal_asks_for_a_stop(number):
+    with Stop(None) as stop:
+        signal.raise_signal(number)
+        assert stop.before(0)
     assert stop.reason == number.name
 
 
 def test_signals_are_given_back():
     before = signal.getsignal(signal.SIGTERM)
-    stop = Stop(None)
-    assert signal.getsignal(signal.SIGTERM) != before
-    stop.restore_signals()
+    with Stop(None):
+        assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_second_signal_ends_the_process_at_once():
-    code = "import time; from lra.stopping import Stop; Stop(None); print('ready', flush=True)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code + "; [time.sleep(1) for _ in range(60)]"],
-        stdout=subprocess.PIPE,
-    )
+    code = """if True:
+        import time
+        from lra.stopping import Stop
+        with Stop(None):
+            print("ready", flush=True)
+            while True:
+                time.sleep(1)
+    """
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     process.terminate()
     time.sleep(0.3)

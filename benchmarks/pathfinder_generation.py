@@ -1,0 +1,66 @@
+"""How fast are Pathfinder images generated, and in how much memory?
+
+    python -m benchmarks.pathfinder_generation                       every size and difficulty
+    python -m benchmarks.pathfinder_generation --size=32 --difficulty=hard --workers=2 --seconds=30
+
+Reference: the published generator (github.com/drewlinsley/pathfinder) draws 3.3 images/s of
+32 x 32 hard on one core. `attempts` is how often two target snakes are begun for each image.
+Compiling, or reading what was compiled, is measured apart; writing is not measured.
+"""
+
+import itertools
+import resource
+import sys
+import time
+
+from lra.command_line import ArgumentParser, run
+from lra.data.pathfinder_generator import batches
+from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
+
+
+def main(argv: list[str]) -> int:
+    """Generates for a while and prints images/s, attempts and peak memory."""
+    parser = ArgumentParser(prog="python -m benchmarks.pathfinder_generation", description=__doc__)
+    parser.add_argument("--size", type=int, choices=SIZES, help="only this one")
+    parser.add_argument("--difficulty", choices=tuple(DASHES), help="only this one")
+    parser.add_argument("--workers", type=int, default=1, help="threads (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=5, help="for each line (%(default)s)")
+    options = parser.parse_args(argv)
+    sizes = SIZES if options.size is None else (options.size,)
+    difficulties = tuple(DASHES) if options.difficulty is None else (options.difficulty,)
+    start = time.perf_counter()
+    next(batches(parameters(SIZES[0], "easy"), seed=1, count=1))
+    print(f"start {time.perf_counter() - start:.1f} s")
+    print("size  difficulty    images  images/s  attempts/image  peak memory")
+    for size, difficulty in itertools.product(sizes, difficulties):
+        count, seconds, attempts = _measure(size, difficulty, options.workers, options.seconds)
+        print(
+            f"{size:4}  {difficulty:12}{count:8,}{count / seconds:10,.0f}{attempts / count:16,.1f}"
+            f"{_peak_memory() / 1e6:10,.0f} MB",
+            flush=True,
+        )
+    return 0
+
+
+def _measure(size: int, difficulty: str, workers: int, seconds: float) -> tuple[int, float, int]:
+    """How many images in how many seconds from how many attempts."""
+    count = attempts = 0
+    start = time.perf_counter()
+    source = batches(parameters(size, difficulty), seed=0, count=1 << 40, workers=workers)
+    for batch in source:
+        count += len(batch.labels)
+        attempts += int(batch.layout.attempts.sum())
+        if time.perf_counter() - start > seconds:
+            break
+    elapsed = time.perf_counter() - start
+    source.close()
+    return count, elapsed, attempts
+
+
+def _peak_memory() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    run(main)
