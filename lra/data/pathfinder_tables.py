@@ -73,22 +73,11 @@ class Tables(NamedTuple):
 def tables(parameters: Parameters, margin: int) -> Tables:
     """The tables of images whose dashes keep `margin` pixels free around them."""
     length, radius = parameters.length, parameters.length + margin
+    half = length + math.ceil(parameters.width) + margin
     ring = ring_cells(radius)
     vectors = _unit_vectors(ring)
-    half = length + math.ceil(parameters.width) + margin
-
-    fine_length, centre = length * parameters.oversampling, half * parameters.oversampling
-    starts = fine_ends(vectors[:DEGREES], fine_length, centre)
-    backwards = fine_ends(-vectors[DEGREES:], fine_length, centre)
-    ends, which = np.unique(np.concatenate([starts, backwards]), axis=0, return_inverse=True)
-    width = round(parameters.width * parameters.oversampling)
-    drawn = [
-        stamps.dash(tuple(end), half, margin, parameters.oversampling, width)
-        for end in ends.tolist()
-    ]
-    masks = np.stack([mask for _, mask in drawn])
+    which, inks, masks = _stamps(parameters, margin, half, vectors)
     probes = [_probe(mask, half, radius) for mask in masks]
-
     head = ceil_move(vectors[:DEGREES], length)
     return Tables(
         halo=half,
@@ -107,9 +96,27 @@ def tables(parameters: Parameters, margin: int) -> Tables:
         probe=_stack(probes),
         probe_box=np.array([[*cells.min(0), *cells.max(0)] for cells in probes])[:, [0, 2, 1, 3]],
         probe_covers=np.array([_covers(cells) for cells in probes]),
-        ink=np.stack([ink for ink, _ in drawn]),
+        ink=inks,
         disc=stamps.discs(parameters.disc_radius, parameters.oversampling),
     )
+
+
+def _stamps(
+    parameters: Parameters, margin: int, half: int, vectors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All different dashes: which of them each direction has, [360 + J]; their inks and masks."""
+    length, centre = parameters.length * parameters.oversampling, half * parameters.oversampling
+    starts = fine_ends(vectors[:DEGREES], length, centre)
+    # Later dashes are drawn backwards, from the cell of the ring to the pivot.
+    others = fine_ends(-vectors[DEGREES:], length, centre)
+    ends, which = np.unique(np.concatenate([starts, others]), axis=0, return_inverse=True)
+    width = round(parameters.width * parameters.oversampling)
+    drawn = [
+        stamps.dash(tuple(end), half, margin, parameters.oversampling, width)
+        for end in ends.tolist()
+    ]
+    inks, masks = zip(*drawn, strict=True)
+    return which.ravel(), np.stack(inks), np.stack(masks)
 
 
 def ring_cells(radius: int) -> np.ndarray:
@@ -129,7 +136,7 @@ def _slips(ring: np.ndarray, distance: int) -> np.ndarray:
 
     To a computer the sine of pi and the cosine of a quarter turn are a little more than 0. Near
     the upper and left edges that little is not lost in the sum, and a move straight to the left
-    gains a row, one straight up or down a column. A sixth of the attempts fail from that.
+    gains a row, one straight up or down a column. A tenth of the targets get stuck from that.
     """
     left, vertical = _slip(distance * math.sin(math.pi)), _slip(distance * math.cos(math.pi / 2))
     slips = np.zeros((DEGREES + len(ring), 2), np.int64)

@@ -1,5 +1,6 @@
 """Seeds as an axis, the step, evaluation: what a run may rely on."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,14 +22,8 @@ def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
 
 
-def assert_equal(one, other):
-    for a, b in zip(leaves(one), leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def assert_close(one, other, atol=1e-5):
-    for a, b in zip(leaves(one), leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, atol=atol, rtol=1e-4)
+    chex.assert_trees_all_close(one, other, atol=atol, rtol=1e-4)
 
 
 @pytest.mark.parametrize("attention", TINY_ATTENTION)
@@ -48,7 +43,7 @@ def test_the_length_of_calls_leaves_no_trace(tiny_config, data_dir):
     other = trainer.init()
     for start, count in ((0, 1), (1, 3), (4, 2)):
         other, _ = trainer.train(other, start, count)
-    assert_equal(one, other)
+    chex.assert_trees_all_equal(one, other)
 
 
 @pytest.mark.parametrize("task", ["listops", "retrieval", "image"])
@@ -148,7 +143,7 @@ def test_performer_redraws_its_features(tiny_config, data_dir):
     drawn = leaves(trainer.redraw(trainer.init(), 10).rest)
     again = leaves(trainer.redraw(trainer.redraw(trainer.init(), 5), 10).rest)
     later = leaves(trainer.redraw(trainer.init(), 20).rest)
-    assert_equal(drawn, again)  # a function of seed and step alone
+    chex.assert_trees_all_equal(drawn, again)  # a function of seed and step alone
     for a, b, c in zip(before, drawn, later, strict=True):
         assert np.abs(a - b).max() > 0.1
         assert np.abs(b - c).max() > 0.1

@@ -75,7 +75,7 @@ class Book:
         cells = np.argwhere(self.stamp(stamp)[1] == 1) - self.half + 1
         cells = cells[(np.abs(cells) <= self.radius).all(axis=1)]
         covers = all(((cells * signs) >= 0).all(axis=1).any() for signs in SIGNS)
-        cells = cells + (y, x)
+        cells += np.array([y, x])
         inside = ((cells >= 0) & (cells < len(occupied))).all(axis=1)
         return covers and (occupied[tuple(cells[inside].T)] <= 0.3).all()
 

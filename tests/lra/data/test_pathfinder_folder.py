@@ -1,0 +1,181 @@
+import hashlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lra.data import pathfinder_folder
+from lra.errors import UserError
+from tests.lra.data.pathfinder_images import picture, write_folder
+
+# Of torch 2.13.0: randperm(n, generator=Generator().manual_seed(42)), as little-endian int64.
+TORCH_SHA256 = {
+    1000: "ac5c22de20fc5d169c3080fbf2719977f1c5e187f76217d18f95047e3cf159d6",
+    199_999: "d46f4cc18070f72c8bc08134adfe133c09588443343ef119ade77dd360610502",
+    200_000: "ee4e53fa9a9cb4316c55a0d184c7aa8fd2f92e97453e62e49195c42034a31789",
+}
+
+
+def edit(root, line, batch=1, place=2):
+    path = root / "metadata" / f"{batch}.npy"
+    lines = path.read_text().splitlines()
+    lines[place] = line
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_listing_is_in_numeric_order(tmp_path):
+    root = write_folder(tmp_path, batches=12, per_batch=1)
+    found = pathfinder_folder.listing(root)
+    assert found.files == [f"imgs/{batch}/sample_0.png" for batch in range(12)]
+    assert found.labels.tolist() == [0, 1] * 6
+    assert found.labels.dtype == np.int32
+    assert found.empty == []
+    assert pathfinder_folder.count_lines(root) == 12
+
+
+def test_examples(tmp_path):
+    found = pathfinder_folder.listing(write_folder(tmp_path))
+    examples = list(pathfinder_folder.examples(found, np.array([1, 6, 11]), 32))
+    for number, (image, label) in zip((1, 6, 11), examples, strict=True):
+        np.testing.assert_array_equal(image, picture(number))
+        assert label == number % 2
+
+
+def test_empty_images_are_left_out_and_named(tmp_path):
+    root = write_folder(tmp_path)
+    (root / "imgs/1/sample_2.png").write_bytes(b"")
+    found = pathfinder_folder.listing(root)
+    assert found.empty == ["imgs/1/sample_2.png"]
+    assert len(found.files) == len(found.labels) == 11
+    (image, label), *_ = pathfinder_folder.examples(found, np.array([6]), 32)
+    np.testing.assert_array_equal(image, picture(7))
+    assert label == 1
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "pathfinder32", "pathfinder32/curv_contour_length_14"],
+)
+@pytest.mark.parametrize("nested", ["", "lra_release", "lra_release/lra_release"])
+def test_finds_the_folder(tmp_path, place, nested):
+    root = write_folder(tmp_path / nested)
+    inner = tmp_path / nested / place if place else tmp_path
+    assert pathfinder_folder.find(str(inner), 32, "hard") == root
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "difficulty", "message"),
+    [
+        ("nowhere", 32, "hard", r"nowhere: no such folder \(or 'generate'\)"),
+        ("", 32, "easy", "holds no pathfinder32/curv_baseline with a metadata folder"),
+        ("", 64, "hard", "holds no pathfinder64/curv_contour_length_14"),
+        ("pathfinder32/curv_contour_length_14", 32, "easy", "--difficulty=hard"),
+    ],
+)
+def test_other_folders_are_refused(tmp_path, place, size, difficulty, message):
+    write_folder(tmp_path)
+    with pytest.raises(UserError, match=message):
+        pathfinder_folder.find(str(tmp_path / place), size, difficulty)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("imgs/1 sample_2.png 2", r"1\.npy, line 3: 3 fields, at least 4 expected"),
+        ("", r"1\.npy, line 3: 0 fields"),
+        ("imgs/1 sample_2.png 2 2 1.0", r"1\.npy, line 3: the label is '2', not 0 or 1"),
+        ("imgs/1 sample_9.png 2 0 1.0", r"1\.npy, line 3: no image .*imgs/1/sample_9\.png"),
+    ],
+)
+def test_bad_metadata(tmp_path, line, message):
+    root = write_folder(tmp_path)
+    edit(root, line)
+    with pytest.raises(UserError, match=message):
+        pathfinder_folder.listing(root)
+
+
+def test_metadata_that_are_arrays_are_refused(tmp_path):
+    root = write_folder(tmp_path)
+    np.save(root / "metadata" / "1.npy", np.array([["imgs/1", "sample_0.png", "0", "1"]]))
+    with pytest.raises(UserError, match=r"1\.npy is a NumPy array"):
+        pathfinder_folder.listing(root)
+
+
+def test_metadata_with_another_name_are_refused(tmp_path):
+    root = write_folder(tmp_path)
+    (root / "metadata" / "combined.npy").write_text("")
+    with pytest.raises(UserError, match=r"combined\.npy is not named by a number"):
+        pathfinder_folder.listing(root)
+
+
+def test_no_metadata(tmp_path):
+    (tmp_path / "metadata").mkdir()
+    with pytest.raises(UserError, match="holds no metadata"):
+        pathfinder_folder.listing(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("image", "found"),
+    [
+        (Image.new("L", (32, 31)), "32 x 31 pixels of mode L"),
+        (Image.new("RGB", (32, 32)), "32 x 32 pixels of mode RGB"),
+        (Image.new("1", (32, 32)), "32 x 32 pixels of mode 1"),
+        (Image.new("I;16", (32, 32)), "32 x 32 pixels of mode I;16"),
+    ],
+)
+def test_other_sizes_and_modes_are_refused(tmp_path, image, found):
+    image.save(tmp_path / "sample.png")
+    with pytest.raises(UserError, match=rf"sample\.png is {found}, not 32 x 32 of mode L"):
+        pathfinder_folder.read_image(tmp_path / "sample.png", 32)
+
+
+def test_other_formats_are_refused(tmp_path):
+    Image.new("L", (32, 32)).save(tmp_path / "sample.png", format="BMP")
+    with pytest.raises(UserError, match=r"sample\.png is damaged or no PNG"):
+        pathfinder_folder.read_image(tmp_path / "sample.png", 32)
+
+
+def test_truncated_and_damaged_images_are_refused(tmp_path):
+    """Cut anywhere, or with any bit of the first bytes turned over: refused, or the same image."""
+    path = tmp_path / "sample.png"
+    Image.fromarray(picture(0)).save(path)
+    whole = path.read_bytes()
+    variants = [whole[:length] for length in range(0, len(whole), 7)]
+    variants += [
+        whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
+        for place in range(60)
+        for bit in range(8)
+    ]
+    refused = 0
+    for content in variants:
+        path.write_bytes(content)
+        try:
+            np.testing.assert_array_equal(pathfinder_folder.read_image(path, 32), picture(0))
+        except UserError as error:
+            assert "sample.png" in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > 0.9 * len(variants)
+
+
+@pytest.mark.parametrize("count", TORCH_SHA256)
+def test_permutation_is_that_of_torch(count):
+    order = pathfinder_folder.torch_permutation(count, 42)
+    assert hashlib.sha256(order.astype("<i8").tobytes()).hexdigest() == TORCH_SHA256[count]
+
+
+def test_small_permutation_is_that_of_torch():
+    assert pathfinder_folder.torch_permutation(10, 42).tolist() == [2, 6, 1, 8, 4, 5, 0, 9, 3, 7]
+
+
+def test_split():
+    parts = pathfinder_folder.split(25)
+    assert {name: len(part) for name, part in parts.items()} == {
+        "train": 21,
+        "validation": 2,
+        "test": 2,
+    }
+    order = pathfinder_folder.torch_permutation(25, 42)
+    assert parts["validation"].tolist() == sorted(order[21:23])
+    assert parts["test"].tolist() == sorted(order[23:])
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(parts.values()))), np.arange(25))
