@@ -1,5 +1,6 @@
 """The real loop in miniature: complete runs, stops, resumes, rows, evaluation afterwards."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -82,6 +83,18 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_p
     assert train(config, tmp_path, data_dir) == 0
     assert "is complete: nothing to do" in capsys.readouterr().out
     assert records.read(tmp_path / "rows.jsonl") == rows
+
+
+def test_tensorboard_gets_every_metric_of_every_seed(tiny_config, data_dir, tmp_path):
+    pytest.importorskip("tensorboardX")
+    config = tiny_config("listops", "standard", "seeds=(0, 5)", "train.steps_per_call=4")
+    assert train(config, tmp_path, data_dir, tensorboard=True) == 0
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    content = events.read_bytes()
+    for kind, metric, seed in itertools.product(
+        ("train", "validation"), ("loss", "accuracy"), (0, 5)
+    ):
+        assert f"{kind}/{metric}/seed_{seed}".encode() in content
 
 
 def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, capsys, monkeypatch):

@@ -59,10 +59,10 @@ def test_moves(small):
 def test_second_start_is_rounded_half_to_even(small):
     """From every row and in every direction, as rounding the sum would."""
     for start in range(10, 20):
-        for index, way in enumerate(small.second):
-            expected = start + 7 * math.sin(math.radians(index - 180))
-            twice = 2 * start + way[0]
-            assert (twice + (twice >> 1 & 1)) >> 1 == round(round(expected, 9))
+        for index, way in enumerate(small.second[start & 1]):
+            bearing = math.radians(index - 180)
+            for axis, shift in enumerate((7 * math.sin(bearing), 7 * math.cos(bearing))):
+                assert start + way[axis] == round(round(start + shift, 9))
 
 
 @pytest.mark.parametrize(("size", "margin"), SIZES_AND_MARGINS)

@@ -1,0 +1,29 @@
+"""Atomic writing: the old file or the new one, never a piece of either."""
+
+import pathlib
+
+import pytest
+
+from lra.files import write_atomically
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "file.txt"
+    write_atomically(path, "old")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file.txt"
+    write_atomically(path, "old")
+
+    def refuse(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(pathlib.Path(tmp_path).iterdir()) == [path]
