@@ -156,11 +156,19 @@ class Trainer:
             )
 
     def _abstract_model(self) -> nnx.GraphDef:
+        """The model's structure, after following its shapes through training and evaluation."""
+        pair = (2,) if self.task.pairs else ()
+        ids = jax.ShapeDtypeStruct((1, *pair, self.length), jnp.int32)
+        mask = jax.ShapeDtypeStruct(ids.shape, jnp.bool_)
         try:
             model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
+            graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+            for key in (jax.random.key(0), None):
+                forward = functools.partial(_forward, graphdef, key=key)
+                jax.eval_shape(forward, params, rest, ids, mask)
         except ValueError as error:
             raise UserError(f"model for {self.task.name}, length {self.length}: {error}") from error
-        return nnx.split(model, nnx.Param, ...)[0]
+        return graphdef
 
     def _compile(self) -> None:
         s = self.shardings
@@ -214,12 +222,12 @@ class Trainer:
         return jax.vmap(one_seed)(train_state, keys, indices)
 
     def _logits_call(self, logits, params, rest, examples, table, start, count):
-        def forward(params, rest, batch):
-            return nnx.merge(self._graphdef, params, rest)(batch.ids, batch.mask)
+        forward = functools.partial(_forward, self._graphdef)
 
         def body(i, logits):
             batch = self._gather(examples, table[i])
-            new = jax.vmap(forward, in_axes=(0, 0, None))(params, rest, batch)
+            seeds = jax.vmap(forward, in_axes=(0, 0, None, None))
+            new = seeds(params, rest, batch.ids, batch.mask)
             return logits.at[:, i].set(new.astype(logits.dtype))
 
         return jax.lax.fori_loop(start, start + count, body, logits)
@@ -264,6 +272,10 @@ class EvaluationRun:
         scores = self._trainer._scores(self._logits, self._examples.labels, self._total)
         accuracy, loss, logits = jax.device_get(scores)
         return Evaluation(accuracy, loss, logits)
+
+
+def _forward(graphdef, params, rest, ids, mask, key=None):
+    return nnx.merge(graphdef, params, rest)(ids, mask, key)
 
 
 def _scores(logits: Array, labels: Array, total: int) -> tuple[Array, Array, Array]:

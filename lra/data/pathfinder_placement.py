@@ -112,9 +112,9 @@ def _start_second(scene, first, snake):
     """Starts the second target at its distance from the first, whatever is there."""
     for _ in range(_TRIES):
         degree = _below(scene.random, DEGREES)
-        way = scene.table.second[_below(scene.random, DEGREES)]
-        y, x = 2 * first[_TIP_Y] + way[0], 2 * first[_TIP_X] + way[1]
-        y, x = (y + (y >> 1 & 1)) >> 1, (x + (x >> 1 & 1)) >> 1  # halved, halves to even
+        bearing, y, x = _below(scene.random, DEGREES), first[_TIP_Y], first[_TIP_X]
+        y += scene.table.second[y & 1, bearing, 0]
+        x += scene.table.second[x & 1, bearing, 1]
         if _start(scene, snake, degree, y, x):
             return True
     return False

@@ -33,7 +33,8 @@ class Tables(NamedTuple):
             1 / `MASK_ONE`: full in the border of the image, nothing in the halo.
         head: [360, 2], from a dash's start to its end.
         pivot: [360, 2], from a dash's start to the snake's first pivot, behind it.
-        second: [360, 2], twice the way from the first snake's start to the second's, by bearing.
+        second: [2, 360, 2], from the first snake's start to the second's by bearing, for even
+            and odd rows or columns of the first.
         start_stamp: [360], the dash's stamp.
         step: [360 + J, 2], from a pivot to the next.
         slip: [360 + J, 2], a pivot nearer to row or column 0 than this slips one further on.
@@ -84,7 +85,7 @@ def tables(parameters: Parameters, margin: int) -> Tables:
         empty=_empty_canvas(parameters, half),
         head=head,
         pivot=head + ceil_move(-vectors[:DEGREES], radius),
-        second=_halves(vectors[:DEGREES] * parameters.start_distance),
+        second=_second_starts(vectors[:DEGREES] * parameters.start_distance),
         start_stamp=which[:DEGREES],
         step=ceil_move(vectors, length + 2 * margin),
         slip=_slips(ring, length + 2 * margin),
@@ -177,13 +178,14 @@ def _unit_vectors(ring: np.ndarray) -> np.ndarray:
     return np.concatenate([whole, ring / np.sqrt((ring**2).sum(axis=1, keepdims=True))])
 
 
-def _halves(points: np.ndarray) -> np.ndarray:
-    """Twice the points, rounded to even numbers, unless they are halves of odd ones.
+def _second_starts(points: np.ndarray) -> np.ndarray:
+    """`points` added to an even and to an odd integer, and rounded: int64 [2, 360, 2].
 
-    Rounding a half to even depends on the integer it is added to.
+    Halves are rounded to even numbers, so that it depends on the integer.
     """
-    half = np.abs(2 * points - np.rint(2 * points)) < _EXACT
-    return np.where(half, np.rint(2 * points), 2 * np.rint(points)).astype(np.int64)
+    halves = np.rint(2 * points) / 2
+    points = np.where(np.abs(points - halves) < _EXACT, halves, points)
+    return np.stack([np.rint(points), np.rint(points + 1) - 1]).astype(np.int64)
 
 
 def _weights(ring: np.ndarray, continuity: float) -> np.ndarray:

@@ -186,6 +186,11 @@ def test_what_does_not_fit_is_refused(tiny_config, data_dir, overrides, message)
         ("performer", "model.attention.num_features=0", "num_features"),
         ("performer", "model.attention.kernel=cosine", "cosine"),
         ("standard", "model.attention.implementation=fast", "fast"),
+        (
+            "standard",
+            "model.attention.implementation=cudnn",
+            "'cudnn' cannot drop attention weights",
+        ),
         ("standard", "model.positions=rotary", "positions must be one of"),
         ("standard", "model.pooling=last", "pooling must be one of"),
     ],
