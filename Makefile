@@ -9,7 +9,7 @@ PYTHON ?= python3
 JAX ?= cpu
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed-$(JAX)
+INSTALLED := $(VENV)/.installed-$(JAX)-$(notdir $(PYTHON))
 QUICK := runs/quickstart
 # Tests in two processes: more only pays where there are more cores.
 TEST_WORKERS ?= 2
@@ -19,9 +19,9 @@ TEST_WORKERS ?= 2
 install: $(INSTALLED)
 
 $(INSTALLED): requirements.txt tests/requirements.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "error: $(PYTHON) is older than Python 3.11; choose one: make PYTHON=python3.12" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "error: $(PYTHON) is not Python 3.11 to 3.13; choose one: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  "jax[$(JAX)]" -r requirements.txt -r tests/requirements.txt
 	@touch $@

@@ -143,6 +143,8 @@ def training_indices(total: int, seed: int, start: int, count: int) -> np.ndarra
     return np.concatenate(parts).astype(np.int32)
 
 
-def put(examples: Examples, sharding: jax.sharding.Sharding) -> Examples:
-    """The same arrays on the devices."""
-    return jax.tree.map(lambda x: jax.device_put(np.asarray(x), sharding), examples)
+def put(splits: dict[str, Examples], sharding: jax.sharding.Sharding) -> dict[str, Examples]:
+    """The same arrays on the devices; those that splits share are there once."""
+    arrays = {id(x): x for x in jax.tree.leaves(splits)}
+    placed = {name: jax.device_put(np.asarray(x), sharding) for name, x in arrays.items()}
+    return jax.tree.map(lambda x: placed[id(x)], splits)

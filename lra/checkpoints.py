@@ -55,6 +55,10 @@ class Checkpoints:
     def save(self, state: TrainState, progress: Progress) -> None:
         """Saves; the checkpoint counts once this returns."""
         number = max(self._manager.all_steps(), default=0) + 1
+        for unfinished in self._manager.all_steps():
+            # Would count among those kept, and push out one that can be restored.
+            if not self._hashes(unfinished).exists():
+                self._manager.delete(unfinished)
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress._asdict())
         )

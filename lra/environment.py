@@ -28,12 +28,17 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """The commit of this checkout, `-dirty` with uncommitted changes, `unknown` without git."""
     root = pathlib.Path(__file__).resolve().parent.parent
-    command = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty"]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+
     try:
-        described = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return described.stdout.strip() or "unknown"
 
 
 def device_name() -> str:
@@ -41,7 +46,9 @@ def device_name() -> str:
     device = jax.devices()[0]
     if device.platform != "cpu":
         return device.device_kind
-    return f"{_cpu_model()} ({len(os.sched_getaffinity(0))} cores)"
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    cores = len(affinity(0)) if affinity else os.cpu_count()
+    return f"{_cpu_model()} ({cores} cores)"
 
 
 def peak_memory_mb() -> float:

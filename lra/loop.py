@@ -1,7 +1,7 @@
 """The one training loop: calls, evaluations, checkpoints, and rows at the end.
 
 A run is a pure function of its configuration and data: where it was stopped, how often, and how
-many steps were made in a call leave no trace in its result.
+many steps were made in a call leave no trace in its parameters and accuracies.
 """
 
 import os
@@ -15,13 +15,14 @@ from lra import environment
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.evaluation import evaluate
-from lra.pace import Pace
-from lra.progress import Reporter
-from lra.records import write_once
+from lra.pace import MAX_STEPS_PER_CALL, Pace
+from lra.progress import Reporter, check_events
+from lra.protocol import protocol_of
+from lra.records import read, write_once
 from lra.results import make_rows
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import get_task
-from lra.trainer import MAX_STEPS_PER_CALL, CallMetrics, Evaluation, Trainer
+from lra.trainer import CallMetrics, Evaluation, Trainer
 from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
@@ -56,6 +57,8 @@ def train(
     """
     started = time.monotonic()
     with Stop(budget_minutes) as stop:
+        if tensorboard:
+            check_events()
         task = get_task(config.task)
         prepared = prepared_data.load(data_dir, task.name)
         trainer = Trainer(config, task, prepared)
@@ -69,7 +72,8 @@ def train(
         with folder.open_for(config, facts):
             if folder.rows.exists():
                 print(f"{folder.rows} is complete: nothing to do")
-                return 0
+                diverged = all(row.status == "diverged" for row in read(folder.rows))
+                return STATUS_ALL_DIVERGED if diverged else 0
             run = Run(trainer, prepared, folder, stop, started=started, tensorboard=tensorboard)
             return run.to_the_end()
 
@@ -107,6 +111,7 @@ class Run:
             self._config.seeds,
             steps=self._config.train.steps,
             step=self._step,
+            evaluated=self._progress.evaluated,
             metrics=folder.metrics,
             tensorboard=folder.root / "tensorboard" if tensorboard else None,
         )
@@ -115,7 +120,7 @@ class Run:
         self._pending: _Call | None = None
         self._finished_call = 0.0
         self._next_checkpoint: float | None = None
-        self._alive = [True] * len(self._config.seeds)
+        self._alive = [bool(alive) for alive in jax.device_get(self._state.alive)]
 
     def to_the_end(self) -> int:
         """Runs until the last step or a stop; returns the exit status."""
@@ -207,7 +212,8 @@ class Run:
                 self._reporter.say(
                     f"seed {self._config.seeds[index]} diverged at step "
                     f"{metrics.diverged_step[index]} (loss or gradient not finite): "
-                    f"{self._config.task}, {self._config.model.attention.name}; it is frozen"
+                    f"{self._config.task}, {self._config.model.attention.name}, "
+                    f"{protocol_of(self._config)}; it is frozen"
                 )
         self._alive = [bool(alive) for alive in metrics.alive]
 
@@ -242,16 +248,16 @@ class Run:
 
     def _finish(self) -> int:
         """Evaluates on the test set, saves, and writes the rows, in this order."""
-        best = self._state.best
-        evaluations = []
-        for params, rest in ((best.params, best.rest), (self._state.params, self._state.rest)):
-            evaluation = self._evaluate(params, rest, "test")
-            if evaluation is None:
-                return self._interrupted()
-            evaluations.append(evaluation)
+        best, evaluations = self._state.best, []
+        if any(self._alive):
+            for params, rest in ((best.params, best.rest), (self._state.params, self._state.rest)):
+                evaluation = self._evaluate(params, rest, "test")
+                if evaluation is None:
+                    return self._interrupted()
+                evaluations.append(evaluation)
         self._save()
         rows = make_rows(
-            self._trainer, self._prepared, self._state, self._present_progress(), *evaluations
+            self._trainer, self._prepared, self._state, self._present_progress(), evaluations
         )
         write_once(self._folder.rows, rows)
         for row in rows:

@@ -1,5 +1,8 @@
 """How much to ask of the device in one call: about a second's work, so that stops are prompt."""
 
+# The most training steps in a call: what its table of examples has room for.
+MAX_STEPS_PER_CALL = 512
+
 
 class Pace:
     """Adapts the number of units in a call to the time they take.

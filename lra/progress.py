@@ -1,5 +1,6 @@
 """What a run tells while it goes on: a bar or lines, metrics.jsonl, TensorBoard."""
 
+import importlib.util
 import pathlib
 import sys
 from typing import Any
@@ -19,11 +20,9 @@ class Reporter:
         seeds: of the run.
         steps: of the run in all.
         step: those already made; later lines of metrics.jsonl are removed.
+        evaluated: the last of them whose evaluation counts.
         metrics: path of metrics.jsonl.
         tensorboard: folder for event files, None for none.
-
-    Raises:
-        UserError: TensorBoard is wanted and tensorboardX is not installed.
     """
 
     def __init__(
@@ -32,12 +31,14 @@ class Reporter:
         *,
         steps: int,
         step: int,
+        evaluated: int,
         metrics: pathlib.Path,
         tensorboard: pathlib.Path | None,
     ):
         self._seeds, self._steps = seeds, steps
         self._events = _open_events(tensorboard) if tensorboard else None
-        self._metrics = Metrics(metrics, step)
+        self._metrics = Metrics(metrics, step, evaluated)
+        self._speed = 0.0
         # Without a terminal there is no bar; the lines of `say` remain.
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
 
@@ -47,6 +48,7 @@ class Reporter:
 
     def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
         """Notes a call of `count` steps up to `step`, at `speed` examples/s over all seeds."""
+        self._speed = speed
         self._write("train", step, metrics.loss, metrics.accuracy, examples_per_second=speed)
         self._bar.set_postfix(
             loss=_join(metrics.loss, ".3f"), acc=_join(metrics.accuracy, ".3f"), ex_s=f"{speed:.0f}"
@@ -62,7 +64,7 @@ class Reporter:
             remaining = f", {tqdm.format_interval((self._steps - step) / left['rate'])} left"
         self.say(
             f"step {step}/{self._steps}: {split} accuracy {_join(evaluation.accuracy, '.4f')}, "
-            f"loss {_join(evaluation.loss, '.4f')}{remaining}"
+            f"loss {_join(evaluation.loss, '.4f')}, {self._speed:.0f} examples/s{remaining}"
         )
 
     def close(self) -> None:
@@ -89,11 +91,16 @@ class Reporter:
 
 
 def _open_events(folder: pathlib.Path):
-    try:
-        import tensorboardX
-    except ImportError:
-        raise UserError("--tensorboard needs tensorboardX: pip install tensorboardX") from None
+    """A writer of TensorBoard events."""
+    import tensorboardX
+
     return tensorboardX.SummaryWriter(logdir=str(folder))
+
+
+def check_events() -> None:
+    """Raises UserError where tensorboardX is not installed."""
+    if importlib.util.find_spec("tensorboardX") is None:
+        raise UserError("--tensorboard needs tensorboardX: pip install tensorboardX")
 
 
 def _join(values: Any, form: str) -> str:

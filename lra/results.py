@@ -20,8 +20,7 @@ def make_rows(
     prepared: Prepared,
     state: TrainState,
     progress: Progress,
-    best: Evaluation,
-    last: Evaluation,
+    evaluations: list[Evaluation],
 ) -> list[Row]:
     """One row a seed.
 
@@ -30,8 +29,8 @@ def make_rows(
         prepared: the data it was trained on.
         state: after the last step.
         progress: time and steps spent, over all starts.
-        best: test evaluation of the best parameters.
-        last: test evaluation of the last parameters.
+        evaluations: on the test set, of the best and of the last parameters; none where every
+            seed diverged.
     """
     common = _common(trainer, prepared, state, progress)
     chosen = jax.device_get(
@@ -42,6 +41,7 @@ def make_rows(
         alive, diverged_step, val_accuracy, best_step = (values[index] for values in chosen)
         accuracies: dict[str, Any] = {"status": "diverged", "diverged_step": int(diverged_step)}
         if alive:
+            best, last = evaluations
             accuracies = {
                 "status": "ok",
                 "diverged_step": None,

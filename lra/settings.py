@@ -8,8 +8,11 @@ from typing import Any
 from absl import flags
 from ml_collections import config_dict, config_flags
 
+from configs import default
 from lra.command_line import near_match
 from lra.errors import UserError
+from lra.pace import MAX_STEPS_PER_CALL
+from lra.tasks import get_task
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
@@ -98,6 +101,8 @@ def from_json(text: str) -> config_dict.ConfigDict:
 def check(config: config_dict.ConfigDict) -> None:
     """Raises UserError for values that no run can have, naming the key and the cure."""
     flat = flatten(config)
+    _check_keys(flat)
+    get_task(config.task)
     for key in _POSITIVE:
         if flat[key] < 1:
             raise UserError(f"{key} must be at least 1, not {flat[key]}")
@@ -123,15 +128,18 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     try:
         values(argv)
-        return values.config
+        config = values.config
     except flags.Error as error:
         # An exception in the config file arrives as text with its traceback: keep its last line.
-        reason = str(error).strip().splitlines()[-1]
+        reason = str(error).strip().splitlines()[-1].removeprefix("ValueError: ")
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None
     except Exception as error:  # whatever the config file itself raises
         raise UserError(f"{spec}: {type(error).__name__}: {error}") from None
+    if not isinstance(config, config_dict.ConfigDict):
+        raise UserError(f"{spec}: get_config returns a {type(config).__name__}, not a ConfigDict")
+    return config
 
 
 def _check_types(flat: dict[str, Any], base: dict[str, Any]) -> None:
@@ -157,6 +165,21 @@ def _check_nested_integers(key: str, value: Any) -> None:
         raise UserError(f"{key} holds positive integers, not {value!r}")
 
 
+def _check_keys(flat: dict[str, Any]) -> None:
+    """Exactly the keys of `configs/default.py`, whatever file they come from."""
+    attention = flat.get("model.attention.name")
+    if attention not in default.ATTENTIONS:
+        known = near_match(str(attention), default.ATTENTIONS)
+        raise UserError(f"unknown attention '{attention}' in model.attention.name{known}")
+    expected = flatten(default.get_config(attention))
+    for key in flat:
+        if key not in expected:
+            raise UserError(f"the config sets '{key}', which is no key{near_match(key, expected)}")
+    for key in expected:
+        if key not in flat:
+            raise UserError(f"the config lacks the key {key}; start from configs/default.py")
+
+
 def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UserError(f"{key} must be one of {', '.join(choices)}, not '{value}'")
@@ -174,6 +197,16 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
 
 def _check_sizes(config: config_dict.ConfigDict) -> None:
     model, train = config.model, config.train
+    if train.steps_per_call > MAX_STEPS_PER_CALL:
+        raise UserError(
+            f"train.steps_per_call = {train.steps_per_call} is more than {MAX_STEPS_PER_CALL}"
+        )
+    proj_dim = model.attention.proj_dim if "proj_dim" in model.attention else ()
+    if isinstance(proj_dim, tuple) and proj_dim and len(proj_dim) != model.num_layers:
+        raise UserError(
+            f"model.attention.proj_dim = {proj_dim} has {len(proj_dim)} entries for "
+            f"model.num_layers = {model.num_layers} layers"
+        )
     if model.num_heads * model.head_dim != model.dim:
         raise UserError(
             f"model.num_heads * model.head_dim = {model.num_heads} * {model.head_dim} is not "

@@ -40,11 +40,14 @@ def make_shardings(seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[i
             the data axis does not divide; it names the sizes that would fit.
     """
     available = jax.device_count()
+    if seed * max(data, 1) > available or data > available:
+        asked = f"mesh.seed={seed or 1}, mesh.data={data or 1}"
+        raise UserError(
+            f"{asked} needs {max(seed, 1) * max(data, 1)} devices, there are {available}"
+        )
     # By default as few seeds as possible share a device, as many devices as remain a batch.
     seed = seed or math.gcd(available // (data or 1), num_seeds)
     data = data or math.gcd(available // seed, *batch_sizes)
-    if seed * data > available:
-        raise UserError(f"mesh {seed} x {data} needs {seed * data} devices, there are {available}")
     if num_seeds % seed:
         raise UserError(
             f"{num_seeds} seeds do not divide among mesh.seed={seed}; fitting: "

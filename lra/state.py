@@ -18,6 +18,8 @@ from lra.losses import cross_entropy, is_correct
 from lra.tasks import Task
 from models.heads import Classifier, PairClassifier
 
+_REDRAWS = 2**32 - 1  # beyond every step
+
 
 class Best(NamedTuple):
     """The parameters with the highest validation accuracy so far."""
@@ -147,13 +149,14 @@ def redraw(
 ) -> TrainState:
     """New untrained arrays for every attention that has a `redraw` method."""
     model = nnx.merge(graphdef, state.params, state.rest)
-    # The key of a step's dropout is fold_in(key, step): one more level keeps them apart.
-    step_key = jax.random.fold_in(jax.random.fold_in(key, step), 0)
+    # Training folds steps into `key` itself, so no step has a key from this branch.
+    step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
     for layer, block in enumerate(model.encoder.blocks):
         attention = block.attention.attention
         if hasattr(attention, "redraw"):
             attention.redraw(jax.random.fold_in(step_key, layer))
-    _, _, rest = nnx.split(model, nnx.Param, ...)
+    _, _, drawn = nnx.split(model, nnx.Param, ...)
+    rest = jax.tree.map(lambda new, old: jnp.where(state.alive, new, old), drawn, state.rest)
     return state._replace(rest=rest)
 
 
@@ -161,7 +164,8 @@ def _accumulate(value_and_grad: Callable, params: nnx.State, batch: Batch, key: 
     """Value and gradient of the mean over a batch, taken in `parts` equal parts."""
     if parts == 1:
         return value_and_grad(params, batch, key)
-    split = jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), batch)
+    # Each part takes every so-manieth example, so that devices along the batch share every part.
+    split = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, parts, *x.shape[1:]), 0, 1), batch)
 
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
         batch, index = part

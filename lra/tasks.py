@@ -51,5 +51,5 @@ TASKS = {
 def get_task(name: str) -> Task:
     """The task called `name`; raises UserError with a near match where there is none."""
     if name not in TASKS:
-        raise UserError(f"unknown task '{name}'{near_match(name, TASKS)}")
+        raise UserError(f"unknown task '{name}'{near_match(str(name), TASKS)}")
     return TASKS[name]

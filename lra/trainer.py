@@ -20,10 +20,9 @@ from lra.data.prepared import Prepared
 from lra.errors import UserError
 from lra.losses import cross_entropy, is_correct
 from lra.optimizer import make_optimizer
+from lra.pace import MAX_STEPS_PER_CALL
 from lra.state import TrainState
 from lra.tasks import Task
-
-MAX_STEPS_PER_CALL = 512
 
 
 class CallMetrics(NamedTuple):
@@ -83,8 +82,7 @@ class Trainer:
             jax.device_put(jnp.stack(k), self.shardings.per_seed) for k in zip(*keys, strict=True)
         )
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
-        placed = {id(x): arrays.put(x, self.shardings.replicated) for x in examples.values()}
-        self._examples = {name: placed[id(x)] for name, x in examples.items()}
+        self._examples = arrays.put(examples, self.shardings.replicated)
         self._compile()
 
     @property

@@ -20,7 +20,7 @@ from ml_collections import config_dict
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.protocol import changed_keys
-from lra.settings import flatten, from_json, to_json
+from lra.settings import check, flatten, from_json, to_json
 
 
 class Workdir:
@@ -54,8 +54,9 @@ class Workdir:
         with lock:
             if self.config.exists():
                 self._compare(config, run)
-            write_atomically(self.run, json.dumps(run, indent=1))
-            write_atomically(self.config, to_json(config))
+            if not self.rows.exists():
+                write_atomically(self.run, json.dumps(run, indent=1))
+                write_atomically(self.config, to_json(config))
             yield
 
     def load_config(self) -> config_dict.ConfigDict:
@@ -65,11 +66,13 @@ class Workdir:
             UserError: no run, or a damaged file.
         """
         try:
-            return from_json(self.config.read_text(encoding="utf-8"))
+            config = from_json(self.config.read_text(encoding="utf-8"))
+            check(config)
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.config.name} in it") from None
-        except ValueError:
+        except (ValueError, TypeError, AttributeError, UserError):
             raise UserError(f"{self.config} is damaged") from None
+        return config
 
     def load_run(self) -> dict[str, Any]:
         """What `run.json` says.
@@ -78,10 +81,11 @@ class Workdir:
             UserError: no run, or a damaged file.
         """
         try:
-            return json.loads(self.run.read_text(encoding="utf-8"))
+            run = json.loads(self.run.read_text(encoding="utf-8"))
+            return {key: run[key] for key in ("data_dir", "data_sha256", "versions", "commit")}
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
-        except ValueError:
+        except (ValueError, TypeError, KeyError):
             raise UserError(f"{self.run} is damaged") from None
 
     def _compare(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> None:
@@ -106,13 +110,17 @@ class Workdir:
 class Metrics:
     """`metrics.jsonl`: appended line by line, flushed each time."""
 
-    def __init__(self, path: pathlib.Path, step: int):
-        """Opens for appending behind `step`: later lines, of a process killed since, go."""
+    def __init__(self, path: pathlib.Path, step: int, evaluated: int):
+        """Opens for appending behind training step `step` and the evaluation of `evaluated`.
+
+        Later lines, of a process killed since, go.
+        """
         kept = []
         if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(ValueError):  # a line cut short by the kill
-                    if json.loads(line)["step"] <= step:
+                    values = json.loads(line)
+                    if values["step"] <= (evaluated if values["kind"] == "eval" else step):
                         kept.append(line)
         write_atomically(path, "".join(f"{line}\n" for line in kept))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by `close`

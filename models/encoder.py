@@ -57,7 +57,8 @@ class MultiHeadAttention(nnx.Module):
     """Projects to queries, keys and values, attends, and projects back.
 
     An attention that ties keys to queries (`shares_qk`) gets one projection for both, without a
-    bias, as the Reformer of the reference has it.
+    bias, as the Reformer of the reference has it. (Its value projection has none either; ours
+    does: weights sum to 1, so such a bias only adds to that of the output.)
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Encoder(nnx.Module):
                 shared=shared,
                 rngs=rngs,
             )
-            shared = shared or module
+            shared = module if shared is None else shared
             block = Block(
                 module,
                 dim=dim,

@@ -24,6 +24,8 @@ def run(*command):
         (["train.py", "--config=configs/lstops.py", "--workdir=x"], "configs/listops.py"),
         (["train.py", "--config=configs/listops.py:nystrm", "--workdir=x"], "'nystrom'"),
         (["train.py", "--config=configs/listops.py", "--config.seed=1"], "'seeds'"),
+        (["train.py", "--config=configs/default.py:nystrom", "--workdir=x"], "unknown task"),
+        (["train.py", "--config=configs/listops.py", "--config.seeds=()", "--workdir=x"], "empty"),
         (["train.py", "--config=configs/listops.py", "--budget_minutes=-1"], "greater than 0"),
         (["train.py", "--config=configs/listops.py", "--budget_minutes=soon"], "budget_minutes"),
         (["eval.py"], "required: --workdir"),

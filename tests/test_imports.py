@@ -20,7 +20,7 @@ COMMANDS = ("train", "eval")
 MAY_IMPORT = {
     "configs": {"configs"},
     "models": {"models"},
-    "lra": {"lra", "models"},
+    "lra": {"lra", "models", "configs"},
     "benchmarks": {"benchmarks", "lra", "models", "configs"},
     "train": {"lra"},
     "eval": {"lra"},

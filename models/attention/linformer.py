@@ -164,6 +164,12 @@ class LinformerAttention(nnx.Module):
                 arrays.append(nnx.Param(LINEAR_STDDEV * draw))
             elif self.projection == "conv":
                 window = -(-self.length // size)
+                if -(-self.length // window) != size:
+                    raise ValueError(
+                        f"projection 'conv' cuts {self.length} positions into "
+                        f"{-(-self.length // window)} windows of {window}, not proj_dim = {size}; "
+                        "choose a proj_dim that divides the length"
+                    )
                 kernel = convolution_kernel(rngs.params(), copies, window, head_dim)
                 arrays.append(nnx.Param(kernel))
         return nnx.List(arrays)

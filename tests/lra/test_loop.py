@@ -141,7 +141,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
 
 
 def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_config):
-    overrides = [*TINY, "train.steps=40", "train.steps_per_call=1", "train.checkpoint_seconds=0"]
+    overrides = [*TINY, "train.steps=60", "train.steps_per_call=1", "train.checkpoint_seconds=0"]
     spec = "configs/listops.py:standard"
     command = [sys.executable, "train.py", f"--config={spec}", f"--data_dir={data_dir}"]
     command += [f"--config.{override}" for override in overrides]
@@ -161,11 +161,17 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
     whole = start(tmp_path / "whole")
     assert whole.wait(timeout=120) == 0, whole.stderr.read()
     broken = start(tmp_path / "broken")
-    step = int(np.random.default_rng(int(time.time())).integers(3, 35))
+    rng = np.random.default_rng(int(time.time()))
+    step = int(rng.integers(3, 35))
     saved = tmp_path / "broken" / "checkpoints"
-    while broken.poll() is None and not (saved / f"{step}.sha256.json").exists():
+
+    def latest():
+        return max((int(p.name.partition(".")[0]) for p in saved.glob("*.sha256.json")), default=0)
+
+    while broken.poll() is None and latest() < step:
         time.sleep(0.005)
-    assert broken.poll() is None
+    time.sleep(rng.random() * 0.2)  # anywhere in a step or in the saving of a checkpoint
+    assert broken.poll() is None, f"ended before the kill, wanted at step {step}"
     broken.kill()
     assert broken.wait() == -signal.SIGKILL
     again = start(tmp_path / "broken")
@@ -186,6 +192,7 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.status for row in rows] == ["diverged"] * 2
     assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
+    assert train(config, tmp_path, data_dir) == 1
 
 
 def test_another_configuration_in_the_workdir_is_refused(tiny_config, data_dir, tmp_path):

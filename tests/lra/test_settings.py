@@ -86,6 +86,12 @@ def test_ways_of_execution_are_neutral():
         (SPEC, ["train.steps=10"], "train.warmup_steps = 1000 must be less than train.steps"),
         (SPEC, ["train.batch_size=-1"], "train.batch_size must be at least 1"),
         (SPEC, ["train.learning_rate=nan"], "train.learning_rate must be a number from 0 on"),
+        (SPEC, ["train.steps_per_call=513"], "train.steps_per_call = 513 is more than 512"),
+        (
+            "configs/listops.py:linformer",
+            ["model.attention.proj_dim=(8, 8, 8)"],
+            "has 3 entries for model.num_layers = 2 layers",
+        ),
         (SPEC, ["train.microbatches=3"], "is not a multiple of train.microbatches = 3"),
         (SPEC, ["data.holdout=1"], "data.holdout must be at least 0 and less than 1"),
         (SPEC, ["task=text"], "task comes from --config"),
@@ -103,6 +109,24 @@ def test_mistakes_are_named(spec, overrides, expected):
         settings.load_config(spec, overrides)
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("return {}", "returns a dict, not a ConfigDict"),
+        ("return default.get_config(attention)", "unknown task"),
+        ("c = listops.get_config(attention); c.train.stepz = 3; return c", "'train.steps'"),
+        ("c = listops.get_config(attention); del c.train['steps']; return c", "lacks the key"),
+        ("c = listops.get_config(attention); c.model.attention.name = 'x'; return c", "'x'"),
+    ],
+)
+def test_a_config_of_ones_own_has_the_keys_of_the_default(tmp_path, body, expected):
+    path = tmp_path / "mine.py"
+    imports = "from configs import default, listops\n"
+    path.write_text(f"{imports}def get_config(attention='standard'):\n    {body}\n")
+    with pytest.raises(UserError, match=expected):
+        settings.load_config(str(path))
 
 
 def test_a_config_file_that_raises_is_named(tmp_path):

@@ -166,7 +166,7 @@ def test_a_mesh_of_devices_gives_the_same_losses(tiny_config, data_dir, attentio
     [
         (("mesh.seed=3",), r"1 seeds do not divide among mesh.seed=3; fitting: 1"),
         (("mesh.data=3",), r"a batch of 8 does not divide among mesh.data=3; fitting: 1, 2, 4, 8"),
-        (("mesh.data=16",), r"mesh 1 x 16 needs 16 devices, there are 8"),
+        (("mesh.data=16",), r"mesh.seed=1, mesh.data=16 needs 16 devices, there are 8"),
         (("data.zero_is_padding=True",), "is for pixels; listops marks padding by length"),
     ],
 )

@@ -108,8 +108,9 @@ def pooled_by_loops(x, mask, projection, kernel):
 
 @pytest.mark.parametrize("projection", ["conv", "mean_pool", "max_pool"])
 def test_pooling_and_convolution_by_loops(projection):
-    # 12 positions in 5 windows: of two or three positions (pooling), or four of three (conv).
-    attention = module(projection=projection, proj_dim=5, share=())
+    # 12 positions in 5 windows of two or three positions (pooling), or in 4 of three (conv).
+    proj_dim = 4 if projection == "conv" else 5
+    attention = module(projection=projection, proj_dim=proj_dim, share=())
     inputs = random_inputs(3)
     mask = np.random.default_rng(1).random((2, 12)) < 0.7
     mask[0, 3:6] = False  # a whole window of either kind
@@ -133,6 +134,11 @@ def test_convolution_starts_as_torch_does():
     np.testing.assert_allclose(kernel.std(), limit / math.sqrt(3), rtol=0.05)
 
 
+def test_a_convolution_with_other_than_the_asked_windows_is_refused():
+    with pytest.raises(ValueError, match="5 windows of 4, not proj_dim = 6"):
+        module(length=20, proj_dim=6, projection="conv")
+
+
 def test_matrices_start_as_the_reference():
     attention = module(length=256, proj_dim=64, share=())
     e, f = (np.asarray(x[0][...]) for x in (attention.e, attention.f))
@@ -143,7 +149,8 @@ def test_matrices_start_as_the_reference():
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_amount_of_padding_does_not_matter(projection):
-    attention = module(length=20, proj_dim=6, projection=projection, share=())
+    proj_dim = 7 if projection == "conv" else 6  # the last window of three is not full
+    attention = module(length=20, proj_dim=proj_dim, projection=projection, share=())
     q, k, v = random_inputs(4, length=20)
     mask = jnp.asarray(np.random.default_rng(2).random((2, 20)) < 0.8) & (jnp.arange(20) < 13)[None]
     whole = attention(q, k, v, mask)
