@@ -68,6 +68,7 @@ def _style(attention: str) -> tuple[str, str, Any]:
 
 
 def draw_dots(by_task: dict[str, list[curves.Dot]]) -> Any:
+    """Accuracy (%) against training examples/s, a panel a task; a dot's area is its parameters."""
     from matplotlib import pyplot
 
     columns = min(2, len(by_task))
@@ -134,6 +135,7 @@ def _legend(drawn: Any, handles: list[Any]) -> None:
 
 
 def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point]]) -> Any:
+    """Accuracy (%) and cost against the values of one option, a column a task."""
     from matplotlib import pyplot
 
     width = max(_COLUMN, _COLUMN / 2 * len(by_task))
@@ -174,6 +176,7 @@ def _axis_of_sizes(axis: Any, values: list[float]) -> None:
 
 
 def draw_histories(runs: list[curves.History]) -> Any:
+    """Training loss above validation accuracy (%), against steps; bands span the seeds."""
     from matplotlib import pyplot
 
     drawn, (upper, lower) = pyplot.subplots(2, 1, figsize=(_COLUMN, 3.6), sharex=True)
