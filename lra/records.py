@@ -2,14 +2,18 @@
 
 Such a file survives a kill at any instant: appending happens under a lock and is synced, a row
 that is there is not written again, and a last line that was cut short is set aside at the next
-reading or appending.
+reading or appending. Each line ends with the sha256 of the rest of it, so that a flipped bit does
+not become a result; a line without one (written by hand) is read as well.
 """
 
 import contextlib
+import hashlib
 import os
 import pathlib
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import filelock
 
@@ -21,6 +25,7 @@ __all__ = [
     "Key",
     "Row",
     "append",
+    "append_new",
     "check_writable",
     "key",
     "latest",
@@ -28,6 +33,8 @@ __all__ = [
     "read",
     "write_once",
 ]
+
+_SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"}\s*$')
 
 
 def append(path: str | os.PathLike, rows: Iterable[Row]) -> int:
@@ -39,19 +46,42 @@ def append(path: str | os.PathLike, rows: Iterable[Row]) -> int:
     Raises:
         UserError: a damaged file, a row that is not valid, or a path that cannot be written.
     """
-    path = pathlib.Path(path)
-    with _locked(path):
+
+    def new_lines(present: list[Row]) -> list[str]:
         # A result has no error, so (key, None) says that a key has its result.
-        known = {(key(row), row.error) for row in _read_and_repair(path)}
+        known = {(key(row), row.error) for row in present}
         lines = []
         for row in rows:
             line = to_json(row)
             if not known.intersection({(key(row), None), (key(row), row.error)}):
                 known.add((key(row), row.error))
-                lines.append(line + "\n")
+                lines.append(line)
+        return lines
+
+    return append_new(path, new_lines)
+
+
+def append_new(
+    path: str | os.PathLike,
+    choose: Callable[[list], list[str]],
+    parse: Callable[[bytes], Any] = from_json,
+) -> int:
+    """Appends the lines that `choose(rows present)` returns, durably and under the lock.
+
+    Args:
+        path: of the file.
+        choose: from the rows present to lines of JSON without line breaks.
+        parse: one line to its row; ValueError for what is not JSON, UserError for what is no row.
+
+    Raises:
+        UserError: a damaged file, or a path that cannot be written.
+    """
+    path = pathlib.Path(path)
+    with _locked(path):
+        lines = choose(_read_and_repair(path, parse))
         if lines:
             with open(path, "ab") as file:
-                file.write("".join(lines).encode())
+                file.write("".join(_seal(line) + "\n" for line in lines).encode())
                 _sync(file)
     return len(lines)
 
@@ -61,11 +91,11 @@ def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
     path = pathlib.Path(path)
     if path.exists():
         return False
-    write_atomically(path, "".join(to_json(row) + "\n" for row in rows))
+    write_atomically(path, "".join(_seal(to_json(row)) + "\n" for row in rows))
     return True
 
 
-def read(path: str | os.PathLike) -> list[Row]:
+def read(path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json) -> list:
     """All rows of a file in order, superseded failures included (see `latest`).
 
     A last line that is not JSON (its writer was killed) is said on stderr and moved to
@@ -77,13 +107,13 @@ def read(path: str | os.PathLike) -> list[Row]:
     path = pathlib.Path(path)
     if not path.is_file():
         raise UserError(f"no rows in {path}: no such file")
-    rows, _, broken = _parse(path, path.read_bytes())
+    rows, _, broken = _parse(path, path.read_bytes(), parse)
     if not broken:
         return rows
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         # Perhaps it is only being written just now: looks again when nobody else can write.
         with _locked(path):
-            return _read_and_repair(path)
+            return _read_and_repair(path, parse)
     print(f"{path}: its last line is cut short and not used", file=sys.stderr)
     return rows
 
@@ -115,12 +145,12 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     return UserError(f"cannot write rows to {path}: {error.strerror or error}")
 
 
-def _read_and_repair(path: pathlib.Path) -> list[Row]:
+def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
     """The rows of a file that we have locked; afterwards it ends with a whole line."""
     if not path.exists():
         return []
     content = path.read_bytes()
-    rows, end, broken = _parse(path, content)
+    rows, end, broken = _parse(path, content, parse)
     if broken:
         aside = f"{path}.broken"
         print(f"{path}: its last line is cut short, moved to {aside}", file=sys.stderr)
@@ -137,21 +167,39 @@ def _read_and_repair(path: pathlib.Path) -> list[Row]:
     return rows
 
 
-def _parse(path: pathlib.Path, content: bytes) -> tuple[list[Row], int, bytes]:
+def _parse(
+    path: pathlib.Path, content: bytes, parse: Callable[[bytes], Any]
+) -> tuple[list, int, bytes]:
     """The rows, the position behind them, and a last line that is not JSON (or nothing)."""
     rows, position = [], 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         try:
             if line.strip():
-                rows.append(from_json(line))
+                rows.append(parse(_unseal(line)))
         except UserError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
-        except ValueError:
+        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
             if content[position + len(line) :].strip():
                 raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
             return rows, position, line.strip()
         position += len(line)
     return rows, position, b""
+
+
+def _seal(line: str) -> str:
+    """A JSON object with the sha256 of its text as its last value."""
+    return f'{line[:-1]}, "sha256": "{hashlib.sha256(line.encode()).hexdigest()}"}}'
+
+
+def _unseal(line: bytes) -> bytes:
+    """The inverse of `_seal`; a damaged seal remains, as a field that no row has."""
+    found = _SEAL.search(line)
+    if not found:
+        return line
+    rest = line[: found.start()] + b"}"
+    if hashlib.sha256(rest).hexdigest().encode() != found[1]:
+        raise UserError("was edited or damaged (sha256); remove it")
+    return rest
 
 
 def _sync(file) -> None:

@@ -16,7 +16,8 @@ STATUSES = ("ok", "diverged", "failed")
 Key = tuple[str, str, str, int, str, str]
 
 
-def _now() -> str:
+def now() -> str:
+    """The time in UTC, as ISO has it, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
@@ -86,7 +87,7 @@ class Row:
     wall_seconds: float | None = None
     commit: str | None = None
     versions: dict | None = None
-    finished: str = dataclasses.field(default_factory=_now)
+    finished: str = dataclasses.field(default_factory=now)
     schema: int = SCHEMA
 
     @property
@@ -136,7 +137,7 @@ def from_json(line: str | bytes) -> Row:
         ValueError: not JSON.
         UserError: JSON, but not a row.
     """
-    values = json.loads(line, parse_constant=_refuse_constant)
+    values = json.loads(line, parse_constant=refuse_constant)
     if not isinstance(values, dict) or type(values.get("schema")) is not int:
         raise UserError("not a row: no schema number")
     while values["schema"] in _UPGRADES:
@@ -188,7 +189,7 @@ def _check(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if name not in _FIELDS:
             raise UserError(f"not a row: unknown field '{name}'")
-        if not _is(value, _FIELDS[name].type):
+        if not is_a(value, _FIELDS[name].type):
             raise UserError(f"not a row: {name} cannot be {value!r}")
         if isinstance(value, int | float) and not 0 <= value < math.inf:
             raise UserError(f"not a row: {name} cannot be {value!r}")
@@ -203,14 +204,15 @@ def _check(values: dict[str, Any]) -> None:
         raise UserError(f"not a row: {wrong[0]} does not fit status '{status}'")
 
 
-def _is(value: Any, kind: Any) -> bool:
+def is_a(value: Any, kind: Any) -> bool:
     """Whether `value` is of the type a field is annotated with; an integer may be a float."""
     if isinstance(kind, types.UnionType):
-        return any(_is(value, option) for option in kind.__args__)
+        return any(is_a(value, option) for option in kind.__args__)
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, int | float if kind is float else kind)
 
 
-def _refuse_constant(name: str) -> float:
+def refuse_constant(name: str) -> float:
+    """For `json.loads`: NaN and infinities are no JSON."""
     raise UserError(f"not a row: {name} is no number")

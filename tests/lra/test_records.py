@@ -1,5 +1,6 @@
 """Files of rows: nothing lost, nothing twice, whatever happens to the writer."""
 
+import functools
 import json
 import os
 import signal
@@ -8,6 +9,8 @@ import sys
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lra import records
 from lra.errors import UserError
@@ -145,6 +148,58 @@ def test_a_line_that_is_no_row_is_named(tmp_path, change, message):
     path.write_text(to_json(make_row()) + "\n" + json.dumps(values) + "\n")
     with pytest.raises(UserError, match=f"line 2: .*{message}"):
         records.read(path)
+
+
+def test_every_flipped_bit_is_noticed(tmp_path, capsys):
+    """In the last line it may look cut short, which is said and the line set aside."""
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row(), make_row(seed=1)])
+    content = path.read_bytes()
+    for position in range(0, len(content), 7):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        try:
+            assert len(records.read(path)) == 1
+            assert "its last line is cut short" in capsys.readouterr().err
+        except UserError as error:
+            assert str(path) in str(error)  # noqa: PT017
+    path.write_bytes(content)
+    assert len(records.read(path)) == 2
+
+
+LINE = json.dumps(json.loads(to_json(make_row())))
+VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({})
+EDITED = st.dictionaries(st.sampled_from([*json.loads(LINE), "more"]), VALUE, max_size=3).map(
+    lambda changes: json.dumps(json.loads(LINE) | changes).encode()
+)
+DAMAGED = st.lists(st.tuples(st.integers(0, len(LINE) - 1), st.binary(max_size=2))).map(
+    lambda changes: functools.reduce(
+        lambda line, change: line[: change[0]] + change[1] + line[change[0] + 1 :],
+        changes,
+        LINE.encode(),
+    )
+)
+DEEP = st.sampled_from([1, 100, 10**5]).map(lambda depth: b"[" * depth)
+
+
+@given(st.lists(EDITED | DAMAGED | DEEP | st.binary(max_size=20), max_size=3).map(b"\n".join))
+def test_any_file_gives_rows_or_a_user_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.jsonl"
+    path.write_bytes(content)
+    try:
+        rows = records.read(path)
+    except UserError as error:
+        assert str(path) in str(error)  # noqa: PT017
+        return
+    assert [from_json(to_json(row)) for row in rows] == rows
+
+
+def test_rows_without_a_hash_are_read(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(to_json(make_row()) + "\n")
+    records.append(path, [make_row(seed=1)])
+    assert records.read(path) == [make_row(), make_row(seed=1)]
 
 
 def test_missing_fields_and_nan_are_named(tmp_path):

@@ -1,0 +1,133 @@
+"""Rows of cost: strict, durable, and told apart from rows of accuracy."""
+
+import json
+
+import pytest
+
+from lra import efficiency, records
+from lra.efficiency import CostRow, from_json, to_json
+from lra.errors import UserError
+from tests.lra.row_factory import make_row
+
+
+def cost_row(**values):
+    """A row of cost, whatever a test does not care about filled in."""
+    defaults = {
+        "benchmark": "module",
+        "method": "nystrom",
+        "options": {"num_landmarks": 64},
+        "label": "nystrom-64",
+        "source": "ours",
+        "mode": "forward",
+        "length": 512,
+        "batch": 1,
+        "dim": 64,
+        "heads": 2,
+        "head_dim": 32,
+        "dtype": "float32",
+        "status": "ok",
+        "seconds": 0.25,
+        "peak_memory_mb": 3.5,
+        "memory_source": "xla",
+        "device": "a device",
+        "run": "0",
+    }
+    return CostRow(**(defaults | values))
+
+
+FAILURES = [
+    {"status": "extrapolated", "note": "from shorter lengths"},
+    {"status": "out_of_memory", "note": "needs 9 MB of 1", "seconds": None},
+    {
+        "status": "unsupported",
+        "note": "no",
+        "seconds": None,
+        "peak_memory_mb": None,
+        "memory_source": None,
+    },
+]
+
+
+@pytest.mark.parametrize("values", [{}, {"versions": {"jax": "0"}, "threads": 1}, *FAILURES])
+def test_a_row_survives_its_line_of_json(values):
+    assert from_json(to_json(cost_row(**values))) == cost_row(**values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"benchmark": "speed"},
+        {"mode": "backward"},
+        {"dtype": "float16"},
+        {"status": "good"},
+        {"memory_source": "a guess"},
+        {"kind": "accuracy"},
+        {"seconds": -1.0},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+        {"length": 512.0},
+        {"filled": 1},
+        {"label": None},
+        {"memory_source": None},
+        {"seconds": None, "peak_memory_mb": None, "memory_source": None},
+        {"status": "extrapolated"},
+        {"status": "out_of_memory", "note": "it is shown with a time"},
+        {"status": "unsupported", "note": "it has memory", "seconds": None},
+    ],
+)
+def test_values_that_a_row_cannot_have_are_refused(values):
+    with pytest.raises(UserError, match="not a row of cost"):
+        to_json(cost_row(**values))
+
+
+@pytest.mark.parametrize("change", [{"schema": 2}, {"schema": None}, {"kind": "x"}, {"new": 1}])
+def test_lines_of_other_lists_are_refused(change):
+    line = json.dumps(json.loads(to_json(cost_row())) | change)
+    with pytest.raises(UserError):
+        from_json(line)
+
+
+def test_a_missing_field_is_named():
+    values = json.loads(to_json(cost_row()))
+    del values["label"]
+    with pytest.raises(UserError, match="label missing"):
+        from_json(json.dumps(values))
+
+
+def test_append_keeps_every_run(tmp_path):
+    path = tmp_path / "efficiency.jsonl"
+    assert efficiency.append(path, [cost_row(), cost_row()]) == 2
+    assert efficiency.append(path, [cost_row(run="1")]) == 1
+    assert efficiency.read(path) == [cost_row(), cost_row(), cost_row(run="1")]
+
+
+def test_a_row_that_is_not_valid_leaves_the_file_alone(tmp_path):
+    path = tmp_path / "efficiency.jsonl"
+    with pytest.raises(UserError):
+        efficiency.append(path, [cost_row(), cost_row(mode="x")])
+    assert not path.exists()
+
+
+def test_both_kinds_of_rows_share_a_file(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row()])
+    efficiency.append(path, [cost_row()])
+    assert efficiency.read(path) == [cost_row()]
+    assert records.read(path, efficiency.either_from_json) == [make_row(), cost_row()]
+
+
+def test_a_line_cut_short_is_set_aside(tmp_path, capsys):
+    path = tmp_path / "efficiency.jsonl"
+    line = to_json(cost_row())
+    path.write_text(f"{line}\n{line[:40]}")
+    efficiency.append(path, [cost_row(run="1")])
+    assert efficiency.read(path) == [cost_row(), cost_row(run="1")]
+    assert "cut short" in capsys.readouterr().err
+    assert (tmp_path / "efficiency.jsonl.broken").read_text() == f"{line[:40]}\n"
+
+
+def test_damage_inside_a_file_is_named(tmp_path):
+    path = tmp_path / "efficiency.jsonl"
+    path.write_text("nonsense\n" + to_json(cost_row()) + "\n")
+    with pytest.raises(UserError, match="line 1"):
+        efficiency.read(path)
