@@ -1,11 +1,13 @@
 """Renders rows: accuracies beside published ones, costs, curves.
 
     python -m lra.report results/accuracy.jsonl                     tables, to the terminal
+    python -m lra.report results/efficiency.jsonl                   costs, to the terminal
     python -m lra.report results/*.jsonl --out=results              RESULTS.md and figures/
     python -m lra.report ROWS.jsonl --format=md,csv,latex,html --out=DIR --curves runs/table/*
 
-Only rows of the protocol `table3` fill the table of the paper; all others have tables of their
-own.
+Files may hold rows of accuracy, of cost, or both. Only rows of the protocol `table3` fill the table
+of the paper; all others have tables of their own. Costs have a section for each device, number of
+threads, width and number format; times are compared within one run only.
 """
 
 import argparse
@@ -16,9 +18,11 @@ from typing import NamedTuple
 
 from lra import records
 from lra.command_line import ArgumentParser, near_match, run
+from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.files import write_atomically
-from lra.report import formats
+from lra.report import cost_sections, formats
+from lra.report.costs import Setting, Sheet, sheets
 from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
 from lra.report.page import page
@@ -26,13 +30,16 @@ from lra.report.tables import Table, tables
 from lra.row import Row
 
 _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "html": "results.html"}
+# Cells of cost have other columns than those of accuracy.
+_CSV_OF_COSTS = "efficiency.csv"
 
 
 class Report(NamedTuple):
-    """What there is to tell."""
+    """What there is to tell: accuracies and their figures, costs, and where the rows were."""
 
     groups: list[Group]
     figures: dict[str, list[Figure]]
+    costs: dict[Setting, list[Sheet]]
     sources: str
 
     def sections(self) -> list[tuple[str, list[Table], list[Figure]]]:
@@ -40,28 +47,34 @@ class Report(NamedTuple):
         found = [(g.title, tables(g), self.figures[g.slug]) for g in self.groups]
         if "curves" in self.figures:
             found.append(("Learning curves", [], self.figures["curves"]))
-        return found
+        return found + cost_sections.sections(self.costs)
 
-    def render(self, form: str) -> str:
-        """All of it in one of the formats."""
+    def render(self, form: str) -> dict[str, str]:
+        """All of it in one of the formats, by name of the file."""
         if form == "csv":
-            return formats.as_csv(self.groups)
+            texts = {_FILES[form]: formats.as_csv(self.groups)} if self.groups else {}
+            if self.costs:
+                texts[_CSV_OF_COSTS] = cost_sections.as_csv(self.costs)
+            return texts
         if form == "html":
-            return page(self.sections(), self.sources)
-        if form == "latex":
-            return "\n".join(formats.latex(t) for _, found, _ in self.sections() for t in found)
-        return formats.document(self.sections(), self.sources)
+            text = page(self.sections(), self.sources)
+        elif form == "latex":
+            text = "\n".join(formats.latex(t) for _, found, _ in self.sections() for t in found)
+        else:
+            text = formats.document(self.sections(), self.sources)
+        return {_FILES[form]: text}
 
 
 def main(argv: list[str]) -> None:
     """Parses the flags, renders, and prints or writes."""
     options = _parser().parse_args(argv)
     wanted = _formats(options.format)
-    groups = group(_read(options.rows))
-    report = Report(groups, figures(groups, options.curves), ", ".join(options.rows))
+    rows, costs = _read(options.rows)
+    groups = group(rows)
+    drawn = figures(groups, options.curves)
+    report = Report(groups, drawn, sheets(costs), ", ".join(options.rows))
     if options.out is None:
-        for form in wanted:
-            print(report.render(form), end="")
+        print("\n".join(text for form in wanted for text in report.render(form).values()), end="")
     else:
         _write(report, wanted, pathlib.Path(options.out))
 
@@ -71,32 +84,40 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for form in dict.fromkeys(["md", *wanted]):
-        write_atomically(out / _FILES[form], report.render(form))
-        written.append(out / _FILES[form])
-    for of_section in report.figures.values():
+        for name, text in report.render(form).items():
+            write_atomically(out / name, text)
+            written.append(out / name)
+    sections = report.sections()
+    for _, _, of_section in sections:
         for figure in of_section:
             written += save(figure, out / "figures")
-    for title, found, _ in report.sections():
+    for title, found, _ in sections:
         if found:
             print(f"{title}\n\n{formats.plain(found[0])}")
     print("wrote", *written, sep="\n  ")
 
 
-def _read(paths: Iterable[str]) -> list[Row]:
-    """One row a key from all files; the first file counts where two disagree, which is said."""
+def _read(paths: Iterable[str]) -> tuple[list[Row], list[CostRow]]:
+    """Accuracies, one row a key from all files, and costs, all of them.
+
+    The first file counts where two disagree about an accuracy, which is said.
+    """
     chosen: dict[records.Key, Row] = {}
+    costs = []
     for path in paths:
         disagreeing = 0
-        for row in records.latest(records.read(path)):
+        rows = records.read(path, either_from_json)
+        costs += [row for row in rows if isinstance(row, CostRow)]
+        for row in records.latest(row for row in rows if isinstance(row, Row)):
             there = chosen.setdefault(records.key(row), row)
             if not there.final:
                 chosen[records.key(row)] = row
             disagreeing += there.final and row.final and there != row
         if disagreeing:
             print(f"{path}: {disagreeing} rows differ in files before it", file=sys.stderr)
-    if not chosen:
+    if not chosen and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
-    return list(chosen.values())
+    return list(chosen.values()), costs
 
 
 def _formats(text: str) -> list[str]:

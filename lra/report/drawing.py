@@ -9,7 +9,7 @@ from typing import Any
 from lra.report import curves
 from lra.report.cells import TITLES, attention_order, task_title
 
-_COLUMN = 3.3  # inches
+COLUMN = 3.3  # inches
 
 # Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too pale for lines.
 STYLES = {
@@ -63,7 +63,7 @@ RC = {
 }
 
 
-def _style(attention: str) -> tuple[str, str, Any]:
+def style(attention: str) -> tuple[str, str, Any]:
     return STYLES.get(attention, _OTHER_STYLE)
 
 
@@ -74,7 +74,7 @@ def draw_dots(by_task: dict[str, list[curves.Dot]]) -> Any:
     columns = min(2, len(by_task))
     rows = -(-len(by_task) // columns)
     height = 2.6 if columns == 1 else 0.75 + 1.35 * rows
-    drawn, axes = pyplot.subplots(rows, columns, figsize=(_COLUMN, height), squeeze=False)
+    drawn, axes = pyplot.subplots(rows, columns, figsize=(COLUMN, height), squeeze=False)
     for axis in axes.flat[len(by_task) :]:
         axis.remove()
     largest = max(dot.params for dots in by_task.values() for dot in dots)
@@ -93,7 +93,7 @@ def draw_dots(by_task: dict[str, list[curves.Dot]]) -> Any:
 def _draw_dot(axis: Any, dot: curves.Dot, largest: float) -> None:
     from matplotlib.colors import to_rgba
 
-    colour, marker, _ = _style(dot.attention)
+    colour, marker, _ = style(dot.attention)
     x, y = dot.speed, 100 * dot.accuracy.mean
     # Pale inside, so that a bar shorter than its dot is seen.
     look = {"color": to_rgba(colour, 0.35), "edgecolors": colour, "linewidths": 0.9}
@@ -113,7 +113,7 @@ def _legend_of_dots(drawn: Any, dots: list[curves.Dot]) -> None:
 
     handles = []
     for attention in sorted({dot.attention for dot in dots}, key=attention_order):
-        colour, marker, _ = _style(attention)
+        colour, marker, _ = style(attention)
         look = {"color": to_rgba(colour, 0.35), "markeredgecolor": colour, "markersize": 5}
         title = TITLES.get(attention, attention)
         handles.append(Line2D([], [], marker=marker, linestyle="", label=title, **look))
@@ -138,11 +138,11 @@ def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point
     """Accuracy (%) and cost against the values of one option, a column a task."""
     from matplotlib import pyplot
 
-    width = max(_COLUMN, _COLUMN / 2 * len(by_task))
+    width = max(COLUMN, COLUMN / 2 * len(by_task))
     drawn, axes = pyplot.subplots(
         2, len(by_task), figsize=(width, 2.7), sharex="col", squeeze=False
     )
-    colour, marker, line = _style(attention)
+    colour, marker, line = style(attention)
     look = {"color": colour, "marker": marker, "linestyle": line}
     for (upper, lower), (task, points) in zip(axes.T, by_task.items(), strict=True):
         upper.errorbar(
@@ -179,10 +179,10 @@ def draw_histories(runs: list[curves.History]) -> Any:
     """Training loss above validation accuracy (%), against steps; bands span the seeds."""
     from matplotlib import pyplot
 
-    drawn, (upper, lower) = pyplot.subplots(2, 1, figsize=(_COLUMN, 3.6), sharex=True)
+    drawn, (upper, lower) = pyplot.subplots(2, 1, figsize=(COLUMN, 3.6), sharex=True)
     once = len({run.attention for run in runs}) == len(runs)
     for run in sorted(runs, key=lambda run: (attention_order(run.attention), run.title)):
-        colour, marker, line = _style(run.attention)
+        colour, marker, line = style(run.attention)
         look = {"color": colour, "linestyle": line}
         loss, accuracy = run.loss, run.accuracy
         upper.plot(loss.steps, loss.mean, linewidth=1, **look)

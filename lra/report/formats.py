@@ -23,6 +23,9 @@ _LATEX = {
     "±": r"$\pm$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
+    "§": r"\S{}",
+    "×": r"$\times$",
+    "~": r"\textasciitilde{}",
     "–": "--",
     "ö": r"\"o",
     ">": r"$>$",
@@ -52,11 +55,15 @@ def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str
     lines = ["# Results", "", f"Rendered by `python -m lra.report` from {sources}.", ""]
     for title, tables, figures in sections:
         lines += [f"## {title}", ""]
-        for table in tables:
-            lines += [f"### {table.title}", "", table.caption, "", plain(table)]
+        lines += map(_section_of, tables[:1])
         for figure in figures:
             lines += [f"![{figure.caption}](figures/{figure.name}.png)", "", figure.caption, ""]
+        lines += map(_section_of, tables[1:])
     return "\n".join(lines)
+
+
+def _section_of(table: Table) -> str:
+    return "\n".join([f"### {table.title}", "", table.caption, "", plain(table)])
 
 
 def plain(table: Table) -> str:

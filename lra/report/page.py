@@ -15,7 +15,8 @@ h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .8rem;
 h3 { font-size: 1rem; margin: 2rem 0 .2rem; }
 p { margin: .2rem 0 .7rem; max-width: 46rem; }
 .note, .caption, figcaption { color: var(--faint); font-size: .86rem; }
-.scroll { overflow-x: auto; }
+/* Wide tables may use the margin on the right. */
+.scroll { overflow-x: auto; margin-right: min(0px, 32rem - 50vw); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem;
         border-top: 1.5px solid var(--ink); border-bottom: 1.5px solid var(--ink); }
 th, td { padding: .28rem .8rem .28rem 0; text-align: right; white-space: nowrap; }

@@ -1,0 +1,166 @@
+"""Drawing of costs, in the style of `drawing`; lengths and costs on logarithmic axes."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from lra.report.cost_tables import ratio
+from lra.report.costs import FIT, Fit
+from lra.report.drawing import COLUMN, style
+
+# Markers and lines of the second, third, ... line of one method.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
+_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_PANEL = 1.75  # inches of height
+_LEGEND_LINE = 0.142
+
+
+def draw_costs(drawn: list) -> Any:
+    """Time above memory against length; the legend holds the fitted exponents."""
+    span = _usual_span(drawn)
+    labels = [f"{each.line.title}{_exponents(each.fits, span)}" for each in drawn]
+    title = f"exponents fitted from {_length(span[0])} to {_length(span[1])}" if span else None
+    figure, (upper, lower) = _panels(2, len(drawn) + (span is not None))
+    handles = [_plot(upper, each, each.time, label=label) for each, label in _with(drawn, labels)]
+    for each in drawn:
+        _plot(lower, each, each.memory)
+    upper.set_ylabel("time (ms)")
+    lower.set_ylabel("memory (MB)")
+    _finish(figure, (upper, lower), drawn)
+    figure.legend(handles=handles, loc="outside upper center", title=title, title_fontsize=7)
+    return figure
+
+
+def draw_fixed_tokens(drawn: list) -> Any:
+    """Time against length."""
+    figure, (axis,) = _panels(1, -(-len(drawn) // 2))
+    handles = [_plot(axis, each, each.time, label=each.line.title) for each in drawn]
+    axis.set_ylabel("time (ms)")
+    _finish(figure, (axis,), drawn)
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+def draw_races(drawn: list) -> Any:
+    """How many times less ours costs than the best peer, time above memory."""
+    with_memory = any(race.memory for race in drawn)
+    figure, axes = _panels(2 if with_memory else 1, len(drawn))
+    labels = [f"{race.line.title}{_means(race.means)}" for race in drawn]
+    handles = [_plot(axes[0], race, race.time, label=label) for race, label in _with(drawn, labels)]
+    for race in drawn if with_memory else ():
+        _plot(axes[1], race, race.memory)
+    for axis, what in zip(axes, ("time", "memory"), strict=False):
+        axis.axhline(1, color="#7F7F7F", linewidth=0.8, zorder=1)
+        axis.set_ylabel(f"{what}, best peer / ours")
+    _finish(figure, axes, drawn)
+    figure.legend(handles=handles, loc="outside upper center")
+    return figure
+
+
+def _with(drawn: list, labels: list[str]) -> Iterable[tuple]:
+    return zip(drawn, labels, strict=True)
+
+
+def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
+    from matplotlib import pyplot
+
+    height = 0.35 + _PANEL * number + _LEGEND_LINE * lines_of_legend
+    figure, axes = pyplot.subplots(number, 1, figsize=(COLUMN, height), sharex=True, squeeze=False)
+    return figure, axes[:, 0]
+
+
+def _plot(axis: Any, each: Any, marks: list, label: str | None = None) -> Any:
+    """Measured points filled and joined; from the last of them on hollow and dotted."""
+    from matplotlib.lines import Line2D
+
+    look = _look(each.line.method, each.nth)
+    measured = [(mark.length, mark.value) for mark in marks if mark.measured]
+    others = [(mark.length, mark.value) for mark in marks if not mark.measured]
+    if measured:
+        axis.plot(*zip(*measured, strict=True), **look)
+    if others:
+        joined = [*[point for point in measured if point < others[0]][-1:], *others]
+        dotted = look | {"linestyle": (0, (1, 2)), "linewidth": 0.8, "marker": "", "zorder": 1.5}
+        axis.plot(*zip(*joined, strict=True), **dotted)
+        hollow = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 0.8}
+        axis.plot(*zip(*others, strict=True), **hollow)
+    return Line2D([], [], label=label, **look)
+
+
+def _look(method: str, nth: int) -> dict[str, Any]:
+    """Colour, marker and line of a method; paler with others for its second, third, ... line."""
+    from matplotlib.colors import to_rgb
+
+    colour, marker, line = style(method)
+    if nth:
+        pale = 0.6 * 0.75 ** (nth - 1) + 0.1
+        colour = tuple(1 - pale * (1 - part) for part in to_rgb(colour))
+        marker = _MARKERS[(_MARKERS.index(marker) + nth) % len(_MARKERS)]
+        line = _LINES[nth % len(_LINES)]
+    return {"color": colour, "marker": marker, "linestyle": line}
+
+
+def _finish(figure: Any, axes: Any, drawn: list) -> None:
+    from matplotlib.ticker import NullLocator
+
+    lengths = sorted({mark.length for each in drawn for mark in [*each.time, *each.memory]})
+    for axis in axes:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(lengths, [_length(length) for length in lengths])
+        axis.xaxis.set_minor_locator(NullLocator())
+        _axis_of_costs(axis)
+    axes[-1].set_xlabel("length")
+    figure.align_ylabels()
+
+
+def _axis_of_costs(axis: Any) -> None:
+    """Logarithmic, with labels between the powers of ten where these are few."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    if high < 200 * low:
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.yaxis.set_major_formatter(_plain)
+
+
+def _plain(value: float, _position: int | None = None) -> str:
+    """`0.1`, `10`, `1k`, `100k`, `1M`."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def _length(length: int) -> str:
+    return f"{length // 1024}k" if length % 1024 == 0 else f"{length:,}"
+
+
+def _usual_span(drawn: list) -> tuple[int, int] | None:
+    """Between which lengths most exponents were fitted; the widest of these that are as many."""
+    spans = Counter((found.low, found.high) for each in drawn for found in each.fits if found)
+    return max(spans, key=lambda span: (spans[span], span == FIT, span[1] - span[0]), default=None)
+
+
+def _exponents(fits: tuple[Fit | None, Fit | None], span: tuple[int, int] | None) -> str:
+    r"""`: time $n^{1.02}$, memory $n^{1.00}$`, with the lengths where they are unusual."""
+    parts = []
+    for name, found in zip(("time", "memory"), fits, strict=True):
+        if found:
+            own = "" if (found.low, found.high) == span else f" ({_span(found)})"
+            parts.append(f"{name} $n^{{{found.exponent:.2f}}}${own}")
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _span(found: Fit) -> str:
+    return f"{_length(found.low)}–{_length(found.high)}"
+
+
+def _means(means: tuple[float | None, float | None]) -> str:
+    parts = [
+        f"{name} {ratio((mean, True))}"
+        for name, mean in zip(("time", "memory"), means, strict=True)
+        if mean is not None
+    ]
+    return f": {', '.join(parts)}" if parts else ""

@@ -1,0 +1,152 @@
+"""Figures of cost: cost against length with fitted exponents, and ours against the best peer."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lra.report import cost_drawing
+from lra.report.cost_summaries import against_peers, best_peer, mean_ratio
+from lra.report.costs import (
+    MODES,
+    Fit,
+    Line,
+    Sheet,
+    cost,
+    first_of_each_mode,
+    fit,
+    is_measured,
+)
+from lra.report.figures import Figure
+
+# What a figure shows of a method that was measured in several sizes: that of Table 3.
+_USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}
+_SCALES = {"seconds": 1000, "peak_memory_mb": 1}
+
+
+class Mark(NamedTuple):
+    """A point: length, milliseconds or megabytes, whether it was measured."""
+
+    length: int
+    value: float
+    measured: bool
+
+
+class Series(NamedTuple):
+    """A line of a sheet as drawn; `nth` of its method, `fits` of time and memory."""
+
+    line: Line
+    nth: int
+    time: list[Mark]
+    memory: list[Mark]
+    fits: tuple[Fit | None, Fit | None]
+
+
+class Race(NamedTuple):
+    """Ours against the best peer: how many times less ours costs, at each length and on average."""
+
+    line: Line
+    nth: int
+    time: list[Mark]
+    memory: list[Mark]
+    means: tuple[float | None, float | None]
+
+
+def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
+    """The figures of one setting; of sheets that differ in their batch alone, of the first."""
+    found = []
+    for sheet in first_of_each_mode(sheets):
+        mode = sheet.mode.replace("_", "-")
+        where = (
+            f"{MODES[sheet.mode]}; {sheet.setting.shape}, {sheet.batches}; {sheet.setting.place}."
+        )
+        if sheet.setting.benchmark == "fixed_tokens":
+            found += _fixed_tokens(f"{slug}-{mode}", where, sheet)
+        else:
+            found += _costs(f"{slug}-{mode}", where, sheet)
+            found += _races(f"{slug}-{mode}-peers", where, sheet)
+    return found
+
+
+def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
+    drawn = series(sheet, _usual(sheet))
+    if not drawn:
+        return []
+    caption = (
+        f"Time and peak memory against length, {where} In the legend the exponents of fitted power "
+        "laws; hollow: extrapolated or estimated."
+    )
+    return [Figure(name, caption, _drawing(cost_drawing.draw_costs, drawn))]
+
+
+def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
+    drawn = series(sheet, [line for line in sheet.lines if line.ours])
+    if not drawn:
+        return []
+    caption = f"Time of all tokens against length, {where} As Linformer's Figure 2."
+    return [Figure(name, caption, _drawing(cost_drawing.draw_fixed_tokens, drawn))]
+
+
+def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
+    drawn = races(sheet)
+    if not drawn:
+        return []
+    caption = (
+        f"Cost of the best peer over ours, {where} Above 1 ours needs less. In the legend the "
+        "geometric means over all lengths measured."
+    )
+    return [Figure(name, caption, _drawing(cost_drawing.draw_races, drawn))]
+
+
+def _drawing(draw: Callable, drawn: list) -> Callable:
+    return lambda: draw(drawn)
+
+
+def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
+    """The lines that have any number to draw."""
+    found = []
+    for line, nth in _numbered(lines):
+        time, memory = (_marks(sheet, line, what) for what in _SCALES)
+        if time or memory:
+            fits = fit(sheet, line, "seconds"), fit(sheet, line, "peak_memory_mb")
+            found.append(Series(line, nth, time, memory, fits))
+    return found
+
+
+def races(sheet: Sheet) -> list[Race]:
+    """Ours that have peers, against the best of them."""
+    time, memory = (against_peers(sheet, what) for what in _SCALES)
+    found = []
+    for line, nth in _numbered([line for line in _usual(sheet) if line in time]):
+        ratios = [best_peer(of_lines.get(line, {})) for of_lines in (time, memory)]
+        marks = [[Mark(n, *ratio) for n, ratio in each.items()] for each in ratios]
+        found.append(Race(line, nth, *marks, tuple(map(mean_ratio, ratios))))
+    return found
+
+
+def _usual(sheet: Sheet) -> list[Line]:
+    """Ours in one size each: the usual one where it is there, else the first."""
+    sizes: dict[str, dict[int | None, None]] = {}
+    ours = [line for line in sheet.lines if line.ours]
+    for line in ours:
+        sizes.setdefault(line.method, {})[line.size] = None
+    chosen = {
+        method: usual if (usual := _USUAL.get(method)) in of_method else next(iter(of_method))
+        for method, of_method in sizes.items()
+    }
+    return [line for line in ours if line.size == chosen[line.method]]
+
+
+def _numbered(lines: list[Line]) -> list[tuple[Line, int]]:
+    """Each with how many of its method come before it."""
+    return [
+        (line, sum(other.method == line.method for other in lines[:position]))
+        for position, line in enumerate(lines)
+    ]
+
+
+def _marks(sheet: Sheet, line: Line, what: str) -> list[Mark]:
+    found = []
+    for row in sheet.all_rows(line):
+        value = cost(row, what)
+        if value:
+            found.append(Mark(row.length, _SCALES[what] * value, is_measured(row, what)))
+    return found

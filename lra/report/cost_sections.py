@@ -1,0 +1,67 @@
+"""Sections of a report on cost: tables and figures of each setting, and all cells as CSV."""
+
+import csv
+import dataclasses
+import io
+import json
+
+from lra.efficiency import CostRow
+from lra.report.cost_figures import cost_figures
+from lra.report.cost_savings import savings
+from lra.report.cost_summaries import best_peers, ceilings, exponents, peer_table
+from lra.report.cost_tables import paper_tables, section_title
+from lra.report.costs import Setting, Sheet, times_less
+from lra.report.figures import Figure
+from lra.report.tables import Table
+
+_RATIOS = ("relative_to", "times_faster", "times_less_memory")
+_LEFT_OUT = ("schema", "kind", "versions")
+_FIELDS = [field.name for field in dataclasses.fields(CostRow) if field.name not in _LEFT_OUT]
+
+
+def _tables(sheets: list[Sheet]) -> list[Table]:
+    """All tables of one setting: the papers', then what they come to."""
+    found = [table for sheet in sheets for table in paper_tables(sheet)]
+    if sheets[0].setting.benchmark == "module":
+        found += savings(sheets)
+    if sheets[0].setting.benchmark != "fixed_tokens":
+        found += [exponents(sheets), best_peers(sheets)]
+    for sheet in sheets:
+        found.append(ceilings(sheet))
+        found += [peer_table(sheet, what) for what in ("seconds", "peak_memory_mb")]
+    return [table for table in found if table.lines]
+
+
+def sections(
+    settings: dict[Setting, list[Sheet]],
+) -> list[tuple[str, list[Table], list[Figure]]]:
+    """Title, tables and figures of each setting."""
+    slugs: dict[str, int] = {}
+    found = []
+    for setting, sheets in settings.items():
+        slug = f"cost-{setting.benchmark.replace('_', '-')}-d{setting.dim}-{setting.dtype}"
+        slugs[slug] = number = slugs.get(slug, 0) + 1
+        # Other devices, threads, heads or tokens.
+        slug = slug if number == 1 else f"{slug}-{number}"
+        found.append((section_title(setting), _tables(sheets), cost_figures(slug, sheets)))
+    return found
+
+
+def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
+    """One line a cell: its row, and how many times less it costs than exact attention."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*_FIELDS, *_RATIOS], lineterminator="\n")
+    writer.writeheader()
+    for sheets in settings.values():
+        for sheet in sheets:
+            for line in sheet.lines:
+                for row in sheet.all_rows(line):
+                    facts = {name: getattr(row, name) for name in _FIELDS}
+                    facts["options"] = json.dumps(row.options, sort_keys=True)
+                    if sheet.reference:
+                        facts["relative_to"] = sheet.reference.label
+                    for name, what in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
+                        found = times_less(sheet, line, sheet.reference, row.length, what)
+                        facts[name] = round(found[0], 4) if found else None
+                    writer.writerow(facts)
+    return text.getvalue()

@@ -1,0 +1,248 @@
+"""Tables of cost in the papers' layout: absolute, relative to exact attention, published beside."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from lra.efficiency import CostRow
+from lra.published_efficiency import (
+    LRA_MEMORY,
+    LRA_SOURCE,
+    LRA_STEPS,
+    TABLE1_MEMORY,
+    TABLE1_SOURCE,
+    TABLE1_TIME,
+    Published,
+)
+from lra.report.costs import (
+    MODES,
+    Line,
+    Setting,
+    Sheet,
+    cost,
+    is_measured,
+    times_less,
+)
+from lra.report.tables import MISSING, Table
+
+EXTRAPOLATED = "~"
+OTHER_SOURCE = "§"
+
+_TITLES = {
+    "module": "Cost of one attention module",
+    "model": "Cost of training the two-layer model on Text",
+    "fixed_tokens": "Cost at a fixed number of tokens",
+}
+
+
+class _Quantity(NamedTuple):
+    """What the cells of a table hold: a field of the rows, as a number in some unit."""
+
+    what: str
+    title: str
+    unit: str
+    value: Callable[[CostRow], float | None]
+    published: tuple[Published, ...] = ()
+    source: str = ""
+
+
+def _milliseconds(row: CostRow) -> float | None:
+    seconds = cost(row, "seconds")
+    return 1000 * seconds if seconds else None
+
+
+def _steps_per_second(row: CostRow) -> float | None:
+    return 1 / row.seconds if row.seconds else None
+
+
+def _megabytes(row: CostRow) -> float | None:
+    return cost(row, "peak_memory_mb")
+
+
+def _quantities(sheet: Sheet) -> tuple[_Quantity, _Quantity]:
+    """Time and memory, in the units of the paper whose table it is."""
+    benchmark = sheet.setting.benchmark
+    what, memory, unit = "peak_memory_mb", "Memory", "Peak megabytes"
+    if benchmark == "model":
+        steps = "Training steps per second"
+        return (
+            _Quantity(
+                "seconds", "Steps per second", steps, _steps_per_second, LRA_STEPS, LRA_SOURCE
+            ),
+            _Quantity(what, memory, unit, _megabytes, LRA_MEMORY, LRA_SOURCE),
+        )
+    of = "of all tokens" if benchmark == "fixed_tokens" else "per input"
+    time = _Quantity("seconds", "Time", f"Milliseconds {of}", _milliseconds)
+    megabytes = _Quantity(what, memory, f"{unit} {of}", _megabytes)
+    if benchmark == "module" and sheet.mode == "forward":
+        time = time._replace(published=TABLE1_TIME, source=TABLE1_SOURCE)
+        megabytes = megabytes._replace(published=TABLE1_MEMORY, source=TABLE1_SOURCE)
+    return time, megabytes
+
+
+def section_title(setting: Setting) -> str:
+    """The heading of a setting's section."""
+    return f"{_TITLES[setting.benchmark]}: {setting.shape}; {setting.place}"
+
+
+def describe(sheet: Sheet) -> str:
+    """Where, what and how: what must be the same for two tables to be comparable."""
+    setting = sheet.setting
+    return f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}, {sheet.batches}."
+
+
+def paper_tables(sheet: Sheet) -> list[Table]:
+    """Time (or steps/s) and memory of every line at every length, published lines beneath ours."""
+    return [_paper_table(sheet, quantity) for quantity in _quantities(sheet)]
+
+
+def _paper_table(sheet: Sheet, quantity: _Quantity) -> Table:
+    published = quantity.published
+    lengths = sorted({*sheet.lengths, *(n for line in published for n in line.values)})
+    lines = []
+    left = list(published)
+    for line in sheet.lines:
+        lines.append([line.title, *(_cell(sheet, line, n, quantity) for n in lengths)])
+        for theirs in [theirs for theirs in left if _is_published(line, sheet, theirs)]:
+            left.remove(theirs)
+            lines.append(_published_line(theirs, quantity, lengths))
+    lines += [_published_line(theirs, quantity, lengths) for theirs in left]
+    title = f"{quantity.title}, {MODES[sheet.mode]}, {sheet.batches}"
+    caption = f"{quantity.unit}; {_relative(sheet, quantity)} {describe(sheet)}"
+    notes = [quantity.source] if published else []
+    if quantity.what == "peak_memory_mb":
+        notes += _notes_on_memory(sheet)
+    header = ["Attention", *(f"{n:,}" for n in lengths)]
+    return Table(title, caption, header, lines, notes + _notes(sheet, lines))
+
+
+def _relative(sheet: Sheet, quantity: _Quantity) -> str:
+    if sheet.reference is None:
+        return "exact attention was not measured."
+    what = "less memory" if quantity.what == "peak_memory_mb" else "faster"
+    return f"in brackets, how many times {what} than {sheet.reference.title} in the same run."
+
+
+def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
+    """`12.3 (3.61×)`, `~12.3 (~3.61×)`, `OOM (needs 34.4 GB)`, `unsupported` or `–`."""
+    row = sheet.row(line, length)
+    if row is None:
+        return MISSING
+    if row.status == "out_of_memory":
+        needed = f" (needs {short(row.peak_memory_mb / 1000)} GB)" if row.peak_memory_mb else ""
+        return f"OOM{needed}"
+    if row.status == "unsupported":
+        return "unsupported"
+    value = quantity.value(row)
+    if value is None:
+        return MISSING
+    mark = "" if is_measured(row, quantity.what) else EXTRAPOLATED
+    text = f"{mark}{short(value)}"
+    if quantity.what == "peak_memory_mb" and row.memory_source != _main_source(sheet):
+        text += OTHER_SOURCE
+    return text + bracketed(times_less(sheet, line, sheet.reference, length, quantity.what))
+
+
+def bracketed(found: tuple[float, bool] | None) -> str:
+    """` (3.61×)`, or nothing without a ratio."""
+    return f" ({ratio(found)})" if found else ""
+
+
+def ratio(found: tuple[float, bool] | None) -> str:
+    """`3.61×`, `~3.61×` where it was not measured, `–` for None."""
+    if found is None:
+        return MISSING
+    times, measured = found
+    text = f"{times:.2f}" if 0.095 <= times < 1 else short(times)
+    return f"{'' if measured else EXTRAPOLATED}{text}×"
+
+
+def short(value: float) -> str:
+    """Three digits: `0.084`, `1.23`, `12.3`, `123`, `1,234`."""
+    if value < 1:
+        return f"{value:.3g}"
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:,.{digits}f}"
+
+
+def _is_published(line: Line, sheet: Sheet, theirs: Published) -> bool:
+    """Whether a published line is of this line's method and size."""
+    if not line.ours or line.method != theirs.method:
+        return False
+    if line.method == "standard":
+        return line == sheet.reference
+    return theirs.size in (None, line.size)
+
+
+def _published_line(theirs: Published, quantity: _Quantity, lengths: list[int]) -> list[str]:
+    texts = [
+        f"{value:,} ({_published_times(theirs, quantity, length):.1f}×)"
+        if (value := theirs.values.get(length))
+        else MISSING
+        for length in lengths
+    ]
+    return [f"{theirs.title}, published", *texts]
+
+
+def _published_times(theirs: Published, quantity: _Quantity, length: int) -> float:
+    """As printed, else from the numbers."""
+    if theirs.times:
+        return theirs.times[length]
+    times = quantity.published[0].values[length] / theirs.values[length]
+    # Of steps per second more are better.
+    return 1 / times if quantity.value is _steps_per_second else times
+
+
+def _main_source(sheet: Sheet) -> str | None:
+    """How the memory of ours was taken."""
+    row = next((row for row in _all_rows(sheet) if row.memory_source), None)
+    return row.memory_source if row else None
+
+
+_SOURCES = {
+    "xla": "XLA's analysis of the compiled program",
+    "device": "the device's statistics",
+    "process": "the growth of the process",
+}
+
+
+def _notes_on_memory(sheet: Sheet) -> list[str]:
+    main = _main_source(sheet)
+    others = {row.memory_source for row in _all_rows(sheet)} - {main, None}
+    notes = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []
+    if others:
+        named = " or ".join(_SOURCES[source] for source in sorted(others))
+        notes.append(
+            f"{OTHER_SOURCE} From {named}; its ratio is to the same of the others, or to XLA's "
+            "analysis where that is larger."
+        )
+    return notes
+
+
+def _all_rows(sheet: Sheet) -> Iterable[CostRow]:
+    """The latest row of every cell, ours first."""
+    return (row for line in sheet.lines for row in sheet.all_rows(line))
+
+
+def _notes(sheet: Sheet, lines: list[list[str]]) -> list[str]:
+    """What the marks among the lines mean, and what else must be known to read them."""
+    texts = [text for line in lines for text in line[1:]]
+    notes = []
+    if any(EXTRAPOLATED in text for text in texts):
+        notes.append(
+            f"{EXTRAPOLATED} Extrapolated from shorter lengths, estimated, or relative to what is."
+        )
+    if any(text.startswith("OOM") for text in texts):
+        notes.append("OOM: did not fit in memory and was not run; in brackets the estimate.")
+    reasons = {
+        row.note if line.label in row.note else f"{line.title}: {row.note}"
+        for line in sheet.lines
+        for row in sheet.all_rows(line)
+        if row.status == "unsupported"
+    }
+    notes += [f"Unsupported: {'; '.join(sorted(reasons))}."] if reasons else []
+    runs = {row.run for row in _all_rows(sheet)}
+    if len(runs) > 1:
+        notes.append(
+            f"Cells are of {len(runs)} runs, the latest that has each; a ratio is of one run."
+        )
+    return notes

@@ -1,0 +1,296 @@
+"""Costs: rows of `lra.efficiency` in sheets, a line a method and a column a length.
+
+Times of different runs are never compared: a cell is of the latest run that has it, a ratio of two
+cells of the latest run that has both.
+"""
+
+import dataclasses
+import functools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lra.efficiency import BENCHMARKS, CostRow
+from lra.report.cells import TITLES, attention_order
+
+# The two passes, in the order of the tables.
+MODES = {"forward": "forward", "forward_backward": "forward and backward"}
+# What measures memory of whatever runs; XLA's analysis is of JAX alone.
+_ANY_SOURCE = ("device_memory_mb", "process_memory_mb")
+# Options that say how, not what, is computed.
+_HOW = ("implementation",)
+# Exponents are fitted between these lengths where there are enough.
+FIT = (4096, 65536)
+
+
+class Line(NamedTuple):
+    """What a line of a sheet is: a method of some size, of ours or of a peer."""
+
+    method: str
+    source: str
+    label: str
+    size: int | None
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is of this project."""
+        return self.source == "ours"
+
+    @property
+    def title(self) -> str:
+        """What tables call it: `Nyströmformer-64`, `Standard (chunked)`."""
+        title = TITLES.get(self.method, self.method)
+        return re.sub(rf"^{re.escape(self.method)}\b", title, self.label)
+
+
+class Setting(NamedTuple):
+    """What all cells of a section share; `tokens` only where their number is fixed."""
+
+    benchmark: str
+    dim: int
+    heads: int
+    dtype: str
+    matmul_precision: str | None
+    device: str
+    threads: int | None
+    tokens: int | None
+
+    @property
+    def place(self) -> str:
+        """What it ran on: `AMD EPYC, 1 thread`."""
+        if self.threads is None:
+            return self.device
+        return f"{self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+
+    @property
+    def shape(self) -> str:
+        """Sizes and number format."""
+        exact = self.dtype != "float32" or self.matmul_precision in (None, "float32")
+        products = "" if exact else f" ({self.matmul_precision} products)"
+        return f"d = {self.dim:,}, {self.heads} heads, {self.dtype}{products}"
+
+
+class Fit(NamedTuple):
+    """A power law: cost grows as length to this exponent, from one length to another."""
+
+    exponent: float
+    low: int
+    high: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sheet:
+    """Rows of one setting and pass.
+
+    Attributes:
+        setting: what they share.
+        mode: key of `MODES`.
+        batch: of all cells; None where each has its own: it fills the device, or makes up the
+            setting's tokens.
+        rows: of a line and length, the latest run first.
+    """
+
+    setting: Setting
+    mode: str
+    batch: int | None
+    rows: dict[tuple[Line, int], tuple[CostRow, ...]]
+
+    @functools.cached_property
+    def lengths(self) -> list[int]:
+        """Its columns."""
+        return sorted({length for _, length in self.rows})
+
+    @functools.cached_property
+    def lines(self) -> list[Line]:
+        """Ours, then peers; each in the order of the other tables, sizes ascending."""
+        return sorted(dict.fromkeys(line for line, _ in self.rows), key=_order)
+
+    @property
+    def batches(self) -> str:
+        """The batch in words."""
+        if self.batch is not None:
+            return f"batch {self.batch:,}"
+        if self.setting.tokens is not None:
+            return f"{self.setting.tokens:,} tokens at each length"
+        return "batches that fill the device"
+
+    @functools.cached_property
+    def reference(self) -> Line | None:
+        """What costs are relative to: exact attention that holds all its scores, where measured."""
+        exact = [line for line in self.lines if line.ours and line.method == "standard"]
+        plain = [line for line in exact if "xla" in line.label]
+        return (plain or exact or [None])[0]
+
+    def row(self, line: Line | None, length: int) -> CostRow | None:
+        """The latest row of a cell."""
+        return self.rows.get((line, length), (None,))[0]
+
+    def all_rows(self, line: Line) -> list[CostRow]:
+        """The latest row of each cell of a line."""
+        return [row for length in self.lengths if (row := self.row(line, length))]
+
+    def together(self, one: Line | None, other: Line | None, length: int) -> Iterable[tuple]:
+        """Rows of both lines at a length, of one run each time, the latest run first."""
+        others = {row.run: row for row in self.rows.get((other, length), ())}
+        for row in self.rows.get((one, length), ()):
+            if row.run in others:
+                yield row, others[row.run]
+
+
+def first_of_each_mode(of_setting: list[Sheet]) -> list[Sheet]:
+    """Of sheets that differ in their batch alone, the first: that of the smallest batch."""
+    found: dict[str, Sheet] = {}
+    for sheet in of_setting:
+        found.setdefault(sheet.mode, sheet)
+    return [found[mode] for mode in MODES if mode in found]
+
+
+def sheets(rows: Iterable[CostRow]) -> dict[Setting, list[Sheet]]:
+    """All rows, by setting in the order of the report, then by batch and pass."""
+    by_sheet = defaultdict(list)
+    for row in rows:
+        has_own = row.filled or row.benchmark == "fixed_tokens"
+        by_sheet[_setting(row), None if has_own else row.batch, row.mode].append(row)
+    found: dict[Setting, list[Sheet]] = defaultdict(list)
+    for setting, batch, mode in sorted(by_sheet, key=_sheet_order):
+        members = _by_cell(by_sheet[setting, batch, mode])
+        found[setting].append(Sheet(setting, mode, batch, members))
+    return dict(found)
+
+
+def _setting(row: CostRow) -> Setting:
+    tokens = row.batch * row.length if row.benchmark == "fixed_tokens" else None
+    return Setting(
+        row.benchmark,
+        row.dim,
+        row.heads,
+        row.dtype,
+        row.matmul_precision,
+        row.device,
+        row.threads,
+        tokens,
+    )
+
+
+def _sheet_order(key: tuple[Setting, int | None, str]) -> tuple:
+    setting, batch, mode = key
+    numbers = (setting.dtype != "float32", setting.matmul_precision or "")
+    size = (setting.dim, setting.heads, *numbers, setting.tokens or 0)
+    place = (setting.device, setting.threads or math.inf)
+    of_sheet = (math.inf if batch is None else batch, list(MODES).index(mode))
+    return BENCHMARKS.index(setting.benchmark), *place, *size, *of_sheet
+
+
+def _by_cell(rows: list[CostRow]) -> dict[tuple[Line, int], tuple[CostRow, ...]]:
+    """The rows of each cell, one a run (its last), the latest run first."""
+    ended: dict[str, tuple[str, int]] = {}
+    chosen: dict[tuple[Line, int], dict[str, CostRow]] = defaultdict(dict)
+    for position, row in enumerate(rows):
+        chosen[_line(row), row.length][row.run] = row
+        ended[row.run] = max((row.finished, position), ended.get(row.run, ("", 0)))
+    return {
+        cell: tuple(sorted(by_run.values(), key=lambda row: ended[row.run], reverse=True))
+        for cell, by_run in chosen.items()
+    }
+
+
+def _line(row: CostRow) -> Line:
+    size = re.match(rf"{re.escape(row.method)}-(\d+)", row.label)
+    return Line(row.method, row.source, row.label, int(size[1]) if size else None)
+
+
+def _order(line: Line) -> tuple:
+    plain = "xla" not in line.label
+    return not line.ours, attention_order(line.method), plain, line.size or 0, line.label
+
+
+def cost(row: CostRow | None, what: str) -> float | None:
+    """Seconds or megabytes: of a module per input, else of the whole batch; None without any."""
+    value = getattr(row, what, None)
+    if not value:
+        return None
+    return value / row.batch if row.benchmark == "module" else value
+
+
+def is_measured(row: CostRow, what: str) -> bool:
+    """Whether the number stands for itself; else it was extrapolated or estimated."""
+    if row.status == "extrapolated":
+        return what != "seconds" and row.memory_source == "xla" and row.xla_memory_mb is not None
+    return row.status == "ok"
+
+
+def times_less(
+    sheet: Sheet, line: Line | None, reference: Line | None, length: int, what: str
+) -> tuple[float, bool] | None:
+    """How many times less `line` costs than `reference`, and whether both were measured.
+
+    Both of the latest run that has them, memory taken in the same way. None where
+    there is no such run or it has no such number.
+    """
+    for row, other in sheet.together(line, reference, length):
+        if what == "peak_memory_mb":
+            less, more = _memory(row, other)
+        else:
+            less, more = cost(row, what), cost(other, what)
+        if not less or not more:
+            return None
+        return more / less, is_measured(row, what) and is_measured(other, what)
+    return None
+
+
+def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
+    """The memory of two rows, as comparable as it was taken; None where it cannot be compared.
+
+    Against another source XLA's analysis counts where it is the larger figure: a process grows by
+    less than a program needs while its allocator has memory left, and by nothing if not run.
+    """
+    if row.memory_source == other.memory_source:
+        return cost(row, "peak_memory_mb"), cost(other, "peak_memory_mb")
+    for field in _ANY_SOURCE:
+        one, two = (
+            max(cost(each, field) or 0, cost(each, "xla_memory_mb") or 0) for each in (row, other)
+        )
+        if one and two and (getattr(row, field) or getattr(other, field)):
+            return one, two
+    return None, None
+
+
+def same_options(ours: CostRow, peer: CostRow) -> bool:
+    """Whether a peer was asked to compute the same."""
+    ours_options, peer_options = (
+        {name: value for name, value in row.options.items() if name not in _HOW}
+        for row in (ours, peer)
+    )
+    return ours_options == peer_options
+
+
+def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
+    """The exponent of a line's measured costs, between the lengths of `FIT` if two are there."""
+    points = []
+    for length in sheet.lengths:
+        row = sheet.row(line, length)
+        value = cost(row, what)
+        if value and is_measured(row, what):
+            points.append((length, value))
+    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
+    points = inside if len(inside) > 1 else points
+    if len(points) < 2:
+        return None
+    return Fit(_slope(points), points[0][0], points[-1][0])
+
+
+def _slope(points: list[tuple[int, float]]) -> float:
+    """Of the least-squares line through the logarithms."""
+    xs, ys = ([math.log(point[axis]) for point in points] for axis in (0, 1))
+    x_mean, y_mean = (math.fsum(values) / len(values) for values in (xs, ys))
+    covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return covariance / math.fsum((x - x_mean) ** 2 for x in xs)
+
+
+def geometric_mean(values: list[float]) -> float | None:
+    """None without values."""
+    if not values:
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
