@@ -7,7 +7,7 @@ The file of predictions holds `index` [n], `label` [n], `seeds` [s] and `logits`
 the parameters that were best on the validation set.
 """
 
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, file_to_write, run
 
 
 def main(argv: list[str]) -> int:
@@ -16,7 +16,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workdir", required=True, metavar="DIR", help="folder of the run")
     parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
     parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
-    parser.add_argument("--predictions", metavar="FILE.npz", help="write logits per seed there")
+    parser.add_argument(
+        "--predictions", type=file_to_write, metavar="FILE.npz", help="write logits per seed there"
+    )
     options = parser.parse_args(argv)
 
     from lra.evaluation import evaluate_workdir

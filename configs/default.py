@@ -36,6 +36,10 @@ ATTENTIONS = {
         "num_hashes": 2,  # paper, LRA section
         "chunk_length": 64,  # NYS: Hugging Face's default
     },
+    "longformer": {
+        "window": 128,  # keys a side; paper, Table 1: "sliding window size 257 (128 x 2 + 1)"
+    },
+    "linear": {},
 }
 
 
@@ -92,6 +96,7 @@ def _train() -> config_dict.ConfigDict:
     train.warmup_steps = 1_000  # linear, from 1/25 of the learning rate
     train.learning_rate = 1e-4  # NYS: the peak of the one-cycle schedule
     train.weight_decay = 0.0  # NYS
+    train.max_grad_norm = 0.0  # longer gradients are scaled down to it; 0 = never, as NYS
     train.batch_size = 32
     train.eval_every = 50  # steps between evaluations on the validation set
     train.eval_batch_size = 32  # has no influence on the result

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from lra.disk_space import is_full
 from lra.errors import UserError
 
 STATUS_BAD_INPUT = 2
@@ -74,6 +75,16 @@ def positive_minutes(text: str) -> float:
     return minutes
 
 
+def file_to_write(text: str) -> str:
+    """The type of a flag that names a file to write, told before the work and not after it."""
+    folder = os.path.dirname(text) or "."
+    if not os.path.isdir(folder):
+        raise argparse.ArgumentTypeError(f"cannot write {text}, there is no folder {folder}")
+    if os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"cannot write {text}, it is a folder")
+    return text
+
+
 def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) -> NoReturn:
     """Runs `main(arguments)` and ends the process with its status.
 
@@ -91,7 +102,8 @@ def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except OSError as error:
-        status = _say(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "))
+        line = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        status = _say(line + "; free some and run it again" * is_full(error))
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
     sys.exit(status)

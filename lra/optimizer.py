@@ -37,11 +37,18 @@ def beta1(train: config_dict.ConfigDict) -> optax.Schedule:
 
 
 def make_optimizer(train: config_dict.ConfigDict) -> optax.GradientTransformation:
-    """AdamW as the block `train` of a configuration has it; no gradient clipping."""
-    return optax.inject_hyperparams(optax.adamw)(
+    """AdamW as the block `train` of a configuration has it.
+
+    With `max_grad_norm` above 0, a gradient whose norm over all parameters is larger is scaled
+    down to it first. Without, program and state are those of AdamW alone.
+    """
+    adamw = optax.inject_hyperparams(optax.adamw)(
         learning_rate=learning_rate(train),
         b1=beta1(train),
         b2=_BETA2,
         eps=_EPSILON,
         weight_decay=train.weight_decay,
     )
+    if not train.max_grad_norm:
+        return adamw
+    return optax.chain(optax.clip_by_global_norm(train.max_grad_norm), adamw)

@@ -9,7 +9,9 @@ import numpy as np
 from tqdm import tqdm
 
 from lra.errors import UserError
-from lra.trainer import CallMetrics, Evaluation
+from lra.evaluation_run import Evaluation
+from lra.programs import CallMetrics
+from lra.row import Row
 from lra.workdir import Metrics
 
 
@@ -88,6 +90,33 @@ class Reporter:
             for seed, seed_loss, seed_accuracy in zip(self._seeds, loss, accuracy, strict=True):
                 self._events.add_scalar(f"{name}/loss/seed_{seed}", seed_loss, step)
                 self._events.add_scalar(f"{name}/accuracy/seed_{seed}", seed_accuracy, step)
+
+
+class Silence:
+    """A reporter that tells nothing: of the hosts of a run only one does."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
+        """Nothing."""
+
+    def evaluated(self, step: int, split: str, evaluation: Evaluation) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def describe(row: Row) -> str:
+    """A finished seed in one line."""
+    if row.status != "ok":
+        return f"seed {row.seed}: {row.status} at step {row.diverged_step}"
+    return (
+        f"seed {row.seed}: test accuracy {row.test_accuracy:.4f} with the parameters of step "
+        f"{row.best_step} (validation {row.val_accuracy:.4f}), "
+        f"{row.test_accuracy_last:.4f} with the last"
+    )
 
 
 def _open_events(folder: pathlib.Path):

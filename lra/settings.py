@@ -1,7 +1,9 @@
 """Loads, checks and compares configurations. Knows values, not models: imports no JAX."""
 
+import ast
 import json
 import pathlib
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +38,7 @@ _NOT_NEGATIVE = (
     "train.warmup_steps",
     "train.learning_rate",
     "train.weight_decay",
+    "train.max_grad_norm",
     "train.steps_per_call",
     "train.checkpoint_seconds",
     "mesh.seed",
@@ -60,13 +63,20 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
     base = _parse(spec, [])
     known = flatten(base)
     for override in overrides:
-        key, equals, _ = override.partition("=")
+        key, equals, value = override.partition("=")
         if not equals:
             raise UserError(f"--config.{key} needs a value: --config.{key}=VALUE")
+        if key == "model.attention.causal":
+            raise UserError(
+                "no attention here is causal: the tasks classify whole sequences, and each sees "
+                "all positions"
+            )
         if key not in known:
             raise UserError(f"unknown config key '{key}'{near_match(key, known)}")
         if key in _FROM_THE_SPEC:
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
+        if isinstance(known[key], tuple):
+            _check_is_tuple(key, value, known[key])
     config = _parse(spec, overrides)
     _check_types(flatten(config), known)
     check(config)
@@ -126,6 +136,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     values = flags.FlagValues()
     argv = ["", f"--config={spec}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    # All config files are loaded as one module: what an earlier one defined would still be there.
+    sys.modules.pop("config_config", None)
     try:
         values(argv)
         config = values.config
@@ -140,6 +152,23 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     if not isinstance(config, config_dict.ConfigDict):
         raise UserError(f"{spec}: get_config returns a {type(config).__name__}, not a ConfigDict")
     return config
+
+
+def _check_is_tuple(key: str, text: str, default: tuple) -> None:
+    """The flags' parser takes anything else for the only element of a tuple."""
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        value = text
+    if isinstance(value, tuple):
+        return
+    if isinstance(value, str):
+        meant = tuple(filter(None, (word.strip() for word in value.split(","))))
+    else:
+        meant = tuple(value) if isinstance(value, list) else (value,)
+    if not meant or any(type(element) is not type(default[0]) for element in meant):
+        meant = default
+    raise UserError(f'{key} is a tuple, not {value!r}: --config.{key}="{meant!r}"')
 
 
 def _check_types(flat: dict[str, Any], base: dict[str, Any]) -> None:

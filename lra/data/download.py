@@ -52,6 +52,17 @@ def download(remote: Remote, folder: str | os.PathLike) -> pathlib.Path:
     return target
 
 
+def check_reachable(remote: Remote) -> None:
+    """Raises UserError if nothing answers there; for downloaders that try again for minutes."""
+    try:
+        request = urllib.request.Request(remote.url, method="HEAD")
+        urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        error.close()  # an answer, if only to HEAD
+    except (OSError, http.client.HTTPException) as error:
+        raise _no_connection(remote, error) from None
+
+
 def _download(remote: Remote, target: pathlib.Path) -> None:
     part = target.with_name(f"{remote.name}.part")
     with open(part, "ab") as file:
@@ -100,9 +111,7 @@ def _open(remote: Remote, file: BinaryIO) -> http.client.HTTPResponse:
             f"{remote.url}: the server answers {error.code} {error.reason}; {_by_hand(remote)}"
         ) from None
     except (OSError, http.client.HTTPException) as error:
-        host = urllib.parse.urlsplit(remote.url).netloc
-        reason = getattr(error, "reason", error)
-        raise UserError(f"no connection to {host} ({reason}); {_by_hand(remote)}") from None
+        raise _no_connection(remote, error) from None
 
 
 def _read(remote: Remote, response: http.client.HTTPResponse, file: BinaryIO) -> bytes:
@@ -117,6 +126,12 @@ def _lost(remote: Remote, file: BinaryIO, reason: str) -> UserError:
     return UserError(
         f"{remote.url}: {reason} after {done:.1f} of {total:.1f} MB; run again to continue"
     )
+
+
+def _no_connection(remote: Remote, error: Exception) -> UserError:
+    host = urllib.parse.urlsplit(remote.url).netloc
+    reason = getattr(error, "reason", error)
+    return UserError(f"no connection to {host} ({reason}); {_by_hand(remote)}")
 
 
 def _by_hand(remote: Remote) -> str:

@@ -108,7 +108,7 @@ def _open(options: argparse.Namespace) -> tuple[str, dict[str, Images]]:
     if options.source == tfds_source.SOURCE:
         if options.order == "file":
             raise UserError("--order=file does not go with --source=tfds, which has TFDS's order")
-        dataset = tfds_source.Dataset(TFDS_NAME, options.tfds_dir)
+        dataset = tfds_source.Dataset(TFDS_NAME, options.tfds_dir, ARCHIVE)
         return "TFDS", {split: _from_tfds(dataset, split) for split in ("train", "test")}
     if options.source == "download":
         path = download(ARCHIVE, raw.folder(options))

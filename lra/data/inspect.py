@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, file_to_write, run
 from lra.data import prepared
 from lra.data.listops_language import decode, evaluate
 from lra.data.prepare import MODULES
@@ -40,7 +40,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--data_dir", default="data", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--split", default="train", choices=prepared.SPLITS, help="of the examples")
     parser.add_argument("--examples", type=int, default=3, metavar="N", help="(%(default)s)")
-    parser.add_argument("--out", metavar="FILE.png", help="picture of the examples, of images only")
+    parser.add_argument(
+        "--out",
+        type=file_to_write,
+        metavar="FILE.png",
+        help="picture of the examples, of images only",
+    )
     options = parser.parse_args(argv)
     _check(options)
     data = prepared.load(options.data_dir, options.task)

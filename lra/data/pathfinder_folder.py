@@ -90,7 +90,7 @@ def listing(root: pathlib.Path) -> Listing:
             file, label = _parse(line, f"{path}, line {number}")
             try:
                 is_empty = (root / file).stat().st_size == 0
-            except FileNotFoundError:
+            except (OSError, ValueError):  # ValueError: a null byte in the name
                 raise UserError(f"{path}, line {number}: no image {root / file}") from None
             if is_empty:
                 empty.append(file)
@@ -179,6 +179,8 @@ def _parse(line: str, place: str) -> tuple[str, int]:
     fields = line.split()
     if len(fields) <= _LABEL:
         raise UserError(f"{place}: {len(fields)} fields, at least {_LABEL + 1} expected")
+    if ".." in pathlib.PurePosixPath(fields[_FOLDER], fields[_FILE]).parts:
+        raise UserError(f"{place}: the image lies outside the folder")
     if fields[_LABEL] not in ("0", "1"):
         raise UserError(f"{place}: the label is {fields[_LABEL]!r}, not 0 or 1")
     return f"{fields[_FOLDER]}/{fields[_FILE]}", int(fields[_LABEL])

@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import resource
+import shlex
 import shutil
 import sys
 import time
@@ -123,7 +124,7 @@ def _prepare(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         return manifest, True
     module = _module(options.task)
     _check_space(options, module.estimate(options))
-    with prepared.TaskWriter(options.data_dir, options.task, request) as writer:
+    with prepared.TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
         # Another process may have prepared it while this one waited for its turn.
         manifest = _already(options, request)
         if manifest is not None:
@@ -169,6 +170,19 @@ def _request(options: argparse.Namespace) -> dict[str, Any] | None:
     flags = {name: value for name, value in vars(options).items() if name not in _NOT_REQUESTED}
     # As JSON gives it back.
     return json.loads(json.dumps(flags | {"source": source}, default=str))
+
+
+def _flags(options: argparse.Namespace) -> list[str]:
+    """The flags that are not at their defaults; of raw files not where they lie."""
+    parser, sources = _parser(options.task), (None, *_module(options.task).SOURCES)
+    flags = {
+        name: value
+        for name, value in vars(options).items()
+        if name not in _NOT_REQUESTED and value != parser.get_default(name)
+    }
+    if options.source not in sources:
+        flags["source"] = "PATH"
+    return [shlex.quote(f"--{name}={value}") for name, value in flags.items()]
 
 
 def _already(options: argparse.Namespace, request: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -12,23 +12,26 @@ single bit is refused.
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lra.data import atomic_folder
+from lra.disk_space import is_full
 from lra.errors import UserError
 
 FORMAT_VERSION = 1
 SPLITS = ("train", "validation", "test")
 MANIFEST = "manifest.json"
+
+# Of a manifest: equal data have equal hashes, whatever flags led to them.
+_NOT_DATA = ("sha256", "request", "flags", "seal")
 
 
 class Sequences(NamedTuple):
@@ -69,15 +72,20 @@ class TaskWriter:
     Args:
         data_dir: the folder that holds the tasks' folders; made where missing.
         task: the task's name.
-        request: the flags the user gave; kept in the manifest but not part of its hash.
+        request: what the user asked for; kept in the manifest but not part of its hash.
+        flags: to prepare the same again; kept like `request`.
     """
 
     def __init__(
-        self, data_dir: str | os.PathLike, task: str, request: dict[str, Any] | None = None
+        self,
+        data_dir: str | os.PathLike,
+        task: str,
+        request: dict[str, Any] | None = None,
+        flags: Sequence[str] = (),
     ):
         self.task = task
         self.target = pathlib.Path(data_dir) / task
-        self._request = request
+        self._request, self._flags = request, list(flags)
         self._scratch = self.target.with_name(f".{task}.partial")
         self._files: dict[str, dict[str, Any]] = {}
         self._held = contextlib.ExitStack()
@@ -97,7 +105,7 @@ class TaskWriter:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         with self._held:
             shutil.rmtree(self._scratch, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error is not None and is_full(error):
             raise UserError(
                 f"no space left in {self.target.parent} while writing {self.task}; free some "
                 "space there or choose another --data_dir"
@@ -164,8 +172,10 @@ class TaskWriter:
             "aliases": aliases or {},
             "files": self._files,
             "request": self._request,
+            "flags": self._flags,
         }
-        manifest["sha256"] = _manifest_sha256(manifest)
+        manifest["sha256"] = _hash_without(manifest, _NOT_DATA)
+        manifest["seal"] = _hash_without(manifest, ("seal",))
         with open(self._scratch / MANIFEST, "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
@@ -234,8 +244,8 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
             or edited.
     """
     root = pathlib.Path(data_dir) / task
-    again = f"python -m lra.data.prepare {task} --data_dir={data_dir}"
-    manifest = _read_manifest(root, task, again)
+    manifest = _read_manifest(root, task)
+    again = _command(root, task, manifest.get("flags", ()))
     for name, facts in manifest["files"].items():
         path = root / name
         if not path.is_file():
@@ -250,8 +260,13 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
     return Prepared(manifest, root)
 
 
-def _read_manifest(root: pathlib.Path, task: str, again: str) -> dict[str, Any]:
-    path = root / MANIFEST
+def _command(root: pathlib.Path, task: str, flags: Iterable[str] = ()) -> str:
+    words = (f"python -m lra.data.prepare {task}", f"--data_dir={root.parent}", *flags)
+    return " ".join(words)
+
+
+def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
+    path, again = root / MANIFEST, _command(root, task)
     if atomic_folder.interrupted(root):
         with atomic_folder.locked(root):
             atomic_folder.put_back(root)
@@ -260,21 +275,21 @@ def _read_manifest(root: pathlib.Path, task: str, again: str) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         version, sha256 = manifest["format"], manifest["sha256"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UserError(f"{path} is not a manifest; prepare it again: {again}") from None
     if version != FORMAT_VERSION:
         raise UserError(
             f"{path} has format {version!r}, this version reads {FORMAT_VERSION}; "
             f"prepare it again: {again}"
         )
-    if sha256 != _manifest_sha256(manifest):
+    sealed = "seal" not in manifest or manifest["seal"] == _hash_without(manifest, ("seal",))
+    if not sealed or sha256 != _hash_without(manifest, _NOT_DATA):
         raise UserError(f"{path} was edited or damaged; prepare it again: {again}")
     return manifest
 
 
-def _manifest_sha256(manifest: dict[str, Any]) -> str:
-    # Equal data have equal hashes, whatever flags led to them.
-    rest = {key: value for key, value in manifest.items() if key not in ("sha256", "request")}
+def _hash_without(manifest: dict[str, Any], names: tuple[str, ...]) -> str:
+    rest = {key: value for key, value in manifest.items() if key not in names}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 

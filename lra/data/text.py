@@ -105,7 +105,7 @@ def prepare(options: argparse.Namespace, writer: prepared.TaskWriter) -> dict[st
 
 def _open(options: argparse.Namespace) -> _Source:
     if options.source == tfds_source.SOURCE:
-        dataset = tfds_source.Dataset(TFDS_NAME, options.tfds_dir)
+        dataset = tfds_source.Dataset(TFDS_NAME, options.tfds_dir, ARCHIVE)
         splits = {split: _from_tfds(dataset, split) for split in _SPLITS}
         return _Source("IMDb, TFDS order", str(dataset.folder), splits)
     if options.source == "download":

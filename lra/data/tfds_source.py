@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lra.data.download import Remote, check_reachable
 from lra.errors import UserError
 
 SOURCE = "tfds"  # the value of --source
@@ -34,12 +35,13 @@ class Dataset:
         name: TFDS's name with the configuration where there is one: `imdb_reviews/plain_text`.
         tfds_dir: TFDS's folder, or the data set's own in it (`.../cifar10/3.0.2`); None for TFDS's
             default.
+        remote: what TFDS downloads where it has nothing prepared.
 
     Raises:
         UserError: TFDS or TensorFlow is needed but not installed, or TFDS failed; with the cures.
     """
 
-    def __init__(self, name: str, tfds_dir: str | None):
+    def __init__(self, name: str, tfds_dir: str | None, remote: Remote):
         if importlib.util.find_spec("tensorflow_datasets") is None:
             raise UserError(
                 "--source=tfds needs TFDS: pip install tensorflow-datasets importlib_resources"
@@ -47,7 +49,7 @@ class Dataset:
         root = pathlib.Path(
             tfds_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
         ).expanduser()
-        self.folder = _find(root, name) or _prepare(root, name)
+        self.folder = _find(root, name) or _prepare(root, name, remote)
         self._builder = _open(self.folder)
         self._array_record = self._builder.info.file_format.value == "array_record"
         if not (self._array_record or _has_tensorflow()):
@@ -106,13 +108,15 @@ def _numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
-def _prepare(root: pathlib.Path, name: str) -> pathlib.Path:
+def _prepare(root: pathlib.Path, name: str, remote: Remote) -> pathlib.Path:
     """Lets TFDS download and prepare; as array_record, which needs TensorFlow only now."""
     if not _has_tensorflow():
         raise UserError(
             f"TFDS has no prepared {name} in {root}, and preparing needs TensorFlow: "
             "pip install tensorflow-cpu, or take another --source"
         )
+    if not (root / "downloads").exists():
+        check_reachable(remote)
     import tensorflow_datasets as tfds
 
     try:

@@ -8,6 +8,7 @@ from lra.command_line import (
     STATUS_BAD_INPUT,
     STATUS_INTERRUPTED,
     ArgumentParser,
+    file_to_write,
     near_match,
     parse_with_overrides,
     positive_minutes,
@@ -63,7 +64,10 @@ def test_main_gets_the_arguments():
     [
         (UserError("no such\n  thing"), "error: no such thing\n"),
         (FileNotFoundError(2, "No such file", "a/b"), "error: No such file: a/b\n"),
-        (OSError(28, "No space left on device"), "error: No space left on device\n"),
+        (
+            OSError(28, "No space left on device"),
+            "error: No space left on device; free some and run it again\n",
+        ),
         (OSError("only words"), "error: only words\n"),
     ],
 )
@@ -125,6 +129,16 @@ def test_overrides_are_told_from_flags():
     assert overrides == ["train.steps=5", "seeds=(0,1)"]
     _, overrides = parse_with_overrides(parser(), ["text", "--data_dir=d", "--config.x"])
     assert overrides == ["x"]
+
+
+def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for text in ("new.npz", str(tmp_path / "new.npz")):
+        assert file_to_write(text) == text
+    with pytest.raises(argparse.ArgumentTypeError, match="there is no folder nowhere/deep"):
+        file_to_write("nowhere/deep/new.npz")
+    with pytest.raises(argparse.ArgumentTypeError, match="it is a folder"):
+        file_to_write(str(tmp_path))
 
 
 def test_positive_minutes():

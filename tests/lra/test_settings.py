@@ -75,6 +75,9 @@ def test_ways_of_execution_are_neutral():
         (SPEC, ["seeds=(0, 1.5)"], "seeds holds values of type int, not 1.5 (float)"),
         (SPEC, ["seeds=(0, True)"], "seeds holds values of type int, not True (bool)"),
         (SPEC, ["seeds=()"], "seeds is empty"),
+        (SPEC, ["seeds=3"], 'seeds is a tuple, not 3: --config.seeds="(3,)"'),
+        (SPEC, ["seeds=[3, 4]"], '--config.seeds="(3, 4)"'),
+        (SPEC, ["seeds=many"], "seeds is a tuple, not 'many': --config.seeds=\"(0,)\""),
         (SPEC, ["seeds=(1, 2, 1)"], "names a seed twice"),
         (SPEC, ["seeds=(-1,)"], "a seed is an integer from 0"),
         (SPEC, ["dtype=float16"], "dtype must be one of float32, bfloat16"),
@@ -85,6 +88,13 @@ def test_ways_of_execution_are_neutral():
         (SPEC, ["train.steps=0"], "train.steps must be at least 1"),
         (SPEC, ["train.steps=10"], "train.warmup_steps = 1000 must be less than train.steps"),
         (SPEC, ["train.batch_size=-1"], "train.batch_size must be at least 1"),
+        (SPEC, ["train.max_grad_norm=inf"], "train.max_grad_norm must be a number from 0 on"),
+        (SPEC, ["model.attention.causal=True"], "no attention here is causal"),
+        (
+            "configs/listops.py:linformer",
+            ["model.attention.share=kv,heads"],
+            "not 'kv,heads': --config.model.attention.share=\"('kv', 'heads')\"",
+        ),
         (SPEC, ["train.learning_rate=nan"], "train.learning_rate must be a number from 0 on"),
         (SPEC, ["train.steps_per_call=513"], "train.steps_per_call = 513 is more than 512"),
         (
@@ -134,6 +144,13 @@ def test_a_config_file_that_raises_is_named(tmp_path):
     path.write_text("def get_config(attention='standard'):\n    return 1 / 0\n")
     with pytest.raises(UserError, match=r"mine\.py.*division by zero"):
         settings.load_config(str(path))
+
+
+def test_config_files_do_not_see_each_other(tmp_path):
+    settings.load_config(SPEC)
+    (tmp_path / "mine.py").write_text("")
+    with pytest.raises(UserError, match=r"mine\.py.*has no attribute 'get_config'"):
+        settings.load_config(str(tmp_path / "mine.py"))
 
 
 def test_the_schema_has_an_option_for_every_one_of_an_attention():

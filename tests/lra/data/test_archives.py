@@ -76,6 +76,22 @@ def test_a_flipped_bit_is_noticed(tmp_path):
         read_all(path)
 
 
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=8))
+def test_a_damaged_header_gives_members_or_a_user_error(tmp_path_factory, changes):
+    """The checksum of gzip is right here, as of an archive that was made to do harm."""
+    path = tmp_path_factory.getbasetemp() / "fuzzed.tar.gz"
+    content = bytearray(gzip.decompress(write_tar(path, MEMBERS).read_bytes()))
+    for place, value in changes:
+        content[place % len(content)] = value
+    path.write_bytes(gzip.compress(content))
+    try:
+        found = read_all(path)
+    except UserError as error:
+        assert str(path) in str(error)  # noqa: PT017
+        return
+    assert not any(name.startswith("/") or ".." in name.split("/") for name in found)
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no tar" * 500)])
 def test_another_kind_of_file_is_refused(tmp_path, content):
     path = tmp_path / "a.tar.gz"

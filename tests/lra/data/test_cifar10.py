@@ -122,6 +122,21 @@ def test_any_records_give_their_images_or_a_user_error(labels, extra, level):
             cifar10.parse_records(content, "batch")
 
 
+@given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=8))
+def test_any_pickle_gives_images_or_a_user_error(changes):
+    content = bytearray(python2_pickle(RGB.reshape(4, -1), list(LABELS)))
+    start = content.index(b"labels")  # what comes before and the ends matter more than pixels
+    for place, value in changes:
+        content[place % len(content) if place % 2 else start - 50 + place % 300] = value
+    try:
+        images = cifar10.parse_pickle(bytes(content), "batch")
+    except UserError as error:
+        assert str(error).startswith("batch")  # noqa: PT017
+        return
+    assert images.pixels.shape == (len(images.labels), 1024)
+    assert images.labels.max() < 10
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_order_of_tfds_is_its_own(split):
     hashing = pytest.importorskip("tensorflow_datasets.core.hashing")

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from lra.data import image, text
 from lra.data.download import Remote, download
 from lra.errors import UserError
 from tests.lra.data.file_server import FileServer, serve
@@ -23,6 +24,11 @@ def remote(server: FileServer, content: bytes = CONTENT) -> Remote:
 
 def visible(folder: pathlib.Path) -> list[str]:
     return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("module", [text, image])
+def test_downloads_are_over_https(module):
+    assert module.ARCHIVE.url.startswith("https://")
 
 
 def test_a_download_has_its_name_only_when_complete(server, tmp_path):

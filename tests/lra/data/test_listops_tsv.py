@@ -104,3 +104,21 @@ def test_any_line_is_read_or_a_value_error(content):
     except ValueError:
         return
     assert label == reference.value(reference.parse(decode(tokens)))
+
+
+fields = st.sampled_from(["Source", "Target", "3", "[MAX 4 2 ]", "( 4 )", "4", "]", "x"])
+lines = st.lists(fields, max_size=3).map("\t".join).map(str.encode) | st.binary(max_size=20)
+
+
+@given(st.lists(lines, max_size=5).map(b"\n".join))
+def test_any_file_is_read_or_a_user_error(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.tsv"
+    path.write_bytes(content)
+    try:
+        found = list(read(path, 20))
+    except UserError as error:
+        assert str(path) in str(error)  # noqa: PT017
+        return
+    assert len(found) == len(content.rstrip(b"\n").split(b"\n")) - 1
+    for tokens, label in found:
+        assert label == reference.value(reference.parse(decode(tokens)))

@@ -2,6 +2,8 @@ import hashlib
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from lra.data import pathfinder_folder
@@ -86,6 +88,8 @@ def test_other_folders_are_refused(tmp_path, place, size, difficulty, message):
         ("", r"1\.npy, line 3: 0 fields"),
         ("imgs/1 sample_2.png 2 2 1.0", r"1\.npy, line 3: the label is '2', not 0 or 1"),
         ("imgs/1 sample_9.png 2 0 1.0", r"1\.npy, line 3: no image .*imgs/1/sample_9\.png"),
+        ("imgs/1 a\0b.png 2 0 1.0", r"1\.npy, line 3: no image"),
+        ("imgs/1/../../.. a.png 2 0 1.0", r"1\.npy, line 3: the image lies outside the folder"),
     ],
 )
 def test_bad_metadata(tmp_path, line, message):
@@ -179,3 +183,45 @@ def test_split():
     assert parts["validation"].tolist() == sorted(order[21:23])
     assert parts["test"].tolist() == sorted(order[23:])
     np.testing.assert_array_equal(np.sort(np.concatenate(list(parts.values()))), np.arange(25))
+
+
+WORD = st.sampled_from(["imgs/0", "imgs/1", "..", "/", "sample_0.png", "sample_1.png", "0", "1"])
+LINE = st.lists(WORD, max_size=6).map(lambda words: " ".join(words).encode()) | st.binary(
+    max_size=9
+)
+
+
+@given(st.lists(LINE, max_size=4).map(b"\n".join))
+def test_any_metadata_are_read_or_a_user_error(tmp_path_factory, content):
+    parent = tmp_path_factory.getbasetemp() / "fuzzed"
+    root = parent / "pathfinder32" / "curv_contour_length_14"
+    if not root.exists():
+        write_folder(parent)
+    (root / "metadata" / "1.npy").write_bytes(content)
+    try:
+        found = pathfinder_folder.listing(root)
+    except UserError as error:
+        assert "1.npy" in str(error)  # noqa: PT017
+        return
+    assert len(found.files) == len(found.labels) == 8 + len(content.decode().splitlines())
+    assert set(found.labels.tolist()) <= {0, 1}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1200), st.integers(0, 255)), min_size=1, max_size=8),
+    st.integers(0, 1200),
+)
+def test_any_image_is_read_or_a_user_error(tmp_path_factory, changes, length):
+    path = tmp_path_factory.getbasetemp() / "fuzzed.png"
+    Image.fromarray(picture(0)).save(path)
+    content = bytearray(path.read_bytes())
+    for place, value in changes:
+        content[place % len(content)] = value
+    path.write_bytes(content[: max(length, 1000)])
+    try:
+        image = pathfinder_folder.read_image(path, 32)
+    except UserError as error:
+        assert "fuzzed.png" in str(error)  # noqa: PT017
+        return
+    assert image.shape == (32, 32)
+    assert image.dtype == np.uint8

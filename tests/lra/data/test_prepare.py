@@ -135,6 +135,16 @@ def test_files_are_read_again(tmp_path, toy):
     assert prepared.load(tmp_path, "text").manifest["request"] is None
 
 
+def test_the_flags_to_make_it_again_are_kept(tmp_path, toy):
+    command(tmp_path, "listops", "--seed=4", "--data_label=my own", "--workers=2", "--size=3")
+    kept = prepared.load(tmp_path, "listops").manifest["flags"]
+    assert kept == ["--seed=4", "'--data_label=my own'"]
+    command(tmp_path, "listops", f"--source={tmp_path}")
+    assert prepared.load(tmp_path, "listops").manifest["flags"] == ["--source=PATH"]
+    command(tmp_path, "text", "--source=download")
+    assert prepared.load(tmp_path, "text").manifest["flags"] == ["--source=download"]
+
+
 @pytest.mark.parametrize("error", [UserError("bad line"), OSError("gone"), KeyboardInterrupt()])
 def test_a_failure_leaves_the_earlier_data(tmp_path, toy, error):
     command(tmp_path, "listops")

@@ -17,9 +17,9 @@ FILES = [
 ]
 
 
-def write(data_dir, label=1, request=None):
+def write(data_dir, label=1, request=None, flags=()):
     """A small task whose validation set is its test set."""
-    with TaskWriter(data_dir, "toy", request) as writer:
+    with TaskWriter(data_dir, "toy", request, flags) as writer:
         for split in ("train", "test"):
             assert writer.sequences(split, iter(ITEMS)) == 4
             writer.array(f"{split}/labels.npy", LABELS * label)
@@ -173,18 +173,28 @@ def test_an_edited_manifest_is_refused(tmp_path, changes, message):
 
 
 def test_a_flipped_bit_of_the_manifest_is_refused(tmp_path):
-    write(tmp_path)
+    write(tmp_path, request={"source": "generate", "seed": 3}, flags=["--seed=3"])
     path = tmp_path / "toy" / "manifest.json"
     content = path.read_bytes()
     for position in range(0, len(content), 3):
         damaged = bytearray(content)
-        damaged[position] ^= 1
+        damaged[position] ^= 1 << position // 3 % 8
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"manifest.json (is not|was edited|has format)"):
             load(tmp_path, "toy")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"{}", b"\xff\xfe", b'{"format": 1}'])
+def test_a_damaged_file_names_the_flags_it_was_made_with(tmp_path):
+    write(tmp_path, flags=["--seed=3", "'--data_label=my data'"])
+    (tmp_path / "toy" / "train" / "tokens.npy").unlink()
+    again = f"prepare toy --data_dir={tmp_path} --seed=3 '--data_label=my data'$"
+    with pytest.raises(UserError, match=again):
+        load(tmp_path, "toy")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"3", b"{}", b"\xff\xfe", b'{"format": 1}', b"[" * 10**5]
+)
 def test_what_is_no_manifest_is_refused(tmp_path, content):
     write(tmp_path)
     (tmp_path / "toy" / "manifest.json").write_bytes(content)
