@@ -5,7 +5,11 @@
         --config.seeds='(0, 1, 2)' --config.model.attention.proj_dim=128
 
 Run again, the same command goes on where it was stopped. Exit status: 0 complete, 1 every seed
-diverged, 2 bad input, 75 stopped before the end (signal or budget; run it again to go on).
+diverged, 2 bad input, 75 stopped before the end (signal, budget or a lost host; run it again to go
+on). With --debug_nans 1 also says that a NaN arose.
+
+Several hosts run the same command on the same folders, with --distributed where Slurm, a TPU or
+MPI says where they are, else with --coordinator_address, --num_processes and --process_id.
 """
 
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
@@ -32,6 +36,19 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--print_config", action="store_true", help="print every key and the protocol, then exit"
     )
+    parser.add_argument(
+        "--debug_nans",
+        action="store_true",
+        help="end at the first NaN, say where it arose; slow",
+    )
+    parser.add_argument(
+        "--distributed", action="store_true", help="several hosts, as Slurm, a TPU or MPI tells"
+    )
+    parser.add_argument(
+        "--coordinator_address", metavar="HOST:PORT", help="several hosts: where process 0 listens"
+    )
+    parser.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
+    parser.add_argument("--process_id", type=int, metavar="I", help="which this is, from 0")
     options, overrides = parse_with_overrides(parser, argv)
 
     from lra.settings import load_config
@@ -46,15 +63,20 @@ def main(argv: list[str]) -> int:
         parser.error("--workdir=DIR is needed to train")
 
     # Only now: JAX takes a second to load, mistakes above are told at once.
-    from lra.loop import train
+    from lra import hosts
 
-    return train(
-        config,
-        options.workdir,
-        options.data_dir,
-        budget_minutes=options.budget_minutes,
-        tensorboard=options.tensorboard,
-    )
+    where = (options.coordinator_address, options.num_processes, options.process_id)
+    with hosts.connected(hosts.addresses(options.distributed, *where)):
+        from lra.loop import train
+
+        return train(
+            config,
+            options.workdir,
+            options.data_dir,
+            budget_minutes=options.budget_minutes,
+            tensorboard=options.tensorboard,
+            debug_nans=options.debug_nans,
+        )
 
 
 if __name__ == "__main__":

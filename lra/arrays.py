@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from lra import sharding
 from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.tasks import Task
@@ -143,8 +144,8 @@ def training_indices(total: int, seed: int, start: int, count: int) -> np.ndarra
     return np.concatenate(parts).astype(np.int32)
 
 
-def put(splits: dict[str, Examples], sharding: jax.sharding.Sharding) -> dict[str, Examples]:
+def put(splits: dict[str, Examples], where: jax.sharding.Sharding) -> dict[str, Examples]:
     """The same arrays on the devices; those that splits share are there once."""
     arrays = {id(x): x for x in jax.tree.leaves(splits)}
-    placed = {name: jax.device_put(np.asarray(x), sharding) for name, x in arrays.items()}
+    placed = {name: sharding.put(np.asarray(x), where) for name, x in arrays.items()}
     return jax.tree.map(lambda x: placed[id(x)], splits)

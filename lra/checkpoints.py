@@ -2,7 +2,8 @@
 
 Orbax writes them and puts them in place by renaming. It notices a truncated file but not a flipped
 bit, so the sha256 of every file of a finished checkpoint is written beside it and compared before
-it is restored. A checkpoint without these hashes was not finished and does not count.
+it is restored. A checkpoint without these hashes was not finished and does not count. Several hosts
+write the arrays of one checkpoint together, into a folder that all of them see.
 """
 
 import json
@@ -11,14 +12,18 @@ import pathlib
 import sys
 from typing import Any, NamedTuple
 
+import jax
 import orbax.checkpoint as ocp
 
+from lra import hosts
 from lra.data.prepared import file_sha256
+from lra.disk_space import room_for
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.state import TrainState
 
 KEPT = 2
+_OVERHEAD_BYTES = 1 << 20  # of Orbax's own files
 
 
 class Progress(NamedTuple):
@@ -53,21 +58,23 @@ class Checkpoints:
         )
 
     def save(self, state: TrainState, progress: Progress) -> None:
-        """Saves; the checkpoint counts once this returns."""
-        number = max(self._manager.all_steps(), default=0) + 1
-        for unfinished in self._manager.all_steps():
+        """Saves; the checkpoint counts once this returns.
+
+        Raises:
+            UserError: no space left; the checkpoints before remain.
+        """
+        number, unfinished = hosts.on_main(self._next_number)
+        for other in unfinished:
             # Would count among those kept, and push out one that can be restored.
-            if not self._hashes(unfinished).exists():
-                self._manager.delete(unfinished)
+            self._manager.delete(other)
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress._asdict())
         )
-        self._manager.save(number, args=items)
-        self._manager.wait_until_finished()
-        write_atomically(self._hashes(number), json.dumps(_hash_files(self._folder / str(number))))
-        for path in self._folder.glob("*.sha256.json"):
-            if not (self._folder / path.name.partition(".")[0]).exists():
-                path.unlink(missing_ok=True)
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + _OVERHEAD_BYTES
+        with room_for("a checkpoint", self._folder, size):
+            self._manager.save(number, args=items)
+            self._manager.wait_until_finished()
+            hosts.on_main(lambda: self._write_hashes(number))
 
     def restore(self, abstract_state: TrainState) -> tuple[TrainState, Progress] | None:
         """The latest undamaged checkpoint, None where there is none at all.
@@ -75,16 +82,38 @@ class Checkpoints:
         Raises:
             UserError: there are checkpoints and every one is damaged.
         """
+        number = hosts.on_main(self._latest_undamaged)
+        if number is None:
+            return None
+        items = ocp.args.Composite(
+            state=ocp.args.StandardRestore(abstract_state), progress=ocp.args.JsonRestore()
+        )
+        restored = self._manager.restore(number, args=items)
+        return restored.state, Progress(**restored.progress)
+
+    def close(self) -> None:
+        """Releases what the manager holds."""
+        self._manager.close()
+
+    def _next_number(self) -> tuple[int, list[int]]:
+        """The number to save under, and those of checkpoints that were never finished."""
+        there = sorted(self._manager.all_steps())
+        unfinished = [number for number in there if not self._hashes(number).exists()]
+        return max(there, default=0) + 1, unfinished
+
+    def _write_hashes(self, number: int) -> None:
+        """Makes a checkpoint count; removes the hashes of those that are gone."""
+        write_atomically(self._hashes(number), json.dumps(_hash_files(self._folder / str(number))))
+        for path in self._folder.glob("*.sha256.json"):
+            if not (self._folder / path.name.partition(".")[0]).exists():
+                path.unlink(missing_ok=True)
+
+    def _latest_undamaged(self) -> int | None:
         damaged = False
         for number in sorted(self._manager.all_steps(), reverse=True):
             reason = self._damage(number)
             if reason is None:
-                items = ocp.args.Composite(
-                    state=ocp.args.StandardRestore(abstract_state),
-                    progress=ocp.args.JsonRestore(),
-                )
-                restored = self._manager.restore(number, args=items)
-                return restored.state, Progress(**restored.progress)
+                return number
             if reason:
                 damaged = True
                 print(f"checkpoint {self._folder / str(number)}: {reason}", file=sys.stderr)
@@ -93,10 +122,6 @@ class Checkpoints:
                 f"no undamaged checkpoint in {self._folder}; remove the workdir to start again"
             )
         return None
-
-    def close(self) -> None:
-        """Releases what the manager holds."""
-        self._manager.close()
 
     def _hashes(self, number: int) -> pathlib.Path:
         return self._folder / f"{number}.sha256.json"

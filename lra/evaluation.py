@@ -3,19 +3,30 @@
 import os
 import pathlib
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from lra import hosts
 from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
+from lra.evaluation_run import Evaluation
 from lra.pace import Pace
 from lra.state import TrainState
 from lra.stopping import Stop
 from lra.tasks import get_task
-from lra.trainer import Evaluation, Trainer
+from lra.trainer import Trainer
 from lra.workdir import Workdir
+
+
+class Restored(NamedTuple):
+    """A run as its folder has it: what it was trained on, and the state after `step` steps."""
+
+    prepared: prepared_data.Prepared
+    trainer: Trainer
+    state: TrainState
+    step: int
 
 
 def evaluate_workdir(
@@ -36,6 +47,37 @@ def evaluate_workdir(
     Raises:
         UserError: no run or checkpoint, other data than the run's, a file that cannot be written.
     """
+    _, trainer, state, step = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
+    best = evaluate(trainer, state.best.params, state.best.rest, split)
+    last = evaluate(trainer, state.params, state.rest, split)
+    for index, seed in enumerate(trainer.config.seeds):
+        print(
+            f"seed {seed}: {split} accuracy {best.accuracy[index]:.4f} with the parameters of "
+            f"step {int(state.best.step[index])}, {last.accuracy[index]:.4f} with those of step "
+            f"{step}"
+        )
+    if predictions is not None:
+        labels = trainer.labels(split)
+        _write_predictions(pathlib.Path(predictions), trainer.config.seeds, labels, best)
+    return 0
+
+
+def restore_workdir(
+    workdir: str | os.PathLike,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    splits: tuple[str, ...] = (),
+) -> Restored:
+    """The latest state of a run, on whatever devices there are here.
+
+    Args:
+        workdir: of a run, complete or not.
+        data_dir: folder of the prepared data; None for the one it was trained on.
+        splits: those the trainer is to hold on the devices.
+
+    Raises:
+        UserError: no run or checkpoint, other data than the run's.
+    """
     folder = Workdir(workdir)
     config, run = folder.load_config(), folder.load_run()
     task = get_task(config.task)
@@ -44,19 +86,8 @@ def evaluate_workdir(
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
     with config.unlocked():
         config.mesh.update(seed=0, data=0)  # whatever devices there are here
-    trainer = Trainer(config, task, prepared, splits=(split,))
-    state, step = _restore(folder, trainer)
-    best = evaluate(trainer, state.best.params, state.best.rest, split)
-    last = evaluate(trainer, state.params, state.rest, split)
-    for index, seed in enumerate(config.seeds):
-        print(
-            f"seed {seed}: {split} accuracy {best.accuracy[index]:.4f} with the parameters of "
-            f"step {int(state.best.step[index])}, {last.accuracy[index]:.4f} with those of step "
-            f"{step}"
-        )
-    if predictions is not None:
-        _write_predictions(pathlib.Path(predictions), config.seeds, trainer.labels(split), best)
-    return 0
+    trainer = Trainer(config, task, prepared, splits=splits)
+    return Restored(prepared, trainer, *_restore(folder, trainer))
 
 
 def evaluate(
@@ -83,9 +114,9 @@ def evaluate(
     """
     run, pace = trainer.evaluation(params, rest, split), pace or Pace()
     while run.remaining:
-        if stop is not None and stop.before(pace.call_seconds):
+        if stop is not None and hosts.any_of(stop.before(pace.call_seconds)):
             return None
-        count = pace.next(run.remaining)
+        count = hosts.least(pace.next(run.remaining))
         begun = time.monotonic()
         run.advance(count)
         pace.measured(count, time.monotonic() - begun)

@@ -8,24 +8,27 @@ import os
 import time
 from typing import Any, NamedTuple
 
-import jax
 from ml_collections import config_dict
 
-from lra import environment
+from lra import environment, hosts, nans
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.evaluation import evaluate
+from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace
-from lra.progress import Reporter, check_events
+from lra.programs import CallMetrics
+from lra.progress import Reporter, Silence, check_events, describe
 from lra.protocol import protocol_of
 from lra.records import read, write_once
 from lra.results import make_rows
+from lra.settings import to_json
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import get_task
-from lra.trainer import CallMetrics, Evaluation, Trainer
+from lra.trainer import Trainer
 from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
+STATUS_NAN = 1  # only with `debug_nans`
 
 # So soon after its first call each start saves once, to make progress however short it lives.
 _FIRST_CHECKPOINT_SECONDS = 15.0
@@ -38,6 +41,7 @@ def train(
     *,
     budget_minutes: float | None = None,
     tensorboard: bool = False,
+    debug_nans: bool = False,
 ) -> int:
     """Trains all seeds of `config` to the end, or as far as budget and signals allow.
 
@@ -47,9 +51,10 @@ def train(
         data_dir: folder of the prepared data.
         budget_minutes: stop cleanly before they are over; None for no limit.
         tensorboard: also write event files to `<workdir>/tensorboard`.
+        debug_nans: end at the first NaN, naming its step and the operation; slow.
 
     Returns:
-        The exit status: 0, `STATUS_STOPPED`, or `STATUS_ALL_DIVERGED`.
+        The exit status: 0, `STATUS_STOPPED`, `STATUS_ALL_DIVERGED`, or `STATUS_NAN`.
 
     Raises:
         UserError: data not prepared or damaged, a configuration that does not fit them, a
@@ -60,8 +65,12 @@ def train(
         if tensorboard:
             check_events()
         task = get_task(config.task)
-        prepared = prepared_data.load(data_dir, task.name)
-        trainer = Trainer(config, task, prepared)
+        prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
+        hosts.check_equal(
+            {"configuration": to_json(config), "prepared data (sha256)": prepared.sha256}
+        )
+        # A call that may be repeated to find a NaN must not use up its arguments.
+        trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
         folder = Workdir(workdir)
         facts = {
             "data_dir": os.path.abspath(data_dir),
@@ -69,13 +78,29 @@ def train(
             "versions": environment.versions(),
             "commit": environment.commit(),
         }
-        with folder.open_for(config, facts):
-            if folder.rows.exists():
-                print(f"{folder.rows} is complete: nothing to do")
-                diverged = all(row.status == "diverged" for row in read(folder.rows))
-                return STATUS_ALL_DIVERGED if diverged else 0
-            run = Run(trainer, prepared, folder, stop, started=started, tensorboard=tensorboard)
+        with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
+            status = hosts.on_main(lambda: _status_of_complete(folder))
+            if status is not None:
+                return status
+            run = Run(
+                trainer,
+                prepared,
+                folder,
+                stop,
+                started=started,
+                tensorboard=tensorboard,
+                debug_nans=debug_nans,
+            )
             return run.to_the_end()
+
+
+def _status_of_complete(folder: Workdir) -> int | None:
+    """The exit status of a run that has its rows; None if it has not."""
+    if not folder.rows.exists():
+        return None
+    diverged = all(row.status == "diverged" for row in read(folder.rows))
+    print(f"{folder.rows} is complete: nothing to do")
+    return STATUS_ALL_DIVERGED if diverged else 0
 
 
 class _Call(NamedTuple):
@@ -99,6 +124,7 @@ class Run:
         *,
         started: float,
         tensorboard: bool,
+        debug_nans: bool,
     ):
         self._started = started
         self._trainer, self._prepared, self._folder, self._stop = trainer, prepared, folder, stop
@@ -107,20 +133,14 @@ class Run:
         restored = self._checkpoints.restore(trainer.abstract_state())
         self._state, self._progress = restored or (trainer.init(), Progress())
         self._step = self._progress.step
-        self._reporter = Reporter(
-            self._config.seeds,
-            steps=self._config.train.steps,
-            step=self._step,
-            evaluated=self._progress.evaluated,
-            metrics=folder.metrics,
-            tensorboard=folder.root / "tensorboard" if tensorboard else None,
-        )
-        self._pace = Pace(self._config.train.steps_per_call, MAX_STEPS_PER_CALL)
+        self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
+        steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
+        self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
         self._eval_pace = Pace()
         self._pending: _Call | None = None
         self._finished_call = 0.0
         self._next_checkpoint: float | None = None
-        self._alive = [bool(alive) for alive in jax.device_get(self._state.alive)]
+        self._alive = [bool(alive) for alive in self._trainer.fetch(self._state.alive)]
 
     def to_the_end(self) -> int:
         """Runs until the last step or a stop; returns the exit status."""
@@ -129,9 +149,22 @@ class Run:
                 if not (self._evaluate_if_due() and self._train_to_next_stop()):
                     return self._interrupted()
             return self._finish()
+        except FloatingPointError as error:
+            self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
+            return STATUS_NAN
         finally:
             self._reporter.close()
             self._checkpoints.close()
+
+    def _make_reporter(self, tensorboard: bool) -> Reporter:
+        return Reporter(
+            self._config.seeds,
+            steps=self._config.train.steps,
+            step=self._step,
+            evaluated=self._progress.evaluated,
+            metrics=self._folder.metrics,
+            tensorboard=self._folder.root / "tensorboard" if tensorboard else None,
+        )
 
     def _is_complete(self) -> bool:
         last = self._step == self._config.train.steps and self._progress.evaluated == self._step
@@ -157,10 +190,10 @@ class Run:
         self._redraw_if_due()
         while self._step < end and any(self._alive):
             # Two calls may be under way.
-            if self._stop.before(2 * self._pace.call_seconds):
+            if hosts.any_of(self._stop.before(2 * self._pace.call_seconds)):
                 self._wait()
                 return False
-            count = self._pace.next(end - self._step)
+            count = hosts.least(self._pace.next(end - self._step))
             dispatched = time.monotonic()
             self._state, metrics = self._trainer.train(self._state, self._step, count)
             self._step += count
@@ -193,7 +226,7 @@ class Run:
         if self._pending is None:
             return
         call, self._pending = self._pending, None
-        metrics = jax.device_get(call.metrics)
+        metrics = self._trainer.fetch(call.metrics)
         now = time.monotonic()
         seconds = now - max(call.dispatched, self._finished_call)
         self._finished_call = now
@@ -226,7 +259,7 @@ class Run:
             self._next_checkpoint = now + min(
                 _FIRST_CHECKPOINT_SECONDS, self._config.train.checkpoint_seconds
             )
-        if now >= self._next_checkpoint:
+        if hosts.any_of(now >= self._next_checkpoint):
             self._wait()
             self._save()
             self._next_checkpoint = now + self._config.train.checkpoint_seconds
@@ -241,7 +274,8 @@ class Run:
     def _interrupted(self) -> int:
         self._save()
         self._reporter.say(
-            f"stopped at step {self._step} of {self._config.train.steps} ({self._stop.reason}); "
+            f"stopped at step {self._step} of {self._config.train.steps} "
+            f"({self._stop.reason or 'as another host was told to'}); "
             "saved, the same command goes on from here"
         )
         return STATUS_STOPPED
@@ -259,17 +293,7 @@ class Run:
         rows = make_rows(
             self._trainer, self._prepared, self._state, self._present_progress(), evaluations
         )
-        write_once(self._folder.rows, rows)
+        hosts.on_main(lambda: write_once(self._folder.rows, rows))
         for row in rows:
-            self._reporter.say(_describe(row))
+            self._reporter.say(describe(row))
         return 0 if any(self._alive) else STATUS_ALL_DIVERGED
-
-
-def _describe(row: Any) -> str:
-    if row.status != "ok":
-        return f"seed {row.seed}: {row.status} at step {row.diverged_step}"
-    return (
-        f"seed {row.seed}: test accuracy {row.test_accuracy:.4f} with the parameters of step "
-        f"{row.best_step} (validation {row.val_accuracy:.4f}), "
-        f"{row.test_accuracy_last:.4f} with the last"
-    )

@@ -3,16 +3,15 @@
 import datetime
 from typing import Any
 
-import jax
-
 from lra import environment
 from lra.checkpoints import Progress
 from lra.data.prepared import Prepared
+from lra.evaluation_run import Evaluation
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Row
 from lra.settings import flatten
 from lra.state import TrainState
-from lra.trainer import Evaluation, Trainer
+from lra.trainer import Trainer
 
 
 def make_rows(
@@ -33,7 +32,7 @@ def make_rows(
             seed diverged.
     """
     common = _common(trainer, prepared, state, progress)
-    chosen = jax.device_get(
+    chosen = trainer.fetch(
         (state.alive, state.diverged_step, state.best.val_accuracy, state.best.step)
     )
     rows = []

@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lra.errors import UserError
@@ -59,7 +60,7 @@ def make_shardings(seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[i
                 f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
                 f"{_divisors(batch, available)}"
             )
-    devices = jax.devices()[: seed * data]
+    devices = _devices(seed * data)
     # Explicit axes, JAX's default, refuse the gathers this project makes.
     mesh = jax.make_mesh(
         (seed, data), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=devices
@@ -76,6 +77,27 @@ def make_shardings(seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[i
         table=place(None, "data"),
         logits=place("seed", None, "data"),
     )
+
+
+def _devices(number: int) -> list[jax.Device]:
+    """That many devices, of every host equally many."""
+    hosts = jax.process_count()
+    if number % hosts:
+        raise UserError(
+            f"a mesh of {number} devices does not divide among {hosts} hosts; choose mesh.seed "
+            f"and mesh.data so that {hosts} divides their product, up to {jax.device_count()}"
+        )
+    share = number // hosts
+    return [
+        device
+        for host in range(hosts)
+        for device in [d for d in jax.devices() if d.process_index == host][:share]
+    ]
+
+
+def put(array: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
+    """The array on the devices; each host, having all of it, fills its own."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def _divisors(number: int, limit: int) -> str:

@@ -95,7 +95,7 @@ def init_state(
         opt_state=optimizer.init(params),
         alive=jnp.array(True),
         diverged_step=jnp.array(-1, jnp.int32),
-        best=Best(params, rest, jnp.array(-1.0), jnp.array(0, jnp.int32)),
+        best=Best(params, rest, jnp.array(-1.0, jnp.float32), jnp.array(0, jnp.int32)),
     )
 
 

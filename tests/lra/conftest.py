@@ -25,6 +25,8 @@ TINY_ATTENTION = {
     "linformer": ("model.attention.proj_dim=8",),
     "performer": ("model.attention.num_features=8",),
     "reformer": ("model.attention.chunk_length=4",),
+    "longformer": ("model.attention.window=3",),
+    "linear": (),
 }
 COUNTS = {"train": 50, "validation": 13, "test": 21}
 
@@ -57,24 +59,49 @@ def write_retrieval(data_dir):
         writer.finish(data="tiny", source="a test", counts=COUNTS, max_length=14)
 
 
-def write_image(data_dir):
-    """4 x 4 pixels, a quarter of them 0; the label is whether the mean is high."""
+def write_text(data_dir):
+    """Short byte strings, of letters or of digits: the label says which."""
     rng = np.random.default_rng(0)
-    with TaskWriter(data_dir, "image") as writer:
+    counts = {split: COUNTS[split] for split in ("train", "test")}
+    with TaskWriter(data_dir, "text") as writer:
+        for split, count in counts.items():
+            labels = rng.integers(0, 2, count).astype(np.int32)
+            items = [
+                rng.integers(48 + 49 * label, 58 + 49 * label, rng.integers(3, 15)).astype(np.uint8)
+                for label in labels
+            ]
+            writer.sequences(split, items)
+            writer.array(f"{split}/labels.npy", labels)
+        writer.finish(
+            data="tiny",
+            source="a test",
+            counts=counts,
+            max_length=14,
+            aliases={"validation": "test"},
+        )
+
+
+def write_pixels(data_dir, task, classes):
+    """4 x 4 pixels, a quarter of them 0; the label is how high the mean is."""
+    rng = np.random.default_rng(0)
+    with TaskWriter(data_dir, task) as writer:
         for split, count in COUNTS.items():
             images = rng.integers(0, 256, (count, 16)) * (rng.random((count, 16)) > 0.25)
             writer.sequences(split, images.astype(np.uint8))
-            writer.array(f"{split}/labels.npy", (images.mean(1) // 26).astype(np.int32))
+            ranks = images.mean(1).argsort().argsort()
+            writer.array(f"{split}/labels.npy", (ranks * classes // count).astype(np.int32))
         writer.finish(data="tiny", source="a test", counts=COUNTS, max_length=16)
 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
-    """Prepared data of three kinds of tasks."""
+    """Prepared data of the five tasks of the table."""
     folder = tmp_path_factory.mktemp("data")
     write_listops(folder)
+    write_text(folder)
     write_retrieval(folder)
-    write_image(folder)
+    write_pixels(folder, "image", 10)
+    write_pixels(folder, "pathfinder", 2)
     return folder
 
 

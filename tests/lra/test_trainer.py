@@ -46,15 +46,6 @@ def test_the_length_of_calls_leaves_no_trace(tiny_config, data_dir):
     chex.assert_trees_all_equal(one, other)
 
 
-@pytest.mark.parametrize("task", ["listops", "retrieval", "image"])
-def test_the_loss_falls(tiny_config, data_dir, task):
-    trainer = make(tiny_config(task, "standard", "train.steps=60"), data_dir)
-    state, first = trainer.train(trainer.init(), 0, 5)
-    state, _ = trainer.train(state, 5, 45)
-    _, last = trainer.train(state, 50, 10)
-    assert last.loss[0] < first.loss[0] - 0.1
-
-
 def test_evaluation_counts_every_example_once(tiny_config, data_dir):
     # 13 validation examples in batches of 8: the last batch is half empty.
     trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
@@ -95,6 +86,23 @@ def test_the_best_parameters_are_kept_per_seed(tiny_config, data_dir):
     ):
         np.testing.assert_array_equal(best[0], before[0])
         np.testing.assert_array_equal(best[1], now[1])
+
+
+def test_no_program_changes_the_types_of_the_state(tiny_config, data_dir):
+    # If only weakly: the next call of every program would compile it again.
+    trainer = make(tiny_config("listops", "performer"), data_dir)
+    programs, abstract = trainer.programs, trainer.abstract_state()
+    arguments = trainer.train_arguments(abstract, 0, 1)
+    accuracy = np.zeros(1, np.float32)
+    results = [
+        jax.eval_shape(programs.init, arguments[1]),
+        jax.eval_shape(programs.train, *arguments)[0],
+        jax.eval_shape(programs.redraw, abstract, np.int32(1), arguments[1]),
+        jax.eval_shape(programs.update_best, abstract, accuracy, np.int32(1)),
+    ]
+    types = [[(x.dtype, x.weak_type) for x in jax.tree.leaves(result)] for result in results]
+    for other in types:
+        assert other == [(dtype, False) for dtype, _ in types[0]]
 
 
 def test_microbatches_equal_the_plain_step(tiny_config, data_dir):
@@ -148,17 +156,6 @@ def test_performer_redraws_its_features(tiny_config, data_dir):
         assert np.abs(a - b).max() > 0.1
         assert np.abs(b - c).max() > 0.1
         assert np.abs(b[0] - b[1]).max() > 0.1
-
-
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
-def test_a_mesh_of_devices_gives_the_same_losses(tiny_config, data_dir, attention):
-    one = make(tiny_config("listops", attention, "mesh.seed=1", "mesh.data=1"), data_dir)
-    many = make(tiny_config("listops", attention, "mesh.data=4"), data_dir)
-    assert (one.num_devices, many.num_devices) == (1, 4)
-    expected, expected_metrics = one.train(one.init(), 0, 3)
-    state, metrics = many.train(many.init(), 0, 3)
-    np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
-    assert_close(state.params, expected.params, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""An evaluation of a split, in as many calls as its caller likes."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from lra import arrays, sharding
+from lra.programs import Programs
+
+
+class Evaluation(NamedTuple):
+    """Of one split: `accuracy` and mean `loss` [seeds], `logits` [seeds, examples, classes]."""
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+    logits: np.ndarray
+
+
+class EvaluationRun:
+    """An evaluation in progress: `advance` until `remaining` is 0, then `result`.
+
+    Args:
+        programs: of the run.
+        shardings: where its arrays live.
+        examples: the split, on the devices.
+        params: trained arrays, per seed.
+        rest: untrained arrays, per seed.
+        shape: number of seeds, size of a batch, number of classes.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        shardings: sharding.Shardings,
+        examples: arrays.Examples,
+        params: nnx.State,
+        rest: nnx.State,
+        *,
+        shape: tuple[int, int, int],
+    ):
+        self._programs, self._examples = programs, examples
+        self._params, self._rest = params, rest
+        seeds, batch, classes = shape
+        self._total = len(examples.labels)
+        self._batches = -(-self._total // batch)
+        table = np.zeros(self._batches * batch, np.int32)  # the last batch is filled with example 0
+        table[: self._total] = np.arange(self._total)
+        self._table = sharding.put(table.reshape(self._batches, batch), shardings.table)
+        self._logits = jnp.zeros((seeds, self._batches, batch, classes), device=shardings.logits)
+        self._done = 0
+
+    @property
+    def remaining(self) -> int:
+        """Batches still to do."""
+        return self._batches - self._done
+
+    def advance(self, count: int) -> None:
+        """Evaluates the next `count` batches and waits for them."""
+        self._logits = self._programs.logits(*self.arguments(count))
+        self._logits.block_until_ready()
+        self._done += count
+
+    def arguments(self, count: int) -> tuple[Any, ...]:
+        """What the compiled evaluation call takes."""
+        fixed = (self._params, self._rest, self._examples, self._table)
+        return self._logits, *fixed, self._done, count
+
+    def result(self) -> Evaluation:
+        """Accuracy, loss and logits of every example."""
+        scores = self._programs.scores(self._logits, self._examples.labels, self._total)
+        return Evaluation(*jax.device_get(scores))

@@ -1,0 +1,220 @@
+"""Several hosts, one program: how they meet, agree, and end when one of them is lost.
+
+Every host runs the same loop on the same configuration. Whatever is decided by a clock, a signal
+or a file is agreed on here, since hosts that make different calls wait for each other forever.
+Host 0 alone writes files; the arrays of a checkpoint are written by all. With one host each
+function here is what its name says without any communication.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from lra.errors import UserError
+from lra.stopping import STATUS_STOPPED
+
+T = TypeVar("T")
+
+# A host that has been silent for so long is lost: JAX then ends the others.
+HEARTBEAT_SECONDS = 30
+
+_UNIT = 256  # bytes; messages have few different lengths, each is a program of its own
+# What the failures of a connection have in their text, and those of programs have not.
+_LOST = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination", "aborted")
+
+
+class Addresses(NamedTuple):
+    """How the hosts find each other; all None: from the environment (Slurm, TPU, MPI)."""
+
+    coordinator: str | None = None
+    number: int | None = None
+    index: int | None = None
+
+
+def addresses(
+    distributed: bool, coordinator: str | None, number: int | None, index: int | None
+) -> Addresses | None:
+    """What the flags `--distributed`, `--coordinator_address`, ... say; None for one host.
+
+    Raises:
+        UserError: flags that do not fit each other.
+    """
+    given = (coordinator, number, index)
+    if given == (None, None, None):
+        return Addresses() if distributed else None
+    if None in given or distributed:
+        raise UserError(
+            "several hosts need --coordinator_address, --num_processes and --process_id together, "
+            "or --distributed alone"
+        )
+    if not 0 <= index < number:
+        raise UserError(f"--process_id={index} is not from 0 to --num_processes={number} - 1")
+    if not coordinator.rpartition(":")[2].isdigit():
+        raise UserError(f"--coordinator_address={coordinator} is not HOST:PORT")
+    return Addresses(coordinator, number, index)
+
+
+class SharedError(UserError):
+    """An expected error that every host raises at the same place."""
+
+
+@contextlib.contextmanager
+def connected(addresses: Addresses | None) -> Iterator[None]:
+    """Makes this process one of several hosts; None for a process of its own.
+
+    A host that fails alone, or loses another, ends at once with a line that says so: to leave
+    in an orderly way it would have to wait for the others. The status is `STATUS_STOPPED` where a
+    host was lost; the same commands go on from the last checkpoint.
+
+    Raises:
+        UserError: the hosts did not meet.
+    """
+    if addresses is None:
+        yield
+        return
+    _connect(addresses)
+    try:
+        yield
+    except SharedError:
+        raise
+    except UserError as error:
+        _leave(f"error: {error}", 2)
+    except Exception as error:
+        if not _is_loss(error):
+            traceback.print_exc()
+            _leave(f"error: host {jax.process_index()} failed and ends, the others will", 1)
+        reason = str(error).strip().splitlines()[0][:200]
+        _leave(
+            f"error: lost another host ({reason}); start the same command on every host to go on "
+            "from the last checkpoint",
+            STATUS_STOPPED,
+        )
+
+
+def is_main() -> bool:
+    """Whether this host writes what is written once: rows, metrics, messages."""
+    return jax.process_index() == 0
+
+
+def any_of(flag: bool) -> bool:
+    """Whether the flag is set on any host."""
+    return flag if jax.process_count() == 1 else bool(_gather_numbers(flag).any())
+
+
+def least(number: int) -> int:
+    """The smallest of all hosts' numbers."""
+    return number if jax.process_count() == 1 else int(_gather_numbers(number).min())
+
+
+def on_main(function: Callable[[], T]) -> T:
+    """What `function` returns (JSON) on host 0, where alone it runs; its error ends every host."""
+    if jax.process_count() == 1:
+        return function()
+    outcome = _attempt(function) if is_main() else None
+    return _result(_gather(outcome)[0])
+
+
+def on_every(function: Callable[[], T]) -> T:
+    """Runs `function` on every host; an expected error on any of them ends all."""
+    if jax.process_count() == 1:
+        return function()
+    values: list[T] = []
+    outcomes = _gather(_attempt(lambda: values.append(function())))
+    for index, outcome in enumerate(outcomes):
+        if "error" in outcome:
+            raise SharedError(f"host {index}: {outcome['error']}")
+    return values[0]
+
+
+@contextlib.contextmanager
+def entered_on_main(context: contextlib.AbstractContextManager) -> Iterator[None]:
+    """Holds `context` on host 0 while every host is in the block."""
+    with contextlib.ExitStack() as stack:
+        on_main(lambda: stack.enter_context(context))
+        yield
+
+
+def check_equal(values: dict[str, str]) -> None:
+    """Raises SharedError unless all hosts have the same, naming what differs and where."""
+    if jax.process_count() == 1:
+        return
+    first, *others = _gather(values)
+    for index, other in enumerate(others, start=1):
+        for name, value in first.items():
+            if other[name] != value:
+                raise SharedError(
+                    f"hosts 0 and {index} differ in {name}: {value[:200]}, {other[name][:200]}; "
+                    "give all of them the same"
+                )
+
+
+def _connect(addresses: Addresses) -> None:
+    # JAX would take SIGTERM for itself.
+    jax.config.update("jax_enable_preemption_service", False)
+    coordinator = addresses.coordinator
+    local = coordinator is not None and coordinator.startswith(("127.", "localhost:"))
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            addresses.number,
+            addresses.index,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            # Otherwise the coordinator listens on all interfaces.
+            coordinator_bind_address=coordinator if local else None,
+        )
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"the hosts did not meet: {reason}") from error
+
+
+def _attempt(function: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": function()}
+    except UserError as error:
+        return {"error": str(error)}
+    except OSError as error:
+        return {"error": f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")}
+
+
+def _result(outcome: dict[str, Any]) -> Any:
+    if "error" in outcome:
+        raise SharedError(outcome["error"])
+    return outcome["value"]
+
+
+def _gather_numbers(number: int) -> np.ndarray:
+    return multihost_utils.process_allgather(np.int32(number))
+
+
+def _gather(value: Any) -> list[Any]:
+    """Every host's value, as JSON."""
+    message = json.dumps(value).encode()
+    lengths = _gather_numbers(len(message))
+    room = _UNIT
+    while room < lengths.max():
+        room *= 4
+    padded = np.zeros(room, np.uint8)
+    padded[: len(message)] = np.frombuffer(message, np.uint8)
+    rows = multihost_utils.process_allgather(padded)
+    return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
+
+
+def _is_loss(error: Exception) -> bool:
+    text = str(error).lower()
+    return any(word in text for word in _LOST)
+
+
+def _leave(message: str, status: int) -> None:
+    """Ends this process without waiting for other hosts."""
+    print(" ".join(message.split()), file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,164 @@
+"""The compiled calls of a run: initialisation, training, evaluation, each one program.
+
+Seeds are a mapped axis. A training call makes any number of steps up to a bound without returning
+to the host, an evaluation call fills in the logits of any number of batches. Both take that number
+as an argument, so each is compiled once.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, Int
+from ml_collections import config_dict
+
+from lra import arrays, state
+from lra.losses import cross_entropy, is_correct
+from lra.sharding import Shardings
+from lra.state import TrainState
+from lra.tasks import Task
+
+
+class CallMetrics(NamedTuple):
+    """Means over the steps of one call, and which seeds still train; all [seeds]."""
+
+    loss: Float[Array, " seeds"]
+    accuracy: Float[Array, " seeds"]
+    alive: Array
+    diverged_step: Int[Array, " seeds"]
+
+
+class Programs:
+    """Functions of arrays that stay on the devices.
+
+    Along the axis `data` a training step communicates once, to add up its gradients, and an
+    evaluation not at all until its end; along `seed` nothing does.
+
+    Args:
+        config: of the run.
+        task: of the benchmark.
+        make: builds the model from `nnx.Rngs`.
+        graphdef: the model's structure.
+        optimizer: of the parameters.
+        shardings: where inputs and outputs live.
+        donate: whether a call may use up the memory of the state it is given.
+    """
+
+    def __init__(
+        self,
+        config: config_dict.ConfigDict,
+        task: Task,
+        *,
+        make: Callable[[nnx.Rngs], nnx.Module],
+        graphdef: nnx.GraphDef,
+        optimizer: optax.GradientTransformation,
+        shardings: Shardings,
+        donate: bool,
+    ):
+        self._task, self._graphdef = task, graphdef
+        self._zero_is_padding = config.data.zero_is_padding
+        self._step = functools.partial(
+            state.train_step,
+            graphdef=graphdef,
+            optimizer=optimizer,
+            microbatches=config.train.microbatches,
+        )
+        init = functools.partial(state.init_state, make=make, optimizer=optimizer)
+        redraw = functools.partial(state.redraw, graphdef=graphdef)
+        s = shardings
+
+        def compiled(
+            name: str, function: Callable, *, donated: bool = False, **options: Any
+        ) -> Callable:
+            def with_precision(*args):
+                with jax.default_matmul_precision(config.matmul_precision):
+                    return function(*args)
+
+            with_precision.__name__ = name  # in profiles and logs
+            donate_argnums = 0 if donated and donate else ()
+            return jax.jit(with_precision, donate_argnums=donate_argnums, **options)
+
+        self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
+        self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
+        self.train = compiled("train", self._train, donated=True, out_shardings=s.per_seed)
+        self.redraw = compiled(
+            "redraw", jax.vmap(redraw, in_axes=(0, None, 0)), donated=True, out_shardings=s.per_seed
+        )
+        self.update_best = compiled(
+            "update_best",
+            jax.vmap(state.update_best, in_axes=(0, 0, None)),
+            donated=True,
+            out_shardings=s.per_seed,
+        )
+        self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
+        self.scores = compiled("scores", _scores, static_argnums=2, out_shardings=s.replicated)
+        self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
+
+    def _train(
+        self,
+        train_state: TrainState,
+        keys: Array,
+        examples: arrays.Examples,
+        indices: Int[Array, "seeds steps batch"],
+        start: Int[Array, ""],
+        count: Int[Array, ""],
+    ) -> tuple[TrainState, CallMetrics]:
+        """Makes steps `start` to `start + count` of every seed."""
+
+        def one_seed(seed_state, key, seed_indices):
+            def body(i, carry):
+                seed_state, totals = carry
+                batch = self._gather(examples, seed_indices[i])
+                seed_state, metrics = self._step(seed_state, start + i, batch, key)
+                return seed_state, jax.tree.map(jnp.add, totals, metrics)
+
+            totals = state.StepMetrics(jnp.zeros(()), jnp.zeros(()))
+            seed_state, totals = jax.lax.fori_loop(0, count, body, (seed_state, totals))
+            loss, accuracy = (total / count for total in totals)
+            alive, diverged = seed_state.alive, seed_state.diverged_step
+            return seed_state, CallMetrics(loss, accuracy, alive, diverged)
+
+        return jax.vmap(one_seed)(train_state, keys, indices)
+
+    def _logits(
+        self,
+        logits: Float[Array, "seeds batches batch classes"],
+        params: nnx.State,
+        rest: nnx.State,
+        examples: arrays.Examples,
+        table: Int[Array, "batches batch"],
+        start: Int[Array, ""],
+        count: Int[Array, ""],
+    ) -> Float[Array, "seeds batches batch classes"]:
+        """Fills in batches `start` to `start + count`; the seeds share their tokens."""
+        model = functools.partial(forward, self._graphdef)
+
+        def body(i, logits):
+            batch = self._gather(examples, table[i])
+            seeds = jax.vmap(model, in_axes=(0, 0, None, None))
+            new = seeds(params, rest, batch.ids, batch.mask)
+            return logits.at[:, i].set(new.astype(logits.dtype))
+
+        return jax.lax.fori_loop(start, start + count, body, logits)
+
+    def _gather(self, examples: arrays.Examples, indices: Array) -> arrays.Batch:
+        return arrays.gather(examples, indices, self._task, self._zero_is_padding)
+
+
+def forward(graphdef, params, rest, ids, mask, key=None):
+    """The logits of a model given in its parts."""
+    return nnx.merge(graphdef, params, rest)(ids, mask, key)
+
+
+def _scores(logits: Array, labels: Array, total: int) -> tuple[Array, Array, Array]:
+    """Accuracy and loss over the first `total` examples, and their logits."""
+    logits = logits.reshape(logits.shape[0], -1, logits.shape[-1])[:, :total]
+    correct = jax.vmap(is_correct, in_axes=(0, None))(logits, labels)
+    losses = jax.vmap(cross_entropy, in_axes=(0, None))(logits, labels)
+    # A sum of at most 2**24 ones is exact in float32.
+    accuracy = jnp.sum(correct, axis=1, dtype=jnp.float32) / total
+    return accuracy, jnp.mean(losses, axis=1), logits

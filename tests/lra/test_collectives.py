@@ -1,0 +1,128 @@
+"""What the devices of a mesh say to each other, read from the compiled programs."""
+
+import collections
+import re
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from lra.data import prepared
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+from tests.lra.conftest import TINY_ATTENTION
+
+COMMUNICATION = (
+    "all-reduce|all-gather|all-to-all|reduce-scatter|ragged-all-to-all|collective-permute|"
+    "collective-broadcast"
+)
+# `%name = TYPE all-reduce(...), ..., replica_groups=GROUPS, ...`; a type may be a tuple.
+CALL = re.compile(rf"= (\(.*?\)|\S+) ({COMMUNICATION})(?:-start)?\(")
+GROUPS = re.compile(r"replica_groups=(\S+(?: \{[^}]*\})?)")
+
+
+def make(config, data_dir):
+    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
+
+
+def compiled_step(trainer):
+    """The compiled training call."""
+    return trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 3)).compile()
+
+
+def communication(text):
+    """Of every collective: its name, the number formats it carries, and its groups of devices."""
+    found = []
+    for line in text.splitlines():
+        call = CALL.search(line)
+        if call:
+            formats = collections.Counter(re.findall(r"([a-z]+\d*)\[", call[1]))
+            found.append((call[2], set(formats), groups(GROUPS.search(line)[1])))
+    return found
+
+
+def groups(text):
+    """Replica groups as sets of devices, from each of the ways XLA writes them."""
+    if text.startswith("{"):  # {{0,1},{2,3}}
+        return {frozenset(map(int, g.split(","))) for g in re.findall(r"\{([\d,]+)\}", text)}
+    if text.startswith("["):  # [2,2]<=[4] or [2,2]<=[2,2]T(1,0)
+        parts = re.match(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
+        shape, order, axes = parts.groups()
+        devices = np.arange(np.prod(numbers(order))).reshape(numbers(order))
+        rows = devices.transpose(numbers(axes) if axes else None).reshape(numbers(shape))
+    else:  # mesh['axis_0'=2,'axis_1'=2] {'axis_1'}
+        mesh, chosen = re.match(r"mesh\[(.*?)\] \{(.*?)\}", text).groups()
+        sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
+        along = [list(sizes).index(name) for name in re.findall(r"'(\w+)'", chosen)]
+        devices = np.arange(np.prod(numbers(sizes.values()))).reshape(numbers(sizes.values()))
+        rows = np.moveaxis(devices, along, range(-len(along), 0))
+        rows = rows.reshape(-1, np.prod([devices.shape[axis] for axis in along]))
+    return {frozenset(row.tolist()) for row in rows}
+
+
+def numbers(values):
+    return [int(value) for value in (values.split(",") if isinstance(values, str) else values)]
+
+
+def test_groups_are_read():
+    expected = {frozenset({0, 1}), frozenset({2, 3})}
+    for text in ("{{0,1},{2,3}},", "[2,2]<=[4],", "mesh['a'=2,'b'=2,'c'=1] {'b'}"):
+        assert groups(text) == expected
+    across = {frozenset({0, 2}), frozenset({1, 3})}
+    assert groups("[2,2]<=[2,2]T(1,0)") == groups("mesh['a'=2,'b'=2] {'a'}") == across
+
+
+SEED_GROUPS = {frozenset(range(4)), frozenset(range(4, 8))}
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_dir, attention):
+    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
+    assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
+    step = compiled_step(trainer)
+    assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
+    state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
+    alone = ("seeds=(0, 1)", "mesh.seed=1", "mesh.data=1")
+    one = make(tiny_config("listops", attention, *alone), data_dir)
+    expected, expected_metrics = one.train(one.init(), 0, 3)
+    np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
+    chex.assert_trees_all_close(
+        jax.device_get(state.params), jax.device_get(expected.params), atol=1e-4, rtol=1e-4
+    )
+
+
+def test_pairs_and_clipping_need_no_more(tiny_config, data_dir):
+    trainer = make(tiny_config("retrieval", "standard", "train.max_grad_norm=1.0"), data_dir)
+    found = communication(compiled_step(trainer).as_text())
+    assert [name for name, *_ in found] == ["all-reduce"]
+
+
+def test_accumulation_adds_up_once_a_part(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "standard", "train.microbatches=2"), data_dir)
+    found = communication(compiled_step(trainer).as_text())
+    assert [name for name, *_ in found] == ["all-reduce"]  # within the loop over the parts
+
+
+def test_bfloat16_adds_up_one_more_time_at_most(tiny_config, data_dir):
+    config = tiny_config("listops", "standard", "dtype=bfloat16")
+    found = communication(compiled_step(make(config, data_dir)).as_text())
+    formats = [formats for _, formats, _ in found]
+    assert {name for name, *_ in found} == {"all-reduce"}
+    assert len(found) == len(set(map(frozenset, formats))) <= 2
+
+
+def test_seeds_on_devices_of_their_own_say_nothing(tiny_config, data_dir):
+    seeds = f"seeds={tuple(range(8))}"
+    trainer = make(tiny_config("listops", "standard", seeds), data_dir)
+    assert dict(trainer.shardings.mesh.shape) == {"seed": 8, "data": 1}
+    assert communication(compiled_step(trainer).as_text()) == []
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_an_evaluation_call_says_nothing(tiny_config, data_dir, attention):
+    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
+    state = trainer.init()
+    run = trainer.evaluation(state.params, state.rest, "validation")
+    text = trainer.programs.logits.lower(*run.arguments(2)).compile().as_text()
+    assert communication(text) == []

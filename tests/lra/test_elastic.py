@@ -1,0 +1,84 @@
+"""A run goes on with other devices than it was saved with."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from lra.checkpoints import Checkpoints, Progress
+from lra.data import prepared
+from lra.evaluation import evaluate
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+
+SEEDS = "seeds=(0, 1, 2, 3)"
+
+
+def make(config, data_dir):
+    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
+
+
+def on_mesh(tiny_config, data_dir, seed, data):
+    mesh = (f"mesh.seed={seed}", f"mesh.data={data}")
+    return make(tiny_config("listops", "performer", SEEDS, *mesh), data_dir)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder for the checkpoint of eight devices and what a run on them comes to."""
+    return tmp_path_factory.mktemp("saved")
+
+
+@pytest.fixture
+def on_eight(tiny_config, data_dir, saved):
+    """The state after three steps on 2 x 4 devices, saved; and three steps later."""
+    trainer = on_mesh(tiny_config, data_dir, 2, 4)
+    state, _ = trainer.train(trainer.init(), 0, 3)
+    state = trainer.update_best(state, np.array([0.1, 0.2, 0.3, 0.4], np.float32), 3)
+    if not (saved / "checkpoints").exists():
+        _save(saved, state)
+    before = _bytes(state)
+    state, metrics = trainer.train(state, 3, 3)
+    return before, jax.device_get((state.params, metrics))
+
+
+def _save(folder: pathlib.Path, state) -> None:
+    checkpoints = Checkpoints(folder / "checkpoints")
+    checkpoints.save(state, Progress(step=3))
+    checkpoints.close()
+
+
+def _bytes(state):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
+
+
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (1, 4), (2, 2), (4, 2)])
+def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(
+    tiny_config, data_dir, saved, on_eight, mesh
+):
+    before, (expected, expected_metrics) = on_eight
+    trainer = on_mesh(tiny_config, data_dir, *mesh)
+    assert trainer.num_devices == mesh[0] * mesh[1]
+    checkpoints = Checkpoints(saved / "checkpoints")
+    state, progress = checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
+    assert progress.step == 3
+    assert _bytes(state) == before
+    for leaf in jax.tree.leaves(state):
+        assert leaf.sharding.is_equivalent_to(trainer.shardings.per_seed, leaf.ndim)
+    state, metrics = trainer.train(state, 3, 3)
+    np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
+    for one, other in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_evaluation_on_other_devices_gives_the_same(tiny_config, data_dir):
+    results = []
+    for mesh in ((2, 4), (1, 1), (4, 2)):
+        trainer = on_mesh(tiny_config, data_dir, *mesh)
+        state, _ = trainer.train(trainer.init(), 0, 3)
+        results.append(evaluate(trainer, state.params, state.rest, "test"))
+    for other in results[1:]:
+        np.testing.assert_allclose(other.logits, results[0].logits, atol=1e-3)
+        np.testing.assert_allclose(other.accuracy, results[0].accuracy, atol=1e-3)

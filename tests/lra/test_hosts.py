@@ -1,0 +1,199 @@
+"""Two processes on the loopback interface train as one, and end when one of them is lost."""
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from lra import hosts, records
+from lra.checkpoints import Checkpoints
+from lra.data import prepared
+from lra.errors import UserError
+from lra.stopping import STATUS_STOPPED
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+from tests.lra.conftest import TINY, write_listops
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CALLS_OF_ONE = ("train.steps_per_call=1", "train.checkpoint_seconds=0")
+
+
+@pytest.fixture
+def start(data_dir, tmp_path):
+    """Starts two hosts of a run: `start(workdir, *overrides)`; kills what is left of them."""
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    environment |= {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    started = []
+
+    def arrange(workdir, *overrides, data=(data_dir, data_dir)):
+        address = f"127.0.0.1:{free_port()}"
+        command = [sys.executable, "train.py", "--config=configs/listops.py:standard"]
+        command += [f"--config.{override}" for override in (*TINY, *overrides)]
+        command += [f"--workdir={workdir}", f"--coordinator_address={address}"]
+        command += ["--num_processes=2"]
+        pair = [
+            subprocess.Popen(
+                [*command, f"--process_id={index}", f"--data_dir={data[index]}"],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for index in range(2)
+        ]
+        started.extend(pair)
+        return pair
+
+    yield arrange
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def ended(pair, timeout=240):
+    """The exit statuses and what was written to stderr."""
+    errors = [process.communicate(timeout=timeout)[1] for process in pair]
+    return [process.returncode for process in pair], errors
+
+
+def final_state(config, data_dir, workdir):
+    trainer = Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    state, progress = checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)], progress
+
+
+def wait_for_checkpoint(folder, number, pair):
+    while not (folder / "checkpoints" / f"{number}.sha256.json").exists():
+        for process in pair:
+            assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+
+
+def test_two_hosts_train_as_two_devices_of_one(start, tiny_config, data_dir, tmp_path):
+    statuses, errors = ended(start(tmp_path / "run"))
+    assert statuses == [0, 0], errors
+    (row,) = records.read(tmp_path / "run" / "rows.jsonl")
+    assert (row.status, row.steps, row.num_devices) == ("ok", 12, 2)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == sorted(steps)
+    assert "seed 0: test accuracy" in errors[0]
+    assert "seed 0" not in errors[1]
+    config = tiny_config("listops", "standard", "mesh.data=2")
+    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    expected, _ = trainer.train(trainer.init(), 0, 12)
+    state, _ = final_state(config, data_dir, tmp_path / "run")
+    parameters = jax.tree.leaves(expected.params)
+    for one, other in zip(state, parameters, strict=False):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_host_ends_the_other_and_both_go_on(start, tiny_config, data_dir, tmp_path, lost):
+    longer = ("train.steps=60", *CALLS_OF_ONE)
+    assert ended(start(tmp_path / "whole", *longer))[0] == [0, 0]
+    pair = start(tmp_path / "broken", *longer)
+    wait_for_checkpoint(tmp_path / "broken", 7, pair)
+    pair[lost].kill()
+    begun = time.monotonic()
+    _, error = pair[1 - lost].communicate(timeout=120)
+    assert time.monotonic() - begun < 60
+    assert pair[1 - lost].returncode in (STATUS_STOPPED, -signal.SIGABRT), error
+    assert "lost another host" in error or "another task died" in error
+    assert not (tmp_path / "broken" / "rows.jsonl").exists()
+    statuses, errors = ended(start(tmp_path / "broken", *longer))
+    assert statuses == [0, 0], errors
+    config = tiny_config("listops", "standard", *longer)
+    whole, _ = final_state(config, data_dir, tmp_path / "whole")
+    broken, progress = final_state(config, data_dir, tmp_path / "broken")
+    assert progress.step == 60
+    for one, other in zip(whole, broken, strict=True):
+        assert one.tobytes() == other.tobytes()
+    rows = [records.read(tmp_path / run / "rows.jsonl") for run in ("whole", "broken")]
+    assert [row.test_accuracy for row in rows[0]] == [row.test_accuracy for row in rows[1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [0, 1])
+def test_a_signal_to_one_host_stops_both(start, tmp_path, told):
+    pair = start(tmp_path / "run", "train.steps=100000", "train.steps_per_call=1")
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.02)
+    time.sleep(1)
+    pair[told].terminate()
+    statuses, errors = ended(pair)
+    assert statuses == [STATUS_STOPPED] * 2, errors
+    assert "saved, the same command goes on from here" in errors[0]
+
+
+@pytest.mark.slow
+def test_hosts_with_other_data_are_refused(start, data_dir, tmp_path):
+    write_listops(tmp_path / "other", seed=1)
+    statuses, errors = ended(start(tmp_path / "run", data=(data_dir, tmp_path / "other")))
+    assert statuses == [2, 2]
+    for error in errors:
+        assert "error: hosts 0 and 1 differ in prepared data (sha256)" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_host_without_data_ends_both(start, data_dir, tmp_path):
+    statuses, errors = ended(start(tmp_path / "run", data=(data_dir, tmp_path / "nothing")))
+    assert statuses == [2, 2]
+    for error in errors:
+        assert "error: host 1: no prepared listops" in error
+
+
+def test_one_host_needs_nobody():
+    assert hosts.is_main()
+    assert hosts.any_of(True)
+    assert not hosts.any_of(False)
+    assert hosts.least(7) == 7
+    assert hosts.on_main(lambda: "value") == hosts.on_every(lambda: "value") == "value"
+    hosts.check_equal({"configuration": "any"})
+    with hosts.connected(None):
+        pass
+
+
+def test_flags_name_the_hosts():
+    assert hosts.addresses(False, None, None, None) is None
+    assert hosts.addresses(True, None, None, None) == hosts.Addresses()
+    assert hosts.addresses(False, "node:1234", 2, 1) == hosts.Addresses("node:1234", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((False, "node:1234", None, None), "together"),
+        ((False, None, 2, 0), "together"),
+        ((True, "node:1234", 2, 0), "--distributed alone"),
+        ((False, "node:1234", 2, 2), "--process_id=2 is not from 0 to --num_processes=2 - 1"),
+        ((False, "node", 2, 0), "--coordinator_address=node is not HOST:PORT"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags, message):
+    with pytest.raises(UserError, match=message):
+        hosts.addresses(*flags)
