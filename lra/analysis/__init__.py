@@ -1,0 +1,1 @@
+"""What attentions approximate and how well, on the queries, keys and values of trained models."""

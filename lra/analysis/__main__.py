@@ -1,0 +1,85 @@
+"""Analyses the attention of a trained model: what it is like and how closely others come to it.
+
+    python -m lra.analysis --workdir=runs/listops-nystrom
+    python -m lra.analysis --workdir=runs/text --seed=1 --length=1024 --methods=nystrom,linformer
+    python -m lra.analysis --random --out=analysis          without a model: random q, k, v only
+
+Errors of each attention against the exact one and the best approximation of the same rank, by
+size; Nyström's by iterations of its pseudo-inverse, to the limit of Lemma 2; heat maps; the
+spectrum of attention matrices; Linformer's Theorem 1. On q, k, v of validation examples by the
+parameters that were best, and on random ones. Writes analysis.jsonl, ANALYSIS.md and figures/.
+All is computed in float64 on the CPU; time and memory grow with --length squared (singular values:
+cubed).
+"""
+
+import argparse
+import pathlib
+
+from lra.command_line import ArgumentParser, run
+from lra.errors import UserError
+
+
+def main(argv: list[str]) -> None:
+    """Parses the flags and analyses."""
+    options = _parser().parse_args(argv)
+    if options.workdir is None and not options.random:
+        raise UserError("--workdir=DIR of a training is needed (or --random, for no model)")
+    if options.workdir is not None and options.random:
+        raise UserError("--random takes no --workdir: with one, random inputs are always included")
+    if options.workdir is None and options.out is None:
+        raise UserError("--random needs --out=DIR")
+    out = options.out or pathlib.Path(options.workdir) / "analysis"
+
+    from lra.analysis.analyse import analyse
+
+    analyse(
+        options.workdir,
+        pathlib.Path(out),
+        data_dir=options.data_dir,
+        seed=options.seed,
+        examples=options.examples,
+        length=options.length,
+        methods=options.methods,
+        sizes=options.sizes,
+    )
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m lra.analysis", description=__doc__)
+    parser.add_argument("--workdir", metavar="DIR", help="folder of a run of train.py")
+    parser.add_argument("--random", action="store_true", help="no model, only random q, k, v")
+    parser.add_argument("--out", metavar="DIR", help="folder to write to (WORKDIR/analysis)")
+    parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
+    parser.add_argument("--seed", type=int, metavar="S", help="of the run's (its first)")
+    parser.add_argument(
+        "--examples", type=_positive, default=4, metavar="N", help="validation examples (4)"
+    )
+    parser.add_argument(
+        "--length", type=_positive, default=512, metavar="N", help="positions of each (512)"
+    )
+    parser.add_argument(
+        "--methods", type=_names, metavar="A,B", help="attentions to approximate with (all)"
+    )
+    parser.add_argument(
+        "--sizes", type=_sizes, metavar="M,N", help="landmarks, projections, ... (powers of two)"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
+    return number
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _sizes(text: str) -> list[int]:
+    return [_positive(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,168 @@
+"""One analysis, from a workdir to its files."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from lra import environment
+from lra.analysis.approximation import (
+    Method,
+    approximation_rows,
+    choose_methods,
+    own_rows,
+    too_large,
+)
+from lra.analysis.inputs import Inputs, Trained, random_inputs, trained_inputs
+from lra.analysis.look import DATA, Rows
+from lra.analysis.matrices import exact_matrix, matrix_errors
+from lra.analysis.nystrom import iteration_rows, landmarks_of, nystrom_matrix
+from lra.analysis.page import HeatMap, figures, page, tables
+from lra.analysis.spectrum import spectrum_rows
+from lra.analysis.theorem import theorem_rows
+from lra.errors import UserError
+from lra.evaluation import Restored, restore_workdir
+from lra.files import write_atomically
+from lra.report.cells import task_title
+from lra.report.figures import save
+from lra.report.formats import plain
+
+_HEADS_OF_LRA = {"heads": 2, "head_dim": 32}  # for random inputs without a model
+_MOST_MAPS, _LANDMARKS = 4, 64
+_LEAST_LENGTH = 8
+
+
+def analyse(
+    workdir: str | os.PathLike | None,
+    out: pathlib.Path,
+    *,
+    data_dir: str | os.PathLike | None,
+    seed: int | None,
+    examples: int,
+    length: int,
+    methods: list[str] | None,
+    sizes: list[int] | None,
+) -> None:
+    """Writes rows, figures and the page that shows them to `out`; prints what was found.
+
+    Args:
+        workdir: of a run; None for random inputs alone.
+        out: folder, made if need be.
+        data_dir: folder of the prepared data; None for the one it was trained on.
+        seed: of the run; None for its first.
+        examples: of the validation set.
+        length: positions of each, at most.
+        methods: attentions; None for all.
+        sizes: of the attentions; None for powers of two.
+
+    Raises:
+        UserError: no run or checkpoint, an unknown seed or method, sequences too short to
+            approximate anything.
+    """
+    chosen = choose_methods(methods)
+    about: dict[str, Any] = {"kind": "run", "workdir": None}
+    shape, trained = _HEADS_OF_LRA, None
+    if workdir is not None:
+        restored = restore_workdir(workdir, data_dir=data_dir)
+        seed = restored.trainer.config.seeds[0] if seed is None else seed
+        trained = trained_inputs(restored, seed=seed, examples=examples, length=length)
+        about |= _about(workdir, restored, seed, trained)
+        _, examples, length, *last = trained.inputs.q.shape
+        shape = dict(zip(("heads", "head_dim"), last, strict=True))
+    if length < _LEAST_LENGTH:
+        raise UserError(f"{length} positions are too few to analyse: {_LEAST_LENGTH} at least")
+    for method, size in too_large(chosen, length, sizes):
+        print(f"{method.option} = {size} is left out: more than {length} positions")
+    about |= {"length": length, "examples": examples, **shape}
+    about |= {"commit": environment.commit(), "versions": environment.versions()}
+    out.mkdir(parents=True, exist_ok=True)
+    random = random_inputs(examples=examples, length=length, **shape)
+    with jax.default_device(_cpu()), jax.enable_x64(True):
+        rows = [about, *_rows(random, chosen, sizes)]
+        if trained:
+            rows += _rows(trained.inputs, chosen, sizes)
+            rows += own_rows(trained.inputs, trained.attentions, about["options"])
+        maps = _heat_maps(trained.inputs if trained else random)
+    _write(rows, maps, out)
+
+
+def _about(
+    workdir: str | os.PathLike, restored: Restored, seed: int, trained: Trained
+) -> dict[str, Any]:
+    config = restored.trainer.config
+    options = config.model.attention.to_dict()
+    print(
+        f"{task_title(config.task)}, {options['name']}, seed {seed}: parameters of step "
+        f"{trained.step} (of {restored.step} so far), best on the validation set"
+    )
+    return {
+        "workdir": os.fspath(workdir),
+        "task": config.task,
+        "attention": options["name"],
+        "options": options,
+        "seed": seed,
+        "step": trained.step,
+        "layers": trained.inputs.layers,
+    }
+
+
+def _rows(inputs: Inputs, methods: list[Method], sizes: list[int] | None) -> Rows:
+    examples = len(inputs.mask)
+    print(f"{DATA[inputs.data]}: {examples} examples of {inputs.length} positions", flush=True)
+    return [
+        *approximation_rows(inputs, methods, sizes),
+        *iteration_rows(inputs, landmarks_of(inputs.length)),
+        *spectrum_rows(inputs),
+        *theorem_rows(inputs),
+    ]
+
+
+def _write(rows: Rows, maps: list[HeatMap], out: pathlib.Path) -> None:
+    """Writes everything to `out`; prints tables and paths."""
+    drawn, found = figures(rows, maps), tables(rows)
+    written = [out / "ANALYSIS.md", out / "analysis.jsonl"]
+    write_atomically(written[0], page(found, drawn))
+    write_atomically(written[1], "".join(json.dumps(row) + "\n" for row in rows))
+    for figure in drawn:
+        written += save(figure, out / "figures")
+    for table in found:
+        print(f"{table.title}\n\n{plain(table)}")
+    print("wrote", *written, sep="\n  ")
+
+
+def _heat_maps(inputs: Inputs) -> list[HeatMap]:
+    """Of the first example, exact and by Nyström with 64 landmarks, a quarter where it is short."""
+    landmarks = max(1, min(_LANDMARKS, inputs.length // 4))
+    found = []
+    for layer in range(inputs.layers):
+        q, k, v, mask = (x[:1] for x in inputs.layer(layer))
+        exact = exact_matrix(q, k, mask)
+        approximated = nystrom_matrix(q, k, mask, num_landmarks=landmarks)
+        errors = matrix_errors(approximated, exact, v)
+        found += [
+            HeatMap(
+                inputs.data,
+                layer,
+                head,
+                landmarks,
+                float(errors.matrix[0, head]),
+                np.asarray(exact[0, head]),
+                np.asarray(approximated[0, head]),
+            )
+            for head in range(q.shape[2])
+        ]
+    if len(found) <= _MOST_MAPS:
+        return found
+    return [found[round(i)] for i in np.linspace(0, len(found) - 1, _MOST_MAPS)]
+
+
+def _cpu() -> jax.Device:
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        raise UserError(
+            "the analysis computes on the CPU: name it as well, JAX_PLATFORMS=cuda,cpu"
+        ) from None

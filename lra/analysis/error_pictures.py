@@ -1,0 +1,159 @@
+"""Pictures of errors: of every attention against its size, of Nyström's against iterations too."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
+from lra.report.cells import TITLES
+from lra.report.drawing import COLUMN, RC, STYLES
+
+_SIZES = {
+    "num_landmarks": "landmarks",
+    "proj_dim": "projection dimension",
+    "num_features": "random features",
+    "num_hashes": "hash rounds",
+    "window": "window, keys a side",
+}
+_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
+_LEAST, _MOST = 1e-2, 10  # errors beyond are not told apart
+
+
+def draw_errors(rows: Rows, error: str) -> Any:
+    """`error` (`matrix_error` or `output_error`) against size, a panel a method."""
+    from matplotlib import pyplot
+
+    curves = [row for row in rows if row["kind"] == "approximation" and row["size"]]
+    panels = list(dict.fromkeys(_panel(row) for row in curves if row["variant"] != "own"))
+    columns = min(2, len(panels))
+    lines = math.ceil(len(panels) / columns)
+    drawn, axes = pyplot.subplots(
+        lines, columns, figsize=(COLUMN, 0.7 + 1.4 * lines), sharey=True, squeeze=False
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        method, variant, option = panel
+        for data in kinds(curves):
+            of_panel = [r for r in curves if _panel(r) == panel and r["data"] == data]
+            _draw_curve(axis, of_panel, error, STYLES[method], data)
+        _draw_own(axis, panel, curves, error, panels)
+        axis.set_yscale("log")
+        _sizes_axis(axis, {row["size"] for row in curves if _panel(row) == panel})
+        axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
+        axis.set_xlabel(_SIZES[option])
+    axes[0, 0].set_ylim(_LEAST, _highest(curves, error))
+    what = "attention matrix" if error == "matrix_error" else "output"
+    drawn.supylabel(f"relative error of the {what}", fontsize=RC["axes.labelsize"])
+    _legend_of_data(drawn, curves)
+    return drawn
+
+
+def draw_iterations(rows: Rows) -> Any:
+    """Nyström's error of the matrix against landmarks and against iterations, a column a data."""
+    from matplotlib import pyplot
+
+    rows = [row for row in rows if row["kind"] == "iterations"]
+    columns = kinds(rows)
+    drawn, axes = pyplot.subplots(
+        2, len(columns), figsize=(COLUMN, 4.2), sharex="row", sharey="row", squeeze=False
+    )
+    for (upper, lower), data in zip(axes.T, columns, strict=True):
+        of_data = [row for row in rows if row["data"] == data]
+        upper.set_title(DATA[data])
+        _draw_family(upper, of_data, "landmarks", "iterations", (1, 4, 6, 8, 12))
+        landmarks = sorted({row["landmarks"] for row in of_data})[-5:]
+        _draw_family(lower, of_data, "iterations", "landmarks", landmarks)
+        _sizes_axis(upper, {row["landmarks"] for row in of_data})
+        _sizes_axis(lower, {1, 2, 4, 8, 16, 32})
+        upper.set_xlabel("landmarks")
+        lower.set_xlabel("iterations")
+    axes[0, 0].set_ylim(_LEAST, _MOST)
+    for axis, title in zip(axes[:, -1], ("iterations", "landmarks"), strict=True):
+        axis.legend(title=title, title_fontsize=6.5, fontsize=6, handlelength=2, labelspacing=0.2)
+    drawn.supylabel("relative error of the attention matrix", fontsize=RC["axes.labelsize"])
+    return drawn
+
+
+def _panel(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["method"], row["variant"], row["option"]
+
+
+def _mean(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
+    """Means of y over layers and heads, against x."""
+    values = sorted({row[x] for row in rows})
+    means = [float(np.mean([row[y] for row in rows if row[x] == value])) for value in values]
+    return values, means
+
+
+def _highest(rows: Rows, error: str) -> float:
+    return min(_MOST, 1.3 * max(1.0, *(row[error] for row in rows)))
+
+
+def _draw_curve(axis: Any, rows: Rows, error: str, style: tuple, data: str) -> None:
+    colour, marker, _ = style
+    trained = data == "trained"
+    look = {"color": colour, "marker": marker, "markerfacecolor": colour if trained else "white"}
+    line = "-" if trained else RANDOM_LINE
+    for name, style in ((f"best_rank_{error}", {"color": "#000000", "lw": 0.8}), (error, look)):
+        sizes, errors = _mean(rows, "size", name)
+        axis.plot(sizes, np.maximum(errors, _LEAST / 2), linestyle=line, **style)
+
+
+def _draw_own(axis: Any, panel: tuple, rows: Rows, error: str, panels: list[tuple]) -> None:
+    """The star of what the model itself has learned, in the last panel of its attention."""
+    own = [row for row in rows if row["variant"] == "own" and row["method"] == panel[0]]
+    if own and panel == [p for p in panels if p[0] == panel[0]][-1]:
+        axis.plot(
+            *_mean(own, "size", error),
+            marker="*",
+            markersize=9,
+            color="#F0E442",
+            markeredgecolor="#000000",
+            zorder=5,
+        )
+
+
+def _draw_family(axis: Any, rows: Rows, x: str, by: str, values: Iterable[int]) -> None:
+    """One line for each value of `by`."""
+    values = list(values)
+    for index, value in enumerate(values):
+        axis.plot(
+            *_mean([row for row in rows if row[by] == value], x, "matrix_error"),
+            color=shade(index, len(values)),
+            marker=_MARKERS[index],
+            markersize=3,
+            linewidth=1,
+            label=f"{value}",
+        )
+    axis.set_yscale("log")
+
+
+def _sizes_axis(axis: Any, sizes: set[int]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    sizes = sorted(sizes)
+    axis.set_xscale("log", base=2)
+    # Labels of neighbours that are no factor of 2 apart would touch.
+    shown = [s for i, s in enumerate(sizes) if i + 1 == len(sizes) or sizes[i + 1] >= 1.9 * s]
+    shown = shown[-1::-2] if len(shown) > 6 else shown
+    axis.set_xticks(shown, [f"{size}" for size in shown], fontsize=6.5)
+    axis.xaxis.set_minor_locator(NullLocator())
+
+
+def _legend_of_data(drawn: Any, rows: Rows) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for data in kinds(rows):
+        look = {"color": "#7F7F7F", "marker": "o"}
+        if data == "random":
+            look |= {"linestyle": RANDOM_LINE, "markerfacecolor": "white"}
+        handles.append(Line2D([], [], label=DATA[data], **look))
+    handles.append(Line2D([], [], color="#000000", linewidth=0.8, label="best of this rank"))
+    if any(row["variant"] == "own" for row in rows):
+        look = {"marker": "*", "markersize": 8, "color": "#F0E442", "markeredgecolor": "#000000"}
+        handles.append(Line2D([], [], linestyle="", label="the model's own", **look))
+    drawn.legend(handles=handles, loc="outside upper center", ncols=2)

@@ -1,0 +1,148 @@
+"""Queries, keys and values: random ones, and those of a trained model as its attentions get them.
+
+All are float64 NumPy arrays, so that whatever is computed from them is limited by the method and
+not by the format.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from lra import arrays
+from lra.errors import UserError
+from lra.evaluation import Restored
+from lra.state import make_model
+
+
+class Inputs(NamedTuple):
+    """What the attentions of some layers are called with.
+
+    Attributes:
+        data: `random` or `trained`.
+        q, k, v: float64 [layers, examples, length, heads, head_dim].
+        mask: [examples, length], True = token; only pixels of value 0 are ever False.
+    """
+
+    data: str
+    q: Float[np.ndarray, "layers examples length heads head_dim"]
+    k: Float[np.ndarray, "layers examples length heads head_dim"]
+    v: Float[np.ndarray, "layers examples length heads head_dim"]
+    mask: Bool[np.ndarray, "examples length"]
+
+    @property
+    def length(self) -> int:
+        """Positions of a sequence."""
+        return self.mask.shape[1]
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return len(self.q)
+
+    def layer(self, index: int) -> tuple[Array, Array, Array, Array]:
+        """q, k, v and mask of one layer, as attentions take them."""
+        return tuple(
+            jnp.asarray(x) for x in (self.q[index], self.k[index], self.v[index], self.mask)
+        )
+
+
+class Trained(NamedTuple):
+    """A model's inputs, and the attentions that received them, one a layer."""
+
+    inputs: Inputs
+    attentions: list[nnx.Module]
+    step: int
+
+
+def random_inputs(
+    *, examples: int, length: int, heads: int, head_dim: int, seed: int = 0
+) -> Inputs:
+    """One layer of independent standard normal queries, keys and values, without padding."""
+    shape = (1, examples, length, heads, head_dim)
+    q, k, v = np.random.default_rng(seed).standard_normal((3, *shape))
+    return Inputs("random", q, k, v, np.ones((examples, length), bool))
+
+
+def trained_inputs(restored: Restored, *, seed: int, examples: int, length: int) -> Trained:
+    """What the model of `seed`, with its best parameters, computes from validation examples.
+
+    Of the first `examples` that have at least `length` positions the beginnings are taken; where
+    there are too few, of the longest ones, all cut to the shortest among them. Of pairs the first
+    document is taken. So no position is padding (but pixels of value 0 where they count as such).
+
+    Raises:
+        UserError: a seed that the run does not have, or sequences that are too short for its
+            model.
+    """
+    trainer, config = restored.trainer, restored.trainer.config
+    if seed not in config.seeds:
+        raise UserError(
+            f"the run has no seed {seed}, only {', '.join(map(str, config.seeds))}: --seed=..."
+        )
+    best = jax.tree.map(lambda x: x[config.seeds.index(seed)], restored.state.best)
+    ids, mask = _validation_batch(restored, examples, length)
+
+    model = nnx.eval_shape(
+        lambda: make_model(config, trainer.task, trainer.length, nnx.Rngs(params=0, attention=0))
+    )
+    graphdef, _, _ = nnx.split(model, nnx.Param, ...)
+
+    @jax.jit
+    def run(params: nnx.State, rest: nnx.State, ids: Array, mask: Array):
+        with jax.default_matmul_precision(config.matmul_precision):
+            return record(nnx.merge(graphdef, params, rest).encoder, ids, mask)
+
+    try:
+        recorded = jax.device_get(run(best.params, best.rest, ids, mask))
+    except ValueError as error:
+        raise UserError(
+            f"the model cannot read {ids.shape[1]} positions ({error}): choose a larger --length"
+        ) from error
+    q, k, v = (np.stack([layer[i] for layer in recorded]).astype(np.float64) for i in range(3))
+    encoder = nnx.merge(graphdef, *jax.device_get((best.params, best.rest))).encoder
+    attentions = [block.attention.attention for block in encoder.blocks]
+    return Trained(Inputs("trained", q, k, v, np.asarray(mask)), attentions, int(best.step))
+
+
+class Recorder:
+    """Takes an attention's place: attends as it does and keeps what it was called with."""
+
+    def __init__(self, attention: nnx.Module):
+        self.attention = attention
+        self.called_with: tuple[Array, Array, Array] | None = None
+
+    def __call__(self, q: Array, k: Array, v: Array, mask: Array, *, key: Array | None = None):
+        """The attention's output."""
+        self.called_with = (q, k, v)
+        return self.attention(q, k, v, mask, key=key)
+
+
+def record(encoder: nnx.Module, ids: Array, mask: Array) -> list[tuple[Array, Array, Array]]:
+    """Runs `encoder`, which is changed, and returns the q, k and v of each layer."""
+    encoder.remat = False  # what is recorded could not leave a recomputed block
+    recorders = [Recorder(block.attention.attention) for block in encoder.blocks]
+    for block, recorder in zip(encoder.blocks, recorders, strict=True):
+        block.attention.attention = recorder
+    encoder(ids, mask)
+    return [recorder.called_with for recorder in recorders]
+
+
+def _validation_batch(restored: Restored, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and mask [count or fewer, length or less]."""
+    trainer, config = restored.trainer, restored.trainer.config
+    split = ("validation",)
+    examples = arrays.load_examples(restored.prepared, split, config.data.holdout)["validation"]
+    rows = np.arange(len(examples.labels)) if examples.pairs is None else examples.pairs[:, 0]
+    lengths = np.asarray(examples.lengths)[rows]
+    chosen = np.flatnonzero(lengths >= length)[:count]
+    if len(chosen) < count:
+        chosen = np.argsort(-lengths, kind="stable")[:count]
+    length = int(min(length, lengths[chosen].min()))
+    on_device = jax.tree.map(jnp.asarray, examples)
+    batch = arrays.gather(on_device, jnp.asarray(chosen), trainer.task, config.data.zero_is_padding)
+    ids, mask = (x if examples.pairs is None else x[:, 0] for x in (batch.ids, batch.mask))
+    return np.asarray(ids)[:, :length], np.asarray(mask)[:, :length]

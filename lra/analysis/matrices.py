@@ -1,0 +1,121 @@
+"""The matrix of an attention, its error against another, and the best of every rank.
+
+With queries and keys fixed every attention here is linear in its values: out = M v. So its matrix
+M, of whatever factors it consists and wherever it hides them, is its output for the values I.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from models.attention.standard import standard_attention
+
+Attend = Callable[[Array, Array, Array, Array], Array]
+
+
+class Errors(NamedTuple):
+    """Relative Frobenius errors of a matrix M' for M, |M' - M| / |M| and |M' v - M v| / |M v|."""
+
+    matrix: Float[Array, "batch heads"]
+    output: Float[Array, "batch heads"]
+
+
+def attention_matrix(
+    attend: Attend,
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+) -> Float[Array, "batch heads length length"]:
+    """M with attend(q, k, v, mask) = M v for every v, rows of masked queries 0.
+
+    The identity is fed in blocks of `head_dim` columns, so that values keep their width. Time and
+    memory O(length^2).
+    """
+    batch, length, heads, head_dim = q.shape
+    identity = jnp.eye(length, length + -length % head_dim, dtype=q.dtype)
+    blocks = jnp.swapaxes(identity.reshape(length, -1, head_dim), 0, 1)
+
+    def columns(block: Array) -> Array:
+        v = jnp.broadcast_to(block[None, :, None, :], (batch, length, heads, head_dim))
+        return attend(q, k, v, mask)
+
+    out = jnp.einsum("cbihd->bhicd", jax.vmap(columns)(blocks))
+    matrix = out.reshape(batch, heads, length, -1)[..., :length]
+    return jnp.where(mask[:, None, :, None], matrix, 0)
+
+
+def exact_matrix(q: Array, k: Array, mask: Array) -> Float[Array, "batch heads length length"]:
+    """P = softmax(q k^T / sqrt(head_dim)) over real positions, 0 elsewhere."""
+    return attention_matrix(standard_attention, q, k, mask)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def module_matrix(graphdef: nnx.GraphDef, state: nnx.State, q: Array, k: Array, mask: Array):
+    """The matrix of an attention module that was split, compiled once a kind of module."""
+    return attention_matrix(nnx.merge(graphdef, state), q, k, mask)
+
+
+def matrix_errors(
+    matrix: Float[Array, "batch heads length length"],
+    exact: Float[Array, "batch heads length length"],
+    v: Float[Array, "batch length heads head_dim"],
+) -> Errors:
+    """Of `matrix` for `exact`, on the values `v`; 0 where there is nothing to approximate."""
+    difference = matrix - exact
+    return Errors(
+        _ratio(_norm(difference), _norm(exact)),
+        _ratio(_norm(_apply(difference, v)), _norm(_apply(exact, v))),
+    )
+
+
+class BestRank(NamedTuple):
+    """What singular values say about a matrix M and the values v.
+
+    Attributes:
+        singular: descending.
+        errors: of the best approximation of rank r (Eckart and Young; Linformer's Equation 6) at
+            index r, from 0 to the length. For M no other matrix of that rank comes closer; for
+            M v one may.
+    """
+
+    singular: Float[np.ndarray, "batch heads length"]
+    errors: Errors
+
+
+def best_rank(
+    exact: Float[np.ndarray, "batch heads length length"],
+    v: Float[np.ndarray, "batch length heads head_dim"],
+) -> BestRank:
+    """Singular values, and the errors of the best approximations of all ranks [..., length + 1].
+
+    With M = U S W and U, W orthogonal, |M - M_r|^2 is the sum of the S_i^2 left out, and
+    |M v - M_r v|^2 that of S_i^2 |(W v)_i|^2.
+    """
+    _, singular, rows = np.linalg.svd(np.asarray(exact), full_matrices=False)
+    kept = np.sum(np.square(np.einsum("bhil,blhd->bhid", rows, np.asarray(v))), axis=-1)
+    return BestRank(singular, Errors(_tails(singular**2), _tails(singular**2 * kept)))
+
+
+def _tails(squares: np.ndarray) -> np.ndarray:
+    """The root of the sum from each index on, relative to the whole, and 0 behind the last."""
+    sums = np.cumsum(squares[..., ::-1], axis=-1)[..., ::-1]
+    sums = np.concatenate([sums, np.zeros_like(sums[..., :1])], axis=-1)
+    return np.sqrt(sums / np.where(sums[..., :1] > 0, sums[..., :1], 1))
+
+
+def _apply(matrix: Array, v: Array) -> Array:
+    return jnp.einsum("bhij,bjhd->bhid", matrix, v)
+
+
+def _norm(x: Array) -> Array:
+    return jnp.sqrt(jnp.sum(jnp.square(x), axis=(-2, -1)))
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1), 0)

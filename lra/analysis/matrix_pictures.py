@@ -1,0 +1,135 @@
+"""Pictures of attention matrices: heat maps, spectra, and Linformer's Theorem 1."""
+
+from typing import Any
+
+import numpy as np
+
+from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
+from lra.report.drawing import COLUMN, RC, STYLES
+
+_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+
+
+def draw_heat_maps(pairs: list[tuple[str, np.ndarray, np.ndarray]]) -> Any:
+    """Exact matrices above approximated ones, [length, length] each, in one scale a column.
+
+    Args:
+        pairs: title, exact and approximated matrix of each column.
+    """
+    from matplotlib import pyplot
+    from matplotlib.colors import PowerNorm
+
+    columns = max(2, len(pairs))
+    height = 0.35 + 2 * (COLUMN - 0.25) / columns
+    drawn, axes = pyplot.subplots(2, columns, figsize=(COLUMN, height), squeeze=False)
+    drawn.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0.02)
+    for axis in axes[:, len(pairs) :].flat:
+        axis.remove()
+    for column, (title, exact, approximated) in zip(axes.T, pairs, strict=False):
+        # A few large weights would leave the rest dark.
+        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(exact, 99.5)), clip=True)
+        for axis, matrix in zip(column, (exact, approximated), strict=True):
+            axis.imshow(matrix, norm=scale, cmap=COLOURS, interpolation="nearest")
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(False)
+        column[0].set_title(title, fontsize=RC["xtick.labelsize"])
+    axes[0, 0].set_ylabel("exact")
+    axes[1, 0].set_ylabel("Nyström")
+    return drawn
+
+
+def draw_spectrum(rows: Rows) -> Any:
+    """Cumulative singular values of each layer and head, and their share at a quarter."""
+    from matplotlib import pyplot
+
+    rows = [row for row in rows if row["kind"] == "spectrum"]
+    trained = [row for row in rows if row["data"] == "trained"]
+    layers = 1 + max((row["layer"] for row in trained), default=0)
+    heads = 1 + max((row["head"] for row in trained), default=0)
+    height = (2.1 if trained else 0) + 0.55 + 0.28 * layers
+    drawn, axes = pyplot.subplots(
+        2 if trained else 1,
+        1,
+        figsize=(COLUMN, height if trained else 2.3),
+        height_ratios=[2.0, 0.45 + 0.28 * layers] if trained else None,
+        squeeze=False,
+    )
+    upper = axes[0, 0]
+    length = rows[0]["length"]
+    indices = np.arange(1, length + 1)
+    for row in trained:
+        title = f"layer {row['layer'] + 1}" + (f", head {row['head'] + 1}" if heads <= 4 else "")
+        upper.plot(
+            indices,
+            row["cumulative"],
+            color=shade(row["layer"], layers),
+            linestyle=_LINES[row["head"] % len(_LINES)],
+            label=title if heads <= 4 or row["head"] == 0 else None,
+        )
+    random = [row["cumulative"] for row in rows if row["data"] == "random"]
+    look = {"color": "#7F7F7F", "linewidth": 0.9}
+    upper.plot(indices, np.mean(random, axis=0), linestyle=(0, (1, 1)), label="random q, k", **look)
+    upper.plot(indices, indices / length, label="identity", **look)
+    upper.set_ylim(0, 1.02)
+    upper.set_xlabel("index of singular value")
+    upper.set_ylabel("cumulative share")
+    upper.legend(loc="lower right", fontsize=6.5)
+    if trained:
+        _draw_shares(axes[1, 0], trained, layers, heads)
+    return drawn
+
+
+def draw_theorem(rows: Rows) -> Any:
+    """Errors of P R^T R w against epsilon: as printed, and as proven."""
+    from matplotlib import pyplot
+
+    rows = [row for row in rows if row["kind"] == "theorem1"]
+    drawn, axes = pyplot.subplots(1, 2, figsize=(COLUMN, 2.4), sharex=True, sharey=True)
+    epsilons = sorted({row["epsilon"] for row in rows})
+    titles = {"printed": "relative to |Pw|", "proven": "row by row, to |u| |w|"}
+    for axis, (name, title) in zip(axes, titles.items(), strict=True):
+        for data in kinds(rows):
+            of_data = [row for row in rows if row["data"] == data]
+            errors = np.array(
+                [
+                    np.mean([r[f"{name}_errors"] for r in of_data if r["epsilon"] == e], axis=0)
+                    for e in epsilons
+                ]
+            )
+            colour = STYLES["nystrom" if data == "trained" else "linformer"][0]
+            look = {"marker": "o" if data == "trained" else "s", "color": colour}
+            if data == "random":
+                look |= {"linestyle": RANDOM_LINE, "markerfacecolor": "white"}
+            axis.plot(epsilons, errors[:, 1], label=DATA[data], **look)
+            axis.fill_between(
+                epsilons, errors[:, 0], errors[:, 2], color=colour, alpha=0.15, linewidth=0
+            )
+        axis.plot(epsilons, epsilons, color="#000000", linewidth=0.8, label="ε")
+        axis.set_yscale("log")
+        ranks = {row["epsilon"]: row["rank"] for row in rows}
+        axis.set_xticks(epsilons, [f"{e:g}\n{ranks[e]}" for e in epsilons], fontsize=6)
+        axis.set_title(title)
+    axes[0].set_ylabel("error")
+    drawn.supxlabel("ε, and k below it", fontsize=RC["axes.labelsize"])
+    handles, _ = axes[0].get_legend_handles_labels()
+    drawn.legend(handles=handles, loc="outside upper center", ncols=3)
+    return drawn
+
+
+def _draw_shares(axis: Any, rows: Rows, layers: int, heads: int) -> None:
+    shares = np.zeros((layers, heads))
+    for row in rows:
+        shares[row["layer"], row["head"]] = row["at_quarter"]
+    axis.imshow(shares, vmin=0.25, vmax=1, cmap=COLOURS, aspect="auto")
+    if layers * heads <= 64:
+        for (layer, head), share in np.ndenumerate(shares):
+            colour = "black" if share > 0.6 else "white"
+            axis.text(head, layer, f"{share:.2f}", ha="center", va="center", color=colour)
+    axis.grid(False)
+    axis.set_xticks(range(heads), [f"{head + 1}" for head in range(heads)])
+    axis.set_yticks(range(layers), [f"{layer + 1}" for layer in range(layers)])
+    axis.set_xlabel("head")
+    axis.set_ylabel("layer")
+    length = rows[0]["length"]
+    axis.set_title(f"share at {max(1, round(length / 4))} of {length}")

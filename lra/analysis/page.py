@@ -1,0 +1,197 @@
+"""What an analysis shows: tables and figures of its rows, and the page that holds them."""
+
+import statistics
+from typing import NamedTuple
+
+import numpy as np
+
+from lra.analysis import error_pictures, matrix_pictures
+from lra.analysis.look import DATA, Rows, kinds
+from lra.report.cells import TITLES
+from lra.report.figures import Figure
+from lra.report.formats import plain
+from lra.report.tables import MISSING, Table
+
+
+class HeatMap(NamedTuple):
+    """One head's attention matrix and its approximation by Nyström."""
+
+    data: str
+    layer: int
+    head: int
+    landmarks: int
+    error: float
+    exact: np.ndarray
+    approximated: np.ndarray
+
+
+def tables(rows: Rows) -> list[Table]:
+    """Errors by size, of Nyström by iterations, the spectrum and Theorem 1."""
+    return [
+        *_error_tables(rows),
+        _iteration_table(rows),
+        _spectrum_table(rows),
+        _theorem_table(rows),
+    ]
+
+
+def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
+    """All figures, in the order of the page."""
+    length = rows[0]["length"]
+    averaged = "Means over layers, heads and examples."
+    best = (
+        "Black: the best approximation of the same rank by singular values (Linformer, Eq. 6), "
+        "rank being landmarks, projection dimension, features, or keys that a query sees. "
+    )
+    reformer = "Reformer's exact limit is attention with queries for keys (a single chunk)."
+    if any(row.get("variant") == "own" for row in rows):
+        reformer += " Star: the model's own attention, with what it has learned."
+    pairs = [(f"layer {m.layer + 1}\nhead {m.head + 1}", m.exact, m.approximated) for m in maps]
+    return [
+        Figure(
+            "error-matrix",
+            f"Relative Frobenius error of the attention matrix, {length} positions. {averaged} "
+            f"{best}Below it lies no matrix of that rank. {reformer}",
+            lambda: error_pictures.draw_errors(rows, "matrix_error"),
+        ),
+        Figure(
+            "error-output",
+            f"Relative Frobenius error of the output, {length} positions. {averaged} {best}"
+            f"{reformer}",
+            lambda: error_pictures.draw_errors(rows, "output_error"),
+        ),
+        Figure(
+            "nystrom-iterations",
+            "Nyström: relative error of the attention matrix against landmarks and against "
+            "iterations of the pseudo-inverse. With every position a landmark it tends to 0 "
+            "(Lemma 2), to rounding in float64.",
+            lambda: error_pictures.draw_iterations(rows),
+        ),
+        Figure(
+            "heat-maps",
+            f"Attention matrices of one example, {maps[0].data} q and k: exact, and by Nyström "
+            f"with {maps[0].landmarks} landmarks and 6 iterations (relative errors "
+            f"{', '.join(f'{m.error:.2f}' for m in maps)}). One scale a column, of square roots.",
+            lambda: matrix_pictures.draw_heat_maps(pairs),
+        ),
+        Figure(
+            "spectrum",
+            "Cumulative normalised singular values of exact attention matrices, and their share "
+            "at a quarter of the length (Linformer, Figure 1).",
+            lambda: matrix_pictures.draw_spectrum(rows),
+        ),
+        Figure(
+            "theorem1",
+            "Linformer's Theorem 1: errors of P RᵀR w with k = 5 log n / (ε² - ε³) rows of R; "
+            "median, 5th to 95th percentile. Left as the theorem states it, right as its lemma "
+            "gives it. Below the black line the statement holds.",
+            lambda: matrix_pictures.draw_theorem(rows),
+        ),
+    ]
+
+
+def page(found: list[Table], drawn: list[Figure]) -> str:
+    """All of it in Markdown, to stand beside `figures/`."""
+    lines = ["# Analysis", "", "Rendered from analysis.jsonl.", ""]
+    for figure in drawn:
+        lines += [f"![{figure.caption}](figures/{figure.name}.png)", "", figure.caption, ""]
+    for table in found:
+        lines += [f"## {table.title}", "", table.caption, "", plain(table)]
+    return "\n".join(lines)
+
+
+def _error_tables(rows: Rows) -> list[Table]:
+    found = []
+    for data in kinds(rows):
+        of_data = [r for r in rows if r["kind"] == "approximation" and r["data"] == data]
+        lines = []
+        for key in dict.fromkeys(
+            (r["method"], r["variant"], r["option"], r["size"]) for r in of_data
+        ):
+            same = [
+                r for r in of_data if (r["method"], r["variant"], r["option"], r["size"]) == key
+            ]
+            method, variant, _, size = key
+            title = TITLES[method] + (f", {variant}" if variant else "")
+            numbers = [
+                f"{statistics.fmean(row[name] for row in same):.4f}"
+                for name in (
+                    "matrix_error",
+                    "best_rank_matrix_error",
+                    "output_error",
+                    "best_rank_output_error",
+                )
+            ]
+            if not size:
+                numbers[1] = numbers[3] = MISSING
+            lines.append([title, f"{size or MISSING}", f"{same[0]['rank'] or MISSING}", *numbers])
+        header = ["attention", "size", "rank", "matrix", "best of rank", "output", "best of rank"]
+        caption = "Relative Frobenius errors, means over layers, heads, examples and draws."
+        found.append(Table(f"Approximation errors, {DATA[data]}", caption, header, lines, []))
+    return found
+
+
+def _iteration_table(rows: Rows) -> Table:
+    of_kind = [row for row in rows if row["kind"] == "iterations"]
+    numbers = sorted({row["iterations"] for row in of_kind})
+    lines = []
+    for data in kinds(of_kind):
+        for landmarks in sorted({row["landmarks"] for row in of_kind}):
+            errors = [
+                statistics.fmean(
+                    row["matrix_error"]
+                    for row in of_kind
+                    if (row["data"], row["landmarks"], row["iterations"])
+                    == (data, landmarks, number)
+                )
+                for number in numbers
+            ]
+            lines.append([data, f"{landmarks}", *(f"{error:.2g}" for error in errors)])
+    header = ["q, k", "landmarks", *(f"{number} it." for number in numbers)]
+    caption = (
+        "Relative error of the attention matrix by iterations of the pseudo-inverse; the last "
+        "landmarks are all positions (Lemma 2)."
+    )
+    return Table("Nyström: landmarks and iterations", caption, header, lines, [])
+
+
+def _spectrum_table(rows: Rows) -> Table:
+    lines = [
+        [
+            row["data"],
+            f"{row['layer'] + 1}",
+            f"{row['head'] + 1}",
+            f"{row['at_quarter']:.3f}",
+            MISSING if row["at_128"] is None else f"{row['at_128']:.3f}",
+            f"{row['rank_of_90_percent']}",
+        ]
+        for row in rows
+        if row["kind"] == "spectrum"
+    ]
+    length = rows[0]["length"]
+    header = ["q, k", "layer", "head", "at a quarter", "at 128", "90 % at"]
+    caption = f"Share of the largest singular values in the sum of all {length}, means."
+    return Table("Spectrum of attention matrices", caption, header, lines, [])
+
+
+def _theorem_table(rows: Rows) -> Table:
+    of_kind = [row for row in rows if row["kind"] == "theorem1"]
+    lines = []
+    for data in kinds(of_kind):
+        for epsilon in sorted({row["epsilon"] for row in of_kind}):
+            same = [r for r in of_kind if (r["data"], r["epsilon"]) == (data, epsilon)]
+            printed, proven = (
+                statistics.fmean(row[f"{name}_failures"] for row in same)
+                for name in ("printed", "proven")
+            )
+            rank, bound = same[0]["rank"], same[0]["failure_bound"]
+            lines.append(
+                [data, f"{epsilon:g}", f"{rank}", f"{bound:.2f}", f"{proven:.3f}", f"{printed:.3f}"]
+            )
+    header = ["q, k, v", "ε", "k", "bound", "proven fails", "printed fails"]
+    caption = (
+        "How often P RᵀR w is further than ε from P w: row by row relative to |u| |w|, which the "
+        "Johnson-Lindenstrauss lemma gives (with the bound on its failures), and relative to "
+        f"|P w|, as the theorem is printed. n = {of_kind[0]['length']}; k above n bounds no rank."
+    )
+    return Table("Linformer's Theorem 1", caption, header, lines, [])

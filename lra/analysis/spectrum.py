@@ -1,0 +1,48 @@
+"""The spectrum of attention matrices (arXiv 2006.04768, Figure 1)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from lra.analysis.inputs import Inputs
+from lra.analysis.matrices import exact_matrix
+
+PAPER_RANK = 128  # of 512 positions
+
+
+def cumulative(
+    singular: Float[np.ndarray, "*batch length"],
+) -> Float[np.ndarray, "*batch length"]:
+    """The share of the first i singular values in the sum of all, i from 1."""
+    sums = np.cumsum(singular, axis=-1)
+    return sums / np.where(sums[..., -1:] > 0, sums[..., -1:], 1)
+
+
+def spectrum_rank(length: int) -> int:
+    """Where the heat map looks: a quarter of the length, as in the paper (128 of 512)."""
+    return max(1, round(length * PAPER_RANK / 512))
+
+
+def spectrum_rows(inputs: Inputs) -> Iterator[dict[str, Any]]:
+    """One row a layer and head: means over the examples.
+
+    `cumulative` at each rank; `at_quarter`, at a quarter of the length, and `at_128`, None for
+    shorter sequences; `rank_of_90_percent`, the least that holds nine tenths of the sum.
+    """
+    for layer in range(inputs.layers):
+        q, k, _, mask = inputs.layer(layer)
+        singular = np.linalg.svd(np.asarray(exact_matrix(q, k, mask)), compute_uv=False)
+        for head, shares in enumerate(np.mean(cumulative(singular), axis=0)):
+            yield {
+                "kind": "spectrum",
+                "data": inputs.data,
+                "layer": layer,
+                "head": head,
+                "length": inputs.length,
+                "at_quarter": float(shares[spectrum_rank(inputs.length) - 1]),
+                "at_128": float(shares[PAPER_RANK - 1]) if inputs.length >= PAPER_RANK else None,
+                "rank_of_90_percent": int(np.searchsorted(shares, 0.9) + 1),
+                "cumulative": [round(float(share), 6) for share in shares],
+            }

@@ -1,0 +1,136 @@
+"""The command: a run analysed from its folder to its pictures, and what is refused."""
+
+import json
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lra.analysis.__main__ import main
+from lra.analysis.matrix_pictures import draw_spectrum
+from lra.errors import UserError
+from lra.evaluation import restore_workdir
+from lra.loop import train
+from lra.settings import load_config
+from tests.lra.conftest import TINY, TINY_ATTENTION
+
+ROOT = Path(__file__).resolve().parents[3]
+FIGURES = (
+    "error-matrix",
+    "error-output",
+    "nystrom-iterations",
+    "heat-maps",
+    "spectrum",
+    "theorem1",
+)
+
+
+@pytest.fixture(scope="module")
+def workdir(data_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    overrides = (*TINY, *TINY_ATTENTION["linformer"], "seeds=(0, 2)")
+    assert train(load_config("configs/listops.py:linformer", overrides), folder, data_dir) == 0
+    return folder
+
+
+def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
+    main([f"--workdir={workdir}", "--seed=2", "--methods=nystrom,linformer", "--sizes=4,99"])
+    out = workdir / "analysis"
+    rows = [json.loads(line) for line in (out / "analysis.jsonl").read_text().splitlines()]
+    about = rows[0]
+    assert (about["kind"], about["task"], about["attention"]) == ("run", "listops", "linformer")
+    assert about["seed"] == 2
+    assert about["step"] in (5, 10, 12)
+    kinds = {(row["kind"], row["data"]) for row in rows[1:]}
+    assert kinds == {
+        (kind, data)
+        for kind in ("approximation", "iterations", "spectrum", "theorem1")
+        for data in ("random", "trained")
+    }
+    own = [row for row in rows[1:] if row.get("variant") == "own"]
+    assert [(row["layer"], row["head"], row["size"]) for row in own] == [(0, 0, 8), (0, 1, 8)]
+    for name in FIGURES:
+        with Image.open(out / "figures" / f"{name}.png") as image:
+            assert np.asarray(image.convert("L")).std() > 5  # something is drawn
+        ElementTree.parse(out / "figures" / f"{name}.svg")
+        assert f"figures/{name}.png" in (out / "ANALYSIS.md").read_text()
+    printed = capsys.readouterr().out
+    assert "num_landmarks = 99 is left out" in printed
+    assert "Linformer's Theorem 1" in printed
+    assert str(out / "ANALYSIS.md") in printed
+
+
+def test_a_run_without_checkpoint_is_refused(workdir, tmp_path):
+    for name in ("config.json", "run.json"):
+        shutil.copy(workdir / name, tmp_path)
+    with pytest.raises(UserError, match="no checkpoint"):
+        main([f"--workdir={tmp_path}"])
+    assert not (tmp_path / "analysis").exists()
+
+
+def test_too_few_positions_are_refused(workdir):
+    with pytest.raises(UserError, match="5 positions are too few"):
+        main([f"--workdir={workdir}", "--length=5"])
+
+
+def test_restoring_a_folder_gives_its_last_step(workdir):
+    assert restore_workdir(workdir).step == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "--workdir=DIR of a training is needed"),
+        (["--random"], "--random needs --out"),
+        (["--random", "--workdir=x"], "--random takes no --workdir"),
+        (["--workdir=nowhere"], "nowhere holds no run"),
+        (["--workdir=nowhere", "--methods=nystrm"], "did you mean 'nystrom'"),
+        (["--workdir=nowhere", "--length=0"], "0 is not a positive integer"),
+        (["--workdir=nowhere", "--sizes=4,x"], "sizes"),
+        (["--wrkdir=x"], "did you mean '--workdir'"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(arguments, expected):
+    with pytest.raises(UserError, match=expected):
+        main(arguments)
+
+
+def test_status_2_and_one_line():
+    ended = subprocess.run(
+        [sys.executable, "-m", "lra.analysis", "--workdir=nowhere"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "error: nowhere holds no run: no config.json in it\n"
+
+
+def test_many_layers_and_heads_are_drawn():
+    """Labels thin out: one a layer beyond four heads."""
+    from matplotlib import pyplot
+
+    rows = [
+        {
+            "kind": "spectrum",
+            "data": data,
+            "layer": layer,
+            "head": head,
+            "length": 8,
+            "at_quarter": 0.5,
+            "cumulative": list(np.linspace(0.3, 1, 8)),
+        }
+        for data, layers, heads in (("random", 1, 1), ("trained", 12, 12))
+        for layer in range(layers)
+        for head in range(heads)
+    ]
+    drawn = draw_spectrum(rows)
+    labels = drawn.axes[0].get_legend_handles_labels()[1]
+    assert labels == [*(f"layer {i + 1}" for i in range(12)), "random q, k", "identity"]
+    pyplot.close(drawn)

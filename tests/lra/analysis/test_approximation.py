@@ -1,0 +1,96 @@
+"""Curves of errors: their sizes, what they tend to, what is refused."""
+
+import pytest
+
+from lra.analysis import approximation
+from lra.analysis.approximation import (
+    METHODS,
+    approximation_rows,
+    choose_methods,
+    chunk_length,
+    sizes_of,
+    too_large,
+)
+from lra.analysis.inputs import random_inputs
+from lra.errors import UserError
+
+INPUTS = random_inputs(examples=2, length=16, heads=2, head_dim=8)
+
+
+def method(name, variant=""):
+    (found,) = [m for m in METHODS if (m.attention, m.variant) == (name, variant)]
+    return found
+
+
+def errors(name, variant="", sizes=None):
+    rows = list(approximation_rows(INPUTS, [method(name, variant)], sizes))
+    return {
+        size: max(row["matrix_error"] for row in rows if row["size"] == size)
+        for size in sorted({row["size"] for row in rows})
+    }
+
+
+def test_default_sizes():
+    assert sizes_of(method("nystrom"), 512, None) == [16, 32, 64, 128, 256, 512]
+    assert sizes_of(method("linformer", "random E"), 63, None) == [2, 4, 8, 16, 32, 63]
+    assert sizes_of(method("performer"), 512, None) == [16, 64, 256, 1024]
+    assert sizes_of(method("reformer"), 512, None) == [1, 2, 4, 8, 16]
+    assert sizes_of(method("longformer"), 64, None) == [1, 2, 4, 8, 16, 32]
+    assert sizes_of(method("linear"), 512, None) == [0]
+
+
+def test_sizes_above_the_length_are_left_out_and_told():
+    wanted = [8, 64]
+    assert sizes_of(method("nystrom"), 32, wanted) == [8]
+    assert sizes_of(method("performer"), 32, wanted) == [8, 64]
+    left_out = too_large(METHODS, 32, wanted)
+    assert {(m.option, size) for m, size in left_out} == {
+        ("num_landmarks", 64),
+        ("proj_dim", 64),
+        ("window", 64),
+    }
+
+
+def test_ranks_count_the_keys_that_a_query_sees():
+    assert method("nystrom").rank_at(64, 512) == 64
+    assert method("reformer").rank_at(1, 512) == 128
+    assert method("reformer").rank_at(16, 512) == 512
+    assert method("longformer").rank_at(8, 512) == 17
+    assert chunk_length(16) == 4
+
+
+def test_nystrom_comes_closer_with_landmarks(float64):
+    found = errors("nystrom", sizes=[4, 8, 16])
+    assert found[4] > found[8] > found[16]
+
+
+def test_pooling_at_every_position_is_exact(float64):
+    assert errors("linformer", "mean pooling", [16])[16] < 1e-12
+
+
+def test_more_features_and_hash_rounds_come_closer(float64):
+    features = errors("performer", sizes=[8, 512])
+    assert features[512] < features[8] / 2
+    rounds = errors("reformer")
+    assert rounds[16] < rounds[1] / 2
+
+
+def test_rows_hold_the_bound_and_the_draws(float64):
+    rows = list(approximation_rows(INPUTS, [method("linformer", "random E")], [4]))
+    assert [row["head"] for row in rows] == [0, 1]
+    for row in rows:
+        assert row["draws"] == approximation.DRAWS
+        assert 0 < row["best_rank_matrix_error"] < row["matrix_error"]
+    assert next(approximation_rows(INPUTS, [method("nystrom")], [4]))["draws"] == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["nystrm"], "did you mean 'nystrom'"), (["standard"], "compared")]
+)
+def test_unknown_methods_are_refused(names, expected):
+    with pytest.raises(UserError, match=expected):
+        choose_methods(names)
+
+
+def test_chosen_methods_bring_all_their_variants():
+    assert [m.variant for m in choose_methods(["linformer"])] == ["mean pooling", "random E"]

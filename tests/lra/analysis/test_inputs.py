@@ -1,0 +1,107 @@
+"""Recorded queries, keys and values are those the model computes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from lra.analysis.inputs import record, trained_inputs
+from lra.data import prepared
+from lra.errors import UserError
+from lra.evaluation import Restored
+from lra.state import make_model
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+
+
+def restored(config, data_dir):
+    """A run before its first step."""
+    data = prepared.load(data_dir, config.task)
+    trainer = Trainer(config, TASKS[config.task], data, splits=())
+    return Restored(data, trainer, trainer.init(), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [("nystrom", ()), ("reformer", ()), ("standard", ("model.remat=True",))],
+)
+def test_recorded_arrays_are_what_each_layer_computes(name, overrides, tiny_config):
+    config = tiny_config("listops", name, "model.num_layers=2", *overrides)
+    model = make_model(config, TASKS["listops"], 16, nnx.Rngs(0))
+    ids = jax.random.randint(jax.random.key(0), (3, 12), 1, 16)
+    mask = jnp.ones((3, 12), bool).at[0, 9:].set(False)
+
+    graphdef, state = nnx.split(model.encoder)
+
+    @jax.jit
+    def compute(state):
+        """Inputs of each layer, and the attention's output from them and by the block itself."""
+        encoder, inputs, outputs = nnx.merge(graphdef, state), [], []
+        x = encoder._embed(ids)
+        for block in encoder.blocks:
+            normed, module = block.attention_norm(x), block.attention
+            q, v = module.query(normed), module.value(normed)
+            inputs.append((q, q if module.key is None else module.key(normed), v))
+            outputs.append(module(normed, mask))
+            x = block(x, mask)
+        return inputs, outputs
+
+    @jax.jit
+    def attend(state, recorded):
+        encoder = nnx.merge(graphdef, state)
+        modules = [block.attention for block in encoder.blocks]
+        return [
+            module.output(module.attention(*inputs, mask).reshape(3, 12, -1))
+            for module, inputs in zip(modules, recorded, strict=True)
+        ]
+
+    recorded = jax.jit(lambda state: record(nnx.merge(graphdef, state), ids, mask))(state)
+    inputs, outputs = compute(state)
+    assert len(recorded) == 2
+    for layer, expected in zip(recorded, inputs, strict=True):
+        for array, other in zip(layer, expected, strict=True):
+            np.testing.assert_allclose(array.reshape(other.shape), other, atol=1e-5)
+    for found, expected in zip(attend(state, recorded), outputs, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_longest_examples_are_cut_to_one_length(tiny_config, data_dir):
+    run = restored(tiny_config("listops", "standard", "seeds=(3, 7)"), data_dir)
+    lengths = np.diff(run.prepared.split("validation").sequences.offsets)
+    found = trained_inputs(run, seed=7, examples=3, length=512)
+    shortest = sorted(lengths)[-3]
+    assert found.inputs.q.shape == (1, 3, shortest, 2, 8)
+    assert found.inputs.q.dtype == np.float64
+    assert found.inputs.mask.all()
+    assert found.step == 0
+    cut = trained_inputs(run, seed=7, examples=2, length=5)
+    assert cut.inputs.length == 5
+    first = np.flatnonzero(lengths >= 5)[:2]
+    assert len(first) == 2
+    other = trained_inputs(run, seed=3, examples=2, length=5)
+    assert not np.allclose(other.inputs.q, cut.inputs.q)
+
+
+def test_pairs_pixels_and_tied_keys(tiny_config, data_dir):
+    pairs = trained_inputs(
+        restored(tiny_config("retrieval", "reformer"), data_dir), seed=0, examples=2, length=8
+    )
+    assert pairs.inputs.q.shape == (1, 2, 8, 2, 8)
+    np.testing.assert_array_equal(pairs.inputs.q, pairs.inputs.k)
+    assert pairs.attentions[0].shares_qk
+    config = tiny_config("image", "standard", "data.zero_is_padding=True")
+    pixels = trained_inputs(restored(config, data_dir), seed=0, examples=4, length=16)
+    assert 0 < np.mean(~pixels.inputs.mask) < 0.5
+
+
+def test_a_seed_of_another_run_is_refused(tiny_config, data_dir):
+    run = restored(tiny_config("listops", "standard", "seeds=(3, 7)"), data_dir)
+    with pytest.raises(UserError, match="no seed 1, only 3, 7"):
+        trained_inputs(run, seed=1, examples=2, length=8)
+
+
+def test_a_length_too_short_for_the_model_is_refused(tiny_config, data_dir):
+    run = restored(tiny_config("listops", "nystrom"), data_dir)
+    with pytest.raises(UserError, match="cannot read 3 positions"):
+        trained_inputs(run, seed=0, examples=2, length=3)

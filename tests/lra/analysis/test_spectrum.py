@@ -1,0 +1,84 @@
+"""Spectra of attention matrices, and Linformer's Theorem 1."""
+
+import math
+
+import numpy as np
+import pytest
+
+from lra.analysis.inputs import random_inputs
+from lra.analysis.spectrum import cumulative, spectrum_rank, spectrum_rows
+from lra.analysis.theorem import (
+    failure_bound,
+    projected_rank,
+    random_projection,
+    theorem_rows,
+)
+
+INPUTS = random_inputs(examples=2, length=12, heads=2, head_dim=8)
+
+
+def test_cumulative_shares():
+    np.testing.assert_allclose(cumulative(np.array([3.0, 1.0, 0.0])), [0.75, 1, 1])
+    assert spectrum_rank(512) == 128
+    assert spectrum_rank(63) == 16
+
+
+def test_a_matrix_of_equal_rows_has_rank_one(float64):
+    """q = 0: every row is uniform, all is in the first singular value."""
+    rows = list(spectrum_rows(INPUTS._replace(q=np.zeros_like(INPUTS.q))))
+    assert len(rows) == 2
+    for row in rows:
+        np.testing.assert_allclose(row["cumulative"], 1, atol=1e-6)
+        assert row["rank_of_90_percent"] == 1
+        assert row["at_128"] is None
+
+
+def test_masked_positions_do_not_count(float64):
+    """As without them: their rows and columns add singular values 0."""
+    mask = np.ones((2, 12), bool)
+    mask[:, [2, 7]] = False
+    real = mask[0]
+    masked = next(spectrum_rows(INPUTS._replace(mask=mask)))
+    fewer = INPUTS._replace(
+        mask=mask[:, real], **{x: getattr(INPUTS, x)[:, :, real] for x in ("q", "k", "v")}
+    )
+    np.testing.assert_allclose(
+        masked["cumulative"][:10], next(spectrum_rows(fewer))["cumulative"], atol=1e-6
+    )
+
+
+def test_the_rank_of_the_proof():
+    assert projected_rank(512, 0.5) == math.ceil(40 * math.log(512))
+    # 4 n e^(-5 log(n) / 4)
+    assert failure_bound(4096, projected_rank(4096, 0.5), 0.5) <= 4 * 4096**-0.25
+    assert failure_bound(64, 1, 0.5) == 1
+
+
+def test_a_random_projection_fails_no_more_often_than_its_lemma_allows():
+    """Of 2,000 inner products of two unit vectors, as cheap as they come: one row, one column."""
+    rng = np.random.default_rng(0)
+    p, w = rng.normal(size=(1, 1, 30)), rng.normal(size=(1, 30, 1))
+    for epsilon, rank in ((0.5, 60), (0.3, 60), (0.5, 120)):
+        found = random_projection(p, w, rank, draws=2_000)
+        assert found.proven.shape == (2_000, 1, 1)
+        assert np.mean(found.proven > epsilon) <= failure_bound(1, rank, epsilon)
+
+
+def test_the_spread_of_a_random_projection():
+    """u R^T R w has variance (|u|^2 |w|^2 + (u w)^2) / k around u w."""
+    p, w = np.ones((1, 1, 4)) / 4, np.array([1.0, 2.0, 3.0, -1.0]).reshape(1, 4, 1)
+    found = random_projection(p, w, 50, draws=4_000)
+    expected = (0.25 * 15 + 1.25**2) / 50
+    measured = np.mean((found.printed * 1.25) ** 2)
+    # The fourth moment of the error puts 4,000 draws within 3 % (one sigma).
+    assert measured == pytest.approx(expected, rel=0.12)
+
+
+def test_rows_of_the_theorem(float64):
+    rows = list(theorem_rows(INPUTS, draws=20))
+    assert len(rows) == 10
+    for row in rows:
+        assert row["proven_failures"] <= row["failure_bound"]
+        assert row["proven_errors"] == sorted(row["proven_errors"])
+    # Values of mean 0, whose average nearly cancels: the printed statement fails.
+    assert max(row["printed_failures"] for row in rows) > 0.3
