@@ -21,14 +21,13 @@ from lra.progress import Reporter, Silence, check_events, describe
 from lra.protocol import protocol_of
 from lra.records import read, write_once
 from lra.results import make_rows
-from lra.settings import to_json
+from lra.settings import flatten
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
-STATUS_NAN = 1  # only with `debug_nans`
 
 # So soon after its first call each start saves once, to make progress however short it lives.
 _FIRST_CHECKPOINT_SECONDS = 15.0
@@ -54,7 +53,7 @@ def train(
         debug_nans: end at the first NaN, naming its step and the operation; slow.
 
     Returns:
-        The exit status: 0, `STATUS_STOPPED`, `STATUS_ALL_DIVERGED`, or `STATUS_NAN`.
+        The exit status: 0, `STATUS_STOPPED`, `STATUS_ALL_DIVERGED`, or `nans.STATUS_NAN`.
 
     Raises:
         UserError: data not prepared or damaged, a configuration that does not fit them, a
@@ -66,9 +65,7 @@ def train(
             check_events()
         task = get_task(config.task)
         prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
-        hosts.check_equal(
-            {"configuration": to_json(config), "prepared data (sha256)": prepared.sha256}
-        )
+        hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256})
         # A call that may be repeated to find a NaN must not use up its arguments.
         trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
         folder = Workdir(workdir)
@@ -150,8 +147,9 @@ class Run:
                     return self._interrupted()
             return self._finish()
         except FloatingPointError as error:
+            error = nans.locate(error, lambda: self._trainer.train(self._state, self._step, 1))
             self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
-            return STATUS_NAN
+            return nans.STATUS_NAN
         finally:
             self._reporter.close()
             self._checkpoints.close()

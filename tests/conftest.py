@@ -10,6 +10,7 @@ os.environ["XLA_FLAGS"] = (
     + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 )
 
+import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
@@ -17,6 +18,10 @@ from jaxtyping import install_import_hook
 install_import_hook(["models"], "beartype.beartype")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# The first example of a test may compile for seconds.
+hypothesis.settings.register_profile("without deadline", deadline=None)
+hypothesis.settings.load_profile("without deadline")
 
 # Many tests build the same programs: each is compiled once a worker and kept for the next run.
 _CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache"

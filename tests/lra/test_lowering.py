@@ -1,0 +1,64 @@
+"""Every step is lowered for TPUs and GPUs, on a machine that needs to have neither."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs.default import ATTENTIONS
+from lra.data import prepared
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+
+PLATFORMS = ("tpu", "cuda")
+
+
+@pytest.fixture
+def trainer(tiny_config, data_dir):
+    """Builds the trainer of a tiny configuration on one device."""
+
+    def build(task, attention, *overrides):
+        one = ("mesh.seed=1", "mesh.data=1")
+        config = tiny_config(task, attention, *one, *overrides)
+        return Trainer(config, TASKS[task], prepared.load(data_dir, task))
+
+    return build
+
+
+def check(trainer):
+    """Lowers training and evaluation for both; nothing is compiled or run."""
+    state = trainer.abstract_state()
+    config, batches = trainer.config, 2
+    sizes = (len(config.seeds), batches, config.train.eval_batch_size)
+    evaluation = (
+        jax.ShapeDtypeStruct((*sizes, trainer.task.num_classes), jnp.float32),
+        state.params,
+        state.rest,
+        trainer._examples["validation"],
+        jnp.zeros(sizes[1:], jnp.int32),
+        0,
+        batches,
+    )
+    programs = trainer.programs
+    for function, arguments in (
+        (programs.train, trainer.train_arguments(state, 0, 2)),
+        (programs.logits, evaluation),
+    ):
+        traced = function.trace(*arguments)
+        for platform in PLATFORMS:
+            text = traced.lower(lowering_platforms=(platform,)).as_text()
+            assert "stablehlo.while" in text  # the loop over steps is on the device
+            assert "callback" not in text  # and never returns to the host
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_every_attention(trainer, attention):
+    check(trainer("listops", attention, "seeds=(0, 1)"))
+
+
+def test_pairs_in_bfloat16_with_everything_that_saves_memory(trainer):
+    overrides = ("dtype=bfloat16", "model.remat=True", "train.microbatches=2")
+    check(trainer("retrieval", "nystrom", *overrides, "train.max_grad_norm=1.0"))
+
+
+def test_pixels_with_blockwise_attention(trainer):
+    check(trainer("image", "standard", "model.attention.implementation=chunked"))

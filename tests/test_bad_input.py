@@ -1,0 +1,123 @@
+"""Every bad input ends with status 2, one line that names its cause, and no file changed."""
+
+import hashlib
+import importlib
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lra.command_line import STATUS_BAD_INPUT, run
+from tests.bad_inputs import cases
+from tests.small_world import ROOT, Case, build
+
+CASES = cases()
+# One of each command as its own process, as a user runs it.
+AS_PROCESSES = list({case.command.split()[0]: case for case in CASES if case.before}.values())
+_MODULES = {
+    "train.py": "train",
+    "eval.py": "eval",
+    "lra.analysis": "lra.analysis.__main__",
+    "lra.data.prepare": "lra.data.prepare",
+    "lra.data.inspect": "lra.data.inspect",
+    "lra.report": "lra.report.__main__",
+    "lra.sweep": "lra.sweep.__main__",
+}
+
+
+def execute(command: str) -> int:
+    """Runs a command in this process, as its own would; returns its exit status."""
+    name, *arguments = shlex.split(command)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end:
+            run(importlib.import_module(_MODULES[name]).main, arguments)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return end.value.code
+
+
+def contents(folder: pathlib.Path) -> dict[str, str]:
+    """Every path below `folder`, with a hash of what is in it; locks have no content."""
+    return {
+        str(path.relative_to(folder)): "a folder"
+        if path.is_dir()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if not path.name.endswith(".lock")
+    }
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """Built once, copied for each case."""
+    world = tmp_path_factory.mktemp("template")
+
+    def train(command: str) -> None:
+        here = pathlib.Path.cwd()
+        os.chdir(world)
+        try:
+            assert execute(command) == 0
+        finally:
+            os.chdir(here)
+
+    build(world, train)
+    return world
+
+
+@pytest.fixture
+def world(template, tmp_path, monkeypatch):
+    """A copy of the template, and the working directory."""
+    folder = shutil.copytree(template, tmp_path / "world", symlinks=True)
+    run_file = folder / "run" / "run.json"
+    run_file.write_text(run_file.read_text().replace(str(template), str(folder)))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def check_line(case: Case, stderr: str) -> None:
+    lines = stderr.splitlines()
+    assert lines, "nothing on stderr"
+    assert lines[-1].startswith("error: ")
+    assert case.cause in lines[-1]
+    assert case.notes or len(lines) == 1
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.command.split()[0]}: {case.cause}")
+def test_bad_input(case, world, capsys):
+    if case.before:
+        case.before(world)
+    before = contents(world)
+    assert execute(case.command) == STATUS_BAD_INPUT
+    output, errors = capsys.readouterr()
+    check_line(case, errors)
+    assert output == ""
+    assert contents(world) == before
+
+
+@pytest.mark.parametrize("case", AS_PROCESSES, ids=lambda case: case.command.split()[0])
+def test_bad_input_to_a_process(case, world):
+    case.before(world)
+    before = contents(world)
+    name, *arguments = shlex.split(case.command)
+    command = [str(ROOT / name)] if name.endswith(".py") else ["-m", name]
+    ended = subprocess.run(
+        [sys.executable, *command, *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout) == (STATUS_BAD_INPUT, "")
+    check_line(case, ended.stderr)
+    assert contents(world) == before
+
+
+def test_there_are_enough_of_them():
+    assert len(CASES) >= 60
+    assert {case.command.split()[0] for case in CASES} == set(_MODULES)
