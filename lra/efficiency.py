@@ -52,8 +52,9 @@ class CostRow:
         repeats: number of timed calls.
         peak_memory_mb: 10^6 bytes that a call needs at once, parameters and inputs included.
         memory_source: where `peak_memory_mb` comes from: XLA's analysis of the compiled program,
-            the device's statistics, or the growth of the process. Across sources compare
-            `process_memory_mb`, or `device_memory_mb` on a device that has it.
+            the device's statistics, or the growth of the process. XLA's is exact for what the
+            program reserves; the process's also sees what libraries take beside it, and may fall
+            short on a busy machine.
         xla_memory_mb, process_memory_mb, device_memory_mb: every figure that was taken.
         flops, bytes_accessed: of a call, from the compiled program (`benchmarks.hlo_cost`); None
             where they cannot be told.

@@ -142,16 +142,16 @@ def entered_on_main(context: contextlib.AbstractContextManager) -> Iterator[None
         yield
 
 
-def check_equal(values: dict[str, str]) -> None:
+def check_equal(values: dict[str, Any]) -> None:
     """Raises SharedError unless all hosts have the same, naming what differs and where."""
     if jax.process_count() == 1:
         return
     first, *others = _gather(values)
     for index, other in enumerate(others, start=1):
         for name, value in first.items():
-            if other[name] != value:
+            if other.get(name) != value:
                 raise SharedError(
-                    f"hosts 0 and {index} differ in {name}: {value[:200]}, {other[name][:200]}; "
+                    f"hosts 0 and {index} differ in {name}: {value} and {other.get(name)}; "
                     "give all of them the same"
                 )
 

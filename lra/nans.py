@@ -3,8 +3,11 @@
 import contextlib
 import pathlib
 import traceback
+from collections.abc import Callable
 
 import jax
+
+STATUS_NAN = 1
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -12,6 +15,16 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 def watched(on: bool) -> contextlib.AbstractContextManager:
     """While the block lasts, a call that returns a NaN is repeated step by step and raises."""
     return jax.debug_nans(True) if on else contextlib.nullcontext()
+
+
+def locate(error: FloatingPointError, repeat: Callable[[], object]) -> FloatingPointError:
+    """The error of the first operation at fault: `repeat` makes the call again, one by one."""
+    try:
+        with jax.disable_jit():
+            repeat()
+    except FloatingPointError as nearer:
+        return nearer
+    return error
 
 
 def describe(error: FloatingPointError) -> str:
@@ -22,7 +35,6 @@ def describe(error: FloatingPointError) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if _ROOT in pathlib.Path(frame.filename).parents
     ]
-    # The innermost frames are those of the model, the outermost of the loop.
-    where = ours[-1]
+    where = ours[-1]  # the innermost
     path = pathlib.Path(where.filename).relative_to(_ROOT)
     return f"{reason} ({path}, line {where.lineno}, in {where.name})"

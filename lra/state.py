@@ -1,6 +1,6 @@
 """The state of a training, and the step that changes it: pure functions of one seed.
 
-`lra.trainer` maps them over seeds and places them on devices.
+`lra.programs` maps them over seeds and places them on devices.
 """
 
 from collections.abc import Callable
