@@ -31,6 +31,7 @@ JAX = {"jax", "jaxlib", "flax", "optax", "orbax", "chex"}
 WITHOUT_JAX = (
     "lra.records",
     "lra.row",
+    "lra.efficiency",
     "lra.published",
     "lra.report",
     "lra.sweep",

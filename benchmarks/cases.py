@@ -1,0 +1,219 @@
+"""What `benchmarks.speed_memory` compares, and on which sizes: contenders and cases."""
+
+import ast
+import dataclasses
+import math
+from importlib import metadata
+
+from lra.command_line import near_match
+from lra.errors import UserError
+
+# The option that a method's label shows.
+_SIZE = {
+    "nystrom": "num_landmarks",
+    "linformer": "proj_dim",
+    "longformer": "window",
+    "performer": "num_features",
+    "reformer": "num_hashes",
+    "standard": "implementation",
+}
+
+# What users would pick instead: per method, names with the distribution that has them.
+PEERS = {
+    "standard": {"torch sdpa": "torch", "torch plain": "torch", "jax.nn": "jax"},
+    "nystrom": {"transformers": "transformers", "nystrom-attention": "nystrom-attention"},
+    "linformer": {"linformer": "linformer"},
+    "longformer": {"transformers": "transformers"},
+    "performer": {"performer-pytorch": "performer-pytorch"},
+    "reformer": {"transformers": "transformers"},
+}
+OURS = "ours"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A method in one implementation.
+
+    Attributes:
+        method: name in the registry; of a peer, what it implements.
+        options: as given.
+        peer: a name of `PEERS[method]`, or `ours`.
+        label: unique in a run.
+    """
+
+    method: str
+    options: dict
+    peer: str
+    label: str
+
+    @property
+    def source(self) -> str:
+        """`ours` or the distribution it comes from."""
+        return OURS if self.peer == OURS else PEERS[self.method][self.peer]
+
+    @property
+    def framework(self) -> str:
+        """`jax` or `torch`."""
+        return "jax" if self.source in (OURS, "jax") else "torch"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Sizes, number format and mode of one measurement; see `lra.efficiency.CostRow`."""
+
+    benchmark: str
+    mode: str
+    length: int
+    batch: int
+    dim: int
+    heads: int
+    dtype: str
+    filled: bool = False
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.dim // self.heads
+
+
+def parse_methods(text: str) -> list[Contender]:
+    """The contenders of `--methods`: `nystrom:num_landmarks=64:conv_kernel=0,linear,...`.
+
+    Raises:
+        UserError: an unknown method or option, or the same twice.
+    """
+    contenders = [_parse_method(part) for part in text.split(",") if part]
+    if not contenders:
+        raise UserError("--methods names no method")
+    labels = [contender.label for contender in contenders]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"--methods has '{label}' twice")
+    return contenders
+
+
+def _parse_method(text: str) -> Contender:
+    from models.attention import ATTENTIONS, options_of
+
+    method, *given = text.split(":")
+    if method not in ATTENTIONS:
+        raise UserError(f"unknown attention '{method}'{near_match(method, ATTENTIONS)}")
+    options = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UserError(f"'{item}' is not OPTION=VALUE in --methods={text}")
+        if name not in options_of(method):
+            near = near_match(name, options_of(method))
+            raise UserError(f"unknown option '{name}' of {method} attention{near}")
+        options[name] = _value(value)
+    return Contender(method, options, OURS, label_of(method, options, options_of(method)))
+
+
+def label_of(method: str, options: dict, defaults: dict) -> str:
+    """What tables call a method: its size, and any other option that was given."""
+    rest = {name: value for name, value in options.items() if name != _SIZE.get(method)}
+    label = method
+    if method in _SIZE:
+        size = (defaults | options)[_SIZE[method]]
+        if method == "longformer" and isinstance(size, int):
+            size = 2 * size + 1  # as the papers count: both sides and the position itself
+        label = f"{method} ({size})" if method == "standard" else f"{method}-{size}"
+    return " ".join([label, *(f"{name}={value}" for name, value in rest.items())])
+
+
+def _value(text: str):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def peers_of(ours: list[Contender], chosen: str) -> tuple[list[Contender], list[str]]:
+    """The peers of the methods compared, with the same options.
+
+    Args:
+        ours: the contenders of ours.
+        chosen: `all`, or distributions separated by commas.
+
+    Returns:
+        The peers that are installed, and a line for each that is not.
+
+    Raises:
+        UserError: an unknown distribution.
+    """
+    known = sorted({source for peers in PEERS.values() for source in peers.values()})
+    wanted = known if chosen == "all" else chosen.split(",")
+    for name in wanted:
+        if name not in known:
+            raise UserError(f"unknown peer '{name}'{near_match(name, known)}")
+    peers: dict[str, Contender] = {}
+    skipped: dict[str, str] = {}
+    for own in ours:
+        options = {} if own.method == "standard" else own.options
+        label = own.method if own.method == "standard" else own.label
+        for name, source in PEERS.get(own.method, {}).items():
+            peer = Contender(own.method, options, name, f"{label} ({name})")
+            missing = [] if source not in wanted else _missing(peer)
+            if missing:
+                install = f"pip install {' '.join(missing)}"
+                skipped[peer.label] = f"skipped {peer.label}: not installed; {install}"
+            elif source in wanted:
+                peers[peer.label] = peer
+    return list(peers.values()), list(skipped.values())
+
+
+def _missing(peer: Contender) -> list[str]:
+    needed = [peer.source] if peer.framework == "jax" else [peer.source, "torch"]
+    return sorted({name for name in needed if version_of(name) is None})
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version, None where there is none."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def parse_widths(text: str) -> list[tuple[int, int]]:
+    """`64x2,768x12` as pairs of width and heads.
+
+    Raises:
+        UserError: anything else, or heads that do not divide the width.
+    """
+    widths = []
+    for part in text.split(","):
+        dim, _, heads = part.partition("x")
+        if not (dim.isdigit() and heads.isdigit()) or int(heads) < 1 or int(dim) < 1:
+            raise UserError(f"--widths: '{part}' is not WIDTHxHEADS, as in 64x2")
+        if int(dim) % int(heads):
+            raise UserError(f"--widths: {heads} heads do not divide a width of {dim}")
+        widths.append((int(dim), int(heads)))
+    return widths
+
+
+def power_law(points: list[tuple[float, float]], at: float) -> float | None:
+    """The value at `at` on the power law through the two longest of `points` (length, value).
+
+    None with fewer than two points: one tells no exponent. It lies between 0 and 2, since nothing
+    here grows faster than all pairs of positions; what was measured beyond that is noise.
+    """
+    points = sorted(point for point in points if point[1] > 0)
+    if len(points) < 2:
+        return None
+    (x0, y0), (x1, y1) = points[-2:]
+    exponent = math.log(y1 / y0) / math.log(x1 / x0)
+    return y1 * (at / x1) ** min(max(exponent, 0), 2)
+
+
+def filling_batch(seconds: float, largest: int, target: float) -> int:
+    """The batch that fills a device: a power of two, at most `largest`, about `target` seconds.
+
+    Args:
+        seconds: of a call with batch 1.
+        largest: batch that fits in memory.
+        target: seconds after which a longer call has nothing more to gain.
+    """
+    batch = min(largest, target / seconds)
+    return 1 << max(0, math.floor(math.log2(max(batch, 1))))

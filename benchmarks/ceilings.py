@@ -1,0 +1,38 @@
+"""What the device can do at most: a large matrix product and a large copy, measured."""
+
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+# The fastest of many short runs: one of them is undisturbed even where others compute as well.
+_RUNS = 20
+# Side of the matrix and bytes of the array, beyond every cache.
+_SIZES = {"cpu": (1024, 2**27)}
+_ACCELERATOR = (8192, 2**30)
+
+
+def measure(dtype: str) -> dict[str, float]:
+    """`flops_per_second` of a product and `bytes_per_second` of a copy, read and written."""
+    side, size = _SIZES.get(jax.default_backend(), _ACCELERATOR)
+    a = jax.random.normal(jax.random.key(0), (side, side), jnp.dtype(dtype))
+    x = jnp.ones(size // jnp.dtype(dtype).itemsize, jnp.dtype(dtype))
+    product = jax.jit(lambda a: a @ a)
+    # A plain copy is optimised out; it stays where it is, since new pages are the system's cost.
+    copy = jax.jit(lambda x: -x, donate_argnums=0)
+    return {
+        "flops_per_second": 2 * side**3 / _fastest(lambda _: product(a), a),
+        "bytes_per_second": 2 * size / _fastest(copy, x),
+    }
+
+
+def _fastest(function: Callable, argument: jax.Array) -> float:
+    """Seconds of the fastest call, each on the result of the one before."""
+    argument = jax.block_until_ready(function(argument))
+    seconds = []
+    for _ in range(_RUNS):
+        start = time.perf_counter()
+        argument = jax.block_until_ready(function(argument))
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -1,0 +1,122 @@
+"""The flags of `benchmarks.speed_memory` that a published table stands for, and their cases."""
+
+import argparse
+import itertools
+
+from benchmarks.cases import Case, parse_widths
+from lra import efficiency
+from lra.command_line import near_match
+from lra.errors import UserError
+
+ALL_METHODS = (
+    "standard:implementation=xla,standard:implementation=chunked,nystrom:num_landmarks=64,"
+    "linformer:proj_dim=256,longformer:window=128,performer:num_features=256,"
+    "reformer:num_hashes=2,linear"
+)
+LENGTHS = "512,1024,2048,4096,8192,16384,32768,65536"
+_LINFORMERS = ",".join(f"linformer:proj_dim={k}" for k in (128, 256, 512, 1024, 2048))
+_DEFAULTS = {
+    "benchmark": "module",
+    "methods": ALL_METHODS,
+    "lengths": LENGTHS,
+    "modes": "forward,forward_backward",
+    "dtypes": "float32,bfloat16",
+    "widths": "64x2,768x12",
+    "batch": "1,fill",
+}
+# The flags that a table stands for; the papers measured inference.
+TABLES = {
+    "nystromformer_1": {
+        "methods": "standard:implementation=xla,linformer:proj_dim=256,longformer:window=128,"
+        "nystrom:num_landmarks=64,nystrom:num_landmarks=32",
+        "lengths": "512,1024,2048,4096,8192",
+        "modes": "forward",
+        "dtypes": "float32",
+        "widths": "768x12",
+        "batch": "1",
+    },
+    "linformer_3": {
+        "methods": f"standard:implementation=xla,{_LINFORMERS}",
+        "modes": "forward",
+        "dtypes": "float32",
+        "widths": "768x12",
+        "batch": "1,fill",
+    },
+    "linformer_figure_2": {
+        "benchmark": "fixed_tokens",
+        "methods": f"standard:implementation=xla,{_LINFORMERS}",
+        "modes": "forward",
+        "dtypes": "float32",
+        "widths": "768x12",
+    },
+    "lra_2": {"benchmark": "model", "lengths": "1024,2048,3072,4096", "dtypes": "float32"},
+}
+_MODEL = {"modes": "forward_backward", "widths": "64x2", "batch": "32"}  # what Text's config has
+FILL = "fill"
+
+
+def settle(options: argparse.Namespace) -> dict:
+    """The flags that a table may set, parsed: what was given, else the table's, else defaults.
+
+    Raises:
+        UserError: a value that no run can have.
+    """
+    base = dict(_DEFAULTS) | TABLES.get(options.table, {})
+    given = {name: value for name in _DEFAULTS if (value := getattr(options, name)) is not None}
+    flags = base | given
+    if flags["benchmark"] == "model":
+        for name in ("modes", "widths"):
+            if name in given:
+                raise UserError(f"--{name} is set by the configuration of Text for model")
+        flags |= _MODEL | given
+    if flags["benchmark"] == "fixed_tokens":
+        if "batch" in given:
+            raise UserError("--batch is --tokens / length for fixed_tokens")
+        flags["batch"] = "1"
+    positive = ("threads", "tokens", "repeats", "max_seconds", "fill_seconds", "memory_limit_gb")
+    for name in positive:
+        if getattr(options, name) is not None and not 0 < getattr(options, name) < float("inf"):
+            raise UserError(f"--{name} must be greater than 0")
+    flags["modes"] = _choose("modes", flags["modes"], efficiency.MODES)
+    flags["dtypes"] = _choose("dtypes", flags["dtypes"], efficiency.DTYPES)
+    flags["widths"] = parse_widths(flags["widths"])
+    lengths = {_positive("lengths", part) for part in flags["lengths"].split(",")}
+    flags["lengths"] = sorted(lengths)
+    batches = flags["batch"].split(",")
+    flags["batch"] = sorted({_positive("batch", part) for part in batches if part != FILL})
+    if FILL in batches:
+        flags["batch"] = [*sorted({1, *flags["batch"]}), FILL]
+    return flags
+
+
+def _choose(flag: str, text: str, known: tuple[str, ...]) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise UserError(f"--{flag}: unknown '{name}'{near_match(name, known)}")
+    return [name for name in known if name in names]
+
+
+def _positive(flag: str, text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise UserError(f"--{flag}: '{text}' is not a positive integer")
+    return int(text)
+
+
+def cases_of(flags: dict, tokens: int) -> list[Case]:
+    """In the order of measuring: each series from short to long, batch 1 before full."""
+    cases = []
+    series = itertools.product(flags["widths"], flags["dtypes"], flags["modes"])
+    for (dim, heads), dtype, mode in series:
+        for length, batch in itertools.product(flags["lengths"], flags["batch"]):
+            if flags["benchmark"] == "fixed_tokens":
+                batch = tokens // length
+                if batch < 1:
+                    raise UserError(f"--tokens={tokens} are fewer than the length {length}")
+            filled = batch == FILL
+            sizes = {"length": length, "batch": 1 if filled else batch, "dim": dim, "heads": heads}
+            case = Case(
+                benchmark=flags["benchmark"], mode=mode, dtype=dtype, filled=filled, **sizes
+            )
+            cases.append(case)
+    return cases

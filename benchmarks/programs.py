@@ -1,0 +1,194 @@
+"""Compiled programs of ours, and of `jax.nn`, for `benchmarks.worker`.
+
+The attention module is the one of the encoder: four projections with biases around an attention,
+one instance, parameters float32 and activations in the case's format. Dropout is 0, positions are
+all real, and the mask is an argument, so that nothing about it is known when compiling.
+
+forward             out
+forward_backward    out and the gradients of all parameters and of the input, from a given
+                    gradient of out; with a key, so Reformer draws its rotations as in training
+model               a training step of the configuration's encoder on random bytes
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from benchmarks.hlo_cost import cost_of
+from lra import environment
+from models.attention import make, options_of
+from models.encoder import MultiHeadAttention
+
+_TEXT_CLASSES = 2
+
+
+class Program:
+    """A compiled function with its arguments."""
+
+    def __init__(self, function, arguments: tuple):
+        self._compiled = jax.jit(function).lower(*arguments).compile()
+        self._function, self._arguments = function, arguments
+
+    @property
+    def argument_bytes(self) -> int:
+        """Of parameters and inputs."""
+        return sum(x.nbytes for x in jax.tree.leaves(self._arguments))
+
+    @property
+    def analysis(self) -> dict[str, float]:
+        """What XLA knows of the compiled program: memory, operations, bytes moved."""
+        memory = self._compiled.memory_analysis()
+        needed = (
+            memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            + memory.temp_size_in_bytes
+            - memory.alias_size_in_bytes
+        )
+        return {"memory": needed, **cost_of(self._compiled, self._function, self._arguments)}
+
+    def run(self) -> None:
+        """One call, waited for."""
+        jax.block_until_ready(self._compiled(*self._arguments))
+
+    def device_peak(self, since: int | None = None) -> int | None:
+        """The most memory the device has had in use; with `since` None if it has not risen.
+
+        It cannot be reset, so a call that needs less than an earlier one does not show.
+        """
+        peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        return peak if since is None or peak is None or peak > since else None
+
+
+class JaxNN(nnx.Module):
+    """`jax.nn.dot_product_attention`, without a mask, behind the contract of our attentions."""
+
+    shares_qk = False
+
+    def __call__(self, q, k, v, mask, *, key=None):
+        """Attends."""
+        del mask, key
+        return jax.nn.dot_product_attention(q, k, v)
+
+
+def configure(threads: int | None, matmul_precision: str, platform: str | None) -> None:
+    """Before anything is compiled. The process's cores settle threads, JAX its platform."""
+    del threads, platform
+    jax.config.update("jax_default_matmul_precision", matmul_precision)
+
+
+def platform() -> str:
+    """`cpu`, `gpu` or `tpu`."""
+    return jax.default_backend()
+
+
+def describe() -> dict[str, Any]:
+    """Device, its memory where it tells, versions and commit."""
+    stats = jax.devices()[0].memory_stats() or {}
+    return {
+        "platform": platform(),
+        "device": environment.device_name(),
+        "device_bytes": stats.get("bytes_limit"),
+        "versions": environment.versions(),
+        "commit": environment.commit(),
+    }
+
+
+def release() -> None:
+    """Frees compiled programs."""
+    jax.clear_caches()
+
+
+def check(contender: dict, case: dict) -> None:
+    """Raises ValueError if the method does not take such a case; nothing is computed."""
+    if case["benchmark"] == "model":
+        _training(contender, case)
+        return
+    graphdef, params, rest = _abstract(contender, case)
+    x, mask = _inputs(case)
+    jax.eval_shape(functools.partial(_forward, graphdef), params, rest, x, mask)
+
+
+def build(contender: dict, case: dict) -> Program:
+    """Compiles a case.
+
+    Raises:
+        ValueError: the method does not take it.
+    """
+    if case["benchmark"] == "model":
+        return Program(*_training(contender, case))
+    graphdef, _, _ = _abstract(contender, case)
+    params, rest = jax.jit(lambda: _split(contender, case)[1:])()
+    x, mask = _inputs(case)
+    x = jax.random.normal(jax.random.key(1), x.shape, x.dtype)
+    arguments = (params, rest, x, jnp.ones(mask.shape, mask.dtype))
+    if case["mode"] == "forward":
+        return Program(functools.partial(_forward, graphdef), arguments)
+    cotangent = jax.random.normal(jax.random.key(2), x.shape, x.dtype)
+    arguments = (*arguments, jax.random.key(3), cotangent)
+    return Program(functools.partial(_forward_backward, graphdef), arguments)
+
+
+def _forward(graphdef, params, rest, x, mask, key=None):
+    return nnx.merge(graphdef, params, rest)(x, mask, key)
+
+
+def _forward_backward(graphdef, params, rest, x, mask, key, cotangent):
+    def attend(params, x):
+        return _forward(graphdef, params, rest, x, mask, key)
+
+    out, gradients = jax.vjp(attend, params, x)
+    return out, gradients(cotangent)
+
+
+def _inputs(case: dict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    shape = (case["batch"], case["length"])
+    dtype = jnp.dtype(case["dtype"])
+    return jax.ShapeDtypeStruct((*shape, case["dim"]), dtype), jax.ShapeDtypeStruct(shape, bool)
+
+
+def _abstract(contender: dict, case: dict) -> tuple:
+    return nnx.split(nnx.eval_shape(lambda: _module(contender, case)), nnx.Param, ...)
+
+
+def _split(contender: dict, case: dict) -> tuple:
+    return nnx.split(_module(contender, case), nnx.Param, ...)
+
+
+def _module(contender: dict, case: dict) -> MultiHeadAttention:
+    rngs = nnx.Rngs(params=0, attention=1)
+    sizes = {"heads": case["heads"], "head_dim": case["dim"] // case["heads"]}
+    if contender["peer"] == "jax.nn":
+        attention = JaxNN()
+    else:
+        method, options = contender["method"], contender["options"]
+        none = {"dropout": 0.0} if "dropout" in options_of(method) else {}
+        attention = make(method, length=case["length"], **sizes, rngs=rngs, **(none | options))
+    dtype = jnp.dtype(case["dtype"])
+    return MultiHeadAttention(attention, dim=case["dim"], **sizes, dtype=dtype, rngs=rngs)
+
+
+def _training(contender: dict, case: dict) -> tuple:
+    """The training step of a configuration of Text, and its arguments."""
+    from lra.arrays import Batch
+    from lra.optimizer import make_optimizer
+    from lra.settings import load_config
+    from lra.state import init_state, make_model, train_step
+    from lra.tasks import get_task
+
+    method, task = contender["method"], get_task("text")
+    overrides = [f"dtype={case['dtype']}", f"train.batch_size={case['batch']}"]
+    overrides += [f"model.attention.{k}={v}" for k, v in contender["options"].items()]
+    config = load_config(f"configs/text.py:{method}", overrides)
+    make_it = functools.partial(make_model, config, task, case["length"])
+    graphdef, _, _ = nnx.split(nnx.eval_shape(lambda: make_it(nnx.Rngs(0))), nnx.Param, ...)
+    optimizer = make_optimizer(config.train)
+    init = functools.partial(init_state, make=make_it, optimizer=optimizer)
+    shape = (case["batch"], case["length"])
+    ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)
+    batch = Batch(ids, jnp.ones(shape, bool), jnp.arange(shape[0]) % _TEXT_CLASSES)
+    step = functools.partial(train_step, graphdef=graphdef, optimizer=optimizer, microbatches=1)
+    state = jax.jit(init)(jax.random.key(0))
+    return step, (state, jnp.int32(1), batch, jax.random.key(2))

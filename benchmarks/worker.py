@@ -1,0 +1,216 @@
+"""A process that measures one contender: a line of JSON in, a line of JSON out.
+
+Each contender has a process of its own, so that frameworks share neither threads nor allocators,
+its memory is its own, and one that is killed takes nothing with it. `Worker` is the side of the
+process that asks. Commands: `hello`, `check`, `prepare`, `first`, `time`, `drop`, `ceilings`.
+"""
+
+import gc
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+_SHARE = 0.8  # of a machine's free memory may be used; other processes need some
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class WorkerError(Exception):
+    """A command failed; `kind` is `out_of_memory` or `unsupported`."""
+
+    def __init__(self, kind: str, message: str):
+        super().__init__(message)
+        self.kind = kind
+
+
+class Worker:
+    """The process of one contender, started when first asked.
+
+    Args:
+        spec: `contender` (method, options, peer, framework, ...), `threads`, `matmul_precision`
+            and `platform`, which torch must have as well (None: not known yet).
+    """
+
+    def __init__(self, spec: dict):
+        self.spec = spec
+        self._process: subprocess.Popen | None = None
+
+    def ask(self, command: str, **arguments) -> dict:
+        """The answer to a command.
+
+        Raises:
+            WorkerError: it failed, or ended the process.
+        """
+        if self._process is None:
+            self._process = self._start()
+        try:
+            self._process.stdin.write(json.dumps({"command": command, **arguments}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise self._ended()
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(answer["error"], answer["message"])
+        return answer
+
+    def close(self) -> None:
+        """Ends the process, if there is one; the next command starts another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process.stdin.close()
+            self._process.stdout.close()
+            self._process = None
+
+    def _start(self) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+            env=_environment(self.spec["threads"]),
+        )
+        process.stdin.write(json.dumps(self.spec) + "\n")
+        return process
+
+    def _ended(self) -> WorkerError:
+        status = self._process.wait()
+        self.close()
+        if status == -9:
+            return WorkerError("out_of_memory", "killed by the operating system")
+        return WorkerError("unsupported", f"its process ended with status {status}")
+
+
+def _environment(threads: int | None) -> dict[str, str]:
+    """Before any library starts: memory is shared with other processes, threads are counted."""
+    env = dict(os.environ)
+    env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}
+    env |= {"HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "TOKENIZERS_PARALLELISM": "false"}
+    if threads:
+        env |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    if threads == 1:
+        env["XLA_FLAGS"] = env.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+    return env
+
+
+def main() -> None:
+    """Answers commands until there are no more."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not mix with the answers
+    spec = json.loads(sys.stdin.readline())
+    _hold_to(spec["threads"])
+    handler = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if handler is None:
+                handler = _Handler(spec)
+            answer = getattr(handler, request.pop("command"))(**request)
+        except Exception as error:
+            answer = {"error": _kind(error), "message": _message(error)}
+            gc.collect()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _hold_to(threads: int | None) -> None:
+    """Keeps every thread of this process on the first `threads` of its cores."""
+    if threads and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+class _Handler:
+    """One method per command. Imports frameworks when made, so after threads are settled."""
+
+    def __init__(self, spec: dict):
+        from benchmarks import memory
+
+        if spec["contender"]["framework"] == "torch":
+            from benchmarks import torch_peers as programs
+        else:
+            from benchmarks import programs
+        self._spec, self._programs, self._memory = spec, programs, memory
+        programs.configure(spec["threads"], spec["matmul_precision"], spec["platform"])
+        self._available = int(_SHARE * memory.available_bytes())
+        if programs.platform() == "cpu":
+            memory.bound_to(self._available)
+        self._program = None
+
+    def hello(self) -> dict:
+        """What it runs on."""
+        return self._programs.describe() | {"available_bytes": self._available}
+
+    def ceilings(self, dtype: str) -> dict:
+        """Measured limits of the device."""
+        from benchmarks.ceilings import measure
+
+        return measure(dtype)
+
+    def check(self, case: dict) -> dict:
+        """Raises ValueError if the method does not take such a case."""
+        self._programs.check(self._spec["contender"], case)
+        return {}
+
+    def prepare(self, case: dict) -> dict:
+        """Compiles; tells what is known without running."""
+        self.drop()
+        self._program = self._programs.build(self._spec["contender"], case)
+        return self._program.analysis
+
+    def first(self) -> dict:
+        """Runs once or twice; seconds of a call, and the memory that it took."""
+        program = self._program
+        device = program.device_peak()
+        for _ in range(2):
+            # The second time everything that is allocated once has been.
+            start = time.perf_counter()
+            growth = self._memory.growth_in(program.run)
+            seconds = time.perf_counter() - start
+            if seconds > 2:
+                break
+        if self._programs.platform() != "cpu":
+            return {"seconds": seconds, "device_memory": program.device_peak(since=device)}
+        total = None if growth is None else growth + program.argument_bytes
+        return {"seconds": seconds, "process_memory": total}
+
+    def time(self, calls: int, warm: bool) -> dict:
+        """Seconds of each of `calls` calls."""
+        seconds = []
+        if warm:
+            self._program.run()
+        for _ in range(calls):
+            start = time.perf_counter()
+            self._program.run()
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds}
+
+    def drop(self) -> dict:
+        """Frees the program and its arrays."""
+        if self._program is not None:
+            self._program = None
+            gc.collect()
+            self._programs.release()
+        return {}
+
+
+def _kind(error: Exception) -> str:
+    text = f"{type(error).__name__} {error}".lower()
+    signs = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
+    memory = isinstance(error, MemoryError) or any(sign in text for sign in signs)
+    return "out_of_memory" if memory else "unsupported"
+
+
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    prefix = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return (prefix + text)[:300]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Bytes that compiled programs move."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.hlo_cost import bytes_of, cost_of
+
+
+def compiled(function, *arguments):
+    return jax.jit(function).lower(*arguments).compile()
+
+
+def test_without_loops_it_is_xlas_own_count():
+    def attend(q, k):
+        return jax.nn.softmax(q @ k.T, axis=-1) @ k
+
+    program = compiled(jax.grad(lambda q, k: attend(q, k).sum()), *jnp.ones((2, 64, 16)))
+    assert bytes_of(program.as_text()) == pytest.approx(
+        program.cost_analysis()["bytes accessed"], rel=0.02
+    )
+
+
+@pytest.mark.parametrize("turns", [7, 50])
+def test_a_loop_counts_every_turn_and_of_its_arrays_the_slices(turns):
+    def total(xs):
+        return jax.lax.scan(lambda sum_, x: (sum_ + x @ x, None), jnp.zeros((64, 64)), xs)[0]
+
+    xs = jnp.ones((turns, 64, 64))
+    cost = cost_of(compiled(total, xs), total, (xs,))
+    assert cost["flops"] >= turns * 2 * 64**3
+    matrix = 64 * 64 * 4
+    # Each turn at least reads a slice, writes a product, and adds it to the sum.
+    assert 5 * matrix * turns <= cost["bytes_accessed"] <= 12 * matrix * (turns + 2)
+
+
+def test_a_loop_of_unknown_turns_tells_nothing():
+    def halve(x):
+        return jax.lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x / 2, x)
+
+    assert bytes_of(compiled(halve, jnp.ones(8)).as_text()) is None
+
+
+def test_counting_each_loop_once_is_xlas_own_count():
+    def powers(x):
+        return jax.lax.fori_loop(0, 20, lambda i, x: jnp.tanh(x @ x), x)
+
+    program = compiled(powers, jnp.ones((64, 64)))
+    once = re.sub(r'("known_trip_count":{"n":")\d+', r"\g<1>1", program.as_text())
+    own = program.cost_analysis()["bytes accessed"]
+    np.testing.assert_allclose(bytes_of(once), own, rtol=0.1)
+    assert bytes_of(program.as_text()) > 10 * own

@@ -1,0 +1,76 @@
+"""The programs that are measured compute what they say."""
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks import programs
+
+CASE = {"benchmark": "module", "length": 64, "batch": 2, "dim": 16, "heads": 2, "dtype": "float32"}
+METHODS = {
+    "standard": {"implementation": "xla"},
+    "nystrom": {"num_landmarks": 8},
+    "reformer": {"chunk_length": 16},
+}
+
+
+def contender(method, peer="ours", **options):
+    return {"method": method, "peer": peer, "options": options, "label": method}
+
+
+def outputs(program):
+    return program._compiled(*program._arguments)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_step_has_a_gradient_for_every_parameter_and_the_input(method):
+    chosen = contender(method, **METHODS[method])
+    program = programs.build(chosen, CASE | {"mode": "forward_backward"})
+    out, (gradients, dx) = outputs(program)
+    params, _, x, *_ = program._arguments
+    assert jax.tree.map(lambda a: a.shape, gradients) == jax.tree.map(lambda a: a.shape, params)
+    assert out.shape == dx.shape == x.shape
+    # Those of query and key cannot be told from rounding by their size; that of value can.
+    assert float(abs(gradients.value.kernel[...]).max()) > 1e-3
+
+
+def test_jax_nn_is_exact_attention_between_the_same_projections():
+    case = CASE | {"mode": "forward"}
+    ours = outputs(programs.build(contender("standard", implementation="xla"), case))
+    theirs = outputs(programs.build(contender("standard", "jax.nn"), case))
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_the_analysis_counts_arguments_and_products():
+    case = CASE | {"mode": "forward"}
+    program = programs.build(contender("standard", implementation="xla"), case)
+    analysis = program.analysis
+    out_and_scores = 2 * 64 * 16 * 4 + 2 * 2 * 64 * 64 * 4
+    assert analysis["memory"] >= program.argument_bytes + out_and_scores
+    projections, attention = 4 * 2 * 128 * 16 * 16, 2 * 2 * (2 * 64 * 64 * 16)
+    assert analysis["flops"] >= projections + attention
+    assert analysis["bytes_accessed"] > program.argument_bytes
+
+
+def test_a_loop_counts_every_turn():
+    case = CASE | {"mode": "forward", "length": 1024}
+    chunked = programs.build(contender("standard", implementation="chunked"), case).analysis
+    whole = programs.build(contender("standard", implementation="xla"), case).analysis
+    assert chunked["flops"] >= 2 * 2 * (2 * 1024 * 1024 * 16)
+    assert chunked["bytes_accessed"] > 2 * 4 * 1024 * 1024  # of each turn's scores
+    assert chunked["memory"] < whole["memory"]
+
+
+def test_a_model_is_a_training_step_of_the_configuration():
+    case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
+    program = programs.build(contender("linformer", proj_dim=8), case)
+    state, metrics = outputs(program)
+    before = program._arguments[0]
+    assert np.isfinite(metrics.loss)
+    changed = jax.tree.map(lambda a, b: bool((a != b).any()), state.params, before.params)
+    assert any(jax.tree.leaves(changed))
+
+
+def test_a_case_that_a_method_refuses_is_a_value_error():
+    with pytest.raises(ValueError, match="num_landmarks"):
+        programs.check(contender("nystrom", num_landmarks=0), CASE | {"mode": "forward"})

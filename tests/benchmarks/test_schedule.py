@@ -1,0 +1,155 @@
+"""Turns, predictions and failures, with processes that only pretend."""
+
+import pytest
+
+from benchmarks.cases import OURS, Case, Contender
+from benchmarks.schedule import Limits, Schedule
+from benchmarks.worker import WorkerError
+from lra.efficiency import to_json
+
+PEAK = {"flops_per_second": 1e9, "bytes_per_second": 1e8}
+LINEAR = Contender("linear", {}, OURS, "linear")
+STANDARD = Contender("standard", {}, OURS, "standard")
+PEER = Contender("standard", {}, "torch plain", "standard (torch plain)")
+
+
+class FakeWorker:
+    """Takes `seconds(case)` and `memory(case)` bytes; XLA knows the latter if `analysed`."""
+
+    def __init__(self, seconds, memory, *, analysed=True, log=None, errors=()):
+        self.seconds, self.memory, self.analysed = seconds, memory, analysed
+        self.log = [] if log is None else log
+        self.errors = dict(errors)
+        self.case = None
+
+    def ask(self, command, case=None, **arguments):
+        self.case = case or self.case
+        self.log.append((command, self.case["length"], self.case["batch"]))
+        error = self.errors.get((command, self.case["length"]))
+        if error:
+            raise WorkerError(*error)
+        if command == "prepare":
+            memory = self.memory(self.case)
+            return {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5} if self.analysed else {}
+        if command == "first":
+            memory = self.memory(self.case)
+            return {"seconds": self.seconds(self.case), "process_memory": memory}
+        if command == "time":
+            return {"seconds": [self.seconds(self.case)] * arguments["calls"]}
+        return {}
+
+    def close(self):
+        pass
+
+
+def case(length, **values):
+    sizes = {"batch": 1, "dim": 64, "heads": 2, "dtype": "float32"}
+    return Case(benchmark="module", mode="forward", length=length, **(sizes | values))
+
+
+def schedule(workers, *, platform="cpu", **limits):
+    bounds = {"repeats": 3, "max_seconds": 100.0, "fill_seconds": 1.0, "memory": 10**9}
+    facts = {"device": "a device", "run": "0"}
+    return Schedule(workers, Limits(**(bounds | limits)), facts, {"float32": PEAK}, platform)
+
+
+def rows_of(worker, contender, cases, **limits):
+    run = schedule({contender.label: worker}, **limits)
+    rows = [run.rows([contender], each)[0] for each in cases]
+    for row in rows:
+        to_json(row)  # valid
+    return rows
+
+
+def test_contenders_take_turns_and_rows_keep_their_order():
+    log = []
+    workers = {
+        name: FakeWorker(lambda c: 0.2, lambda c: 1e6, log=log) for name in ("linear", "standard")
+    }
+    names = iter(["linear", "standard"] * 3)
+    for name, worker in workers.items():
+        worker.ask = lambda command, ask=worker.ask, name=name, **rest: (
+            (log.append(name) if command == "time" else None) or ask(command, **rest)
+        )
+    rows = schedule(workers).rows([LINEAR, STANDARD], case(512))
+    assert [entry for entry in log if isinstance(entry, str)] == list(names)
+    assert [row.label for row in rows] == ["linear", "standard"]
+
+
+def test_a_row_has_the_median_and_its_shares_of_the_ceilings():
+    (row,) = rows_of(FakeWorker(lambda c: 0.01, lambda c: 2e6), LINEAR, [case(512)])
+    assert row.status == "ok"
+    assert (row.seconds, row.repeats) == (0.01, 15)  # short calls, five in each turn
+    assert row.flops_per_second == pytest.approx(1e8)
+    assert row.bytes_per_second == pytest.approx(1e7)
+    assert (row.peak_flops_per_second, row.peak_bytes_per_second) == (1e9, 1e8)
+    assert (row.peak_memory_mb, row.memory_source, row.process_memory_mb) == (2.0, "xla", 2.0)
+
+
+def test_what_would_take_too_long_is_extrapolated_with_exact_memory():
+    worker = FakeWorker(lambda c: 1e-6 * c["length"] ** 2, lambda c: 100 * c["length"])
+    rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 8192)])
+    assert [row.status for row in rows] == ["ok", "ok", "extrapolated"]
+    assert rows[2].seconds == pytest.approx(1e-6 * 8192**2)
+    assert (rows[2].peak_memory_mb, rows[2].memory_source) == (0.8192, "xla")
+    assert ("first", 8192, 1) not in worker.log
+
+
+def test_what_does_not_fit_is_recorded_with_its_estimate_and_the_rest_goes_on():
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1000 * c["length"] ** 2)
+    rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)])
+    assert [row.status for row in rows] == ["ok", "out_of_memory", "out_of_memory"]
+    assert rows[1].peak_memory_mb == pytest.approx(1000 * 1024**2 / 1e6)
+    assert "1,048.6 MB of 1,000.0" in rows[1].note
+    assert ("first", 1024, 1) not in worker.log
+
+
+def test_a_peers_memory_is_predicted_from_shorter_lengths():
+    worker = FakeWorker(lambda c: 0.1, lambda c: 100 * c["length"] ** 2, analysed=False)
+    rows = rows_of(worker, PEER, [case(n) for n in (1024, 2048, 4096)])
+    assert [row.status for row in rows] == ["ok", "ok", "out_of_memory"]
+    assert rows[2].peak_memory_mb == pytest.approx(100 * 4096**2 / 1e6)
+    assert rows[2].memory_source == "process"
+    assert ("prepare", 4096, 1) not in worker.log
+
+
+@pytest.mark.parametrize("command", ["prepare", "first", "time"])
+def test_a_process_that_is_killed_is_out_of_memory(command):
+    errors = {(command, 1024): ("out_of_memory", "killed by the operating system")}
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1e6, errors=errors)
+    rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)])
+    assert [row.status for row in rows] == ["ok", "out_of_memory", "ok"]
+    assert rows[1].note == "killed by the operating system"
+
+
+def test_a_length_that_one_method_refuses_is_unsupported():
+    errors = {("check", 512): ("unsupported", "too short")}
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1e6, errors=errors)
+    rows = rows_of(worker, LINEAR, [case(512), case(512, filled=True), case(1024)])
+    assert [row.status for row in rows] == ["unsupported", "unsupported", "ok"]
+
+
+def test_a_filled_batch_is_bounded_by_memory_and_time():
+    worker = FakeWorker(lambda c: 0.01 * c["batch"], lambda c: 1e6 + 4e7 * c["batch"])
+    one, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
+    assert (one.batch, one.filled, one.largest_batch) == (1, False, None)
+    assert (filled.batch, filled.filled, filled.largest_batch) == (16, True, 24)
+    assert filled.seconds == pytest.approx(0.16)
+    (_, filled) = rows_of(worker, LINEAR, [case(512), case(512, filled=True)], fill_seconds=0.05)
+    assert (filled.batch, filled.largest_batch) == (4, 24)
+
+
+def test_a_contender_that_keeps_a_devices_memory_does_not_wait_for_others():
+    log = []
+
+    class Closing(FakeWorker):
+        def close(self):
+            log.append("closed")
+
+    workers = {
+        "linear": FakeWorker(lambda c: 0.1, lambda c: 1e6, log=log),
+        "standard": Closing(lambda c: 0.1, lambda c: 9e8, log=log),
+    }
+    rows = schedule(workers, platform="gpu").rows([STANDARD, LINEAR], case(512))
+    assert [row.status for row in rows] == ["ok", "ok"]
+    assert log.index("closed") < log.index(("prepare", 512, 1), log.index("closed"))

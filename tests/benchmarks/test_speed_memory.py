@@ -1,0 +1,164 @@
+"""The command itself, tiny."""
+
+import contextlib
+import io
+
+import jax
+import pytest
+
+from benchmarks import cases, speed_memory
+from lra import efficiency
+from lra.command_line import run
+from lra.errors import UserError
+
+TINY = (
+    "--methods=standard:implementation=xla,nystrom:num_landmarks=8",
+    "--lengths=64,128",
+    "--widths=16x2",
+    "--dtypes=float32",
+    "--threads=1",
+    "--repeats=2",
+    "--fill_seconds=0.01",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """Processes that measure keep compiled programs where these tests do."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("compilation_cache_dir", "persistent_cache_min_entry_size_bytes"):
+            patch.setenv(f"JAX_{name.upper()}", str(getattr(jax.config, f"jax_{name}")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        yield
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tmp_path_factory):
+    """Rows and output of a tiny run with a peer in the same framework and others missing."""
+    path = tmp_path_factory.mktemp("rows") / "new" / "efficiency.jsonl"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+        known = cases.version_of
+        patch.setattr(cases, "version_of", lambda name: known(name) if name == "jax" else None)
+        arguments = [*TINY, "--peers", "--modes=forward", f"--results={path}"]
+        assert speed_memory.main([*arguments, "--batch=fill"]) == 0
+    return efficiency.read(path), printed.getvalue()
+
+
+def test_every_case_gives_a_row_of_each_contender(tiny_run):
+    rows, _ = tiny_run
+    labels = ["standard (xla)", "nystrom-8", "standard (jax.nn)"]
+    expected = [
+        ("forward", length, filled, label)
+        for length in (64, 128)
+        for filled in (False, True)
+        for label in labels
+    ]
+    assert [(r.mode, r.length, r.filled, r.label) for r in rows] == expected
+
+
+def test_rows_are_of_one_run_and_complete(tiny_run):
+    rows, _ = tiny_run
+    assert len({row.run for row in rows}) == 1
+    for row in rows:
+        assert row.status == "ok", row.note
+        assert row.seconds_min <= row.seconds <= row.seconds_max
+        assert row.repeats >= 2
+        assert row.flops > 0
+        assert row.peak_flops_per_second > row.flops_per_second > 0
+        assert row.memory_source == "xla"
+        assert row.peak_memory_mb == row.xla_memory_mb > 0
+        assert row.threads == 1
+        assert row.versions["jax"] == cases.version_of("jax")
+        assert row.source == ("jax" if "jax.nn" in row.label else "ours")
+
+
+def test_a_filled_batch_is_larger_and_the_largest_larger_still(tiny_run):
+    rows, _ = tiny_run
+    for row in rows:
+        if row.filled:
+            assert 1 <= row.batch <= row.largest_batch
+    assert max(row.batch for row in rows if row.filled) > 1
+
+
+def test_memory_grows_with_length(tiny_run):
+    rows, _ = tiny_run
+    standard = [r for r in rows if r.label == "standard (xla)" and not r.filled]
+    short, long = (r.peak_memory_mb for r in standard)
+    assert long > short
+
+
+def test_missing_peers_are_skipped_with_their_cure(tiny_run):
+    _, printed = tiny_run
+    line = (
+        "skipped nystrom-8 (nystrom-attention): not installed; pip install nystrom-attention torch"
+    )
+    assert line in printed.splitlines()
+
+
+def test_out_of_memory_is_recorded_and_the_rest_goes_on(tmp_path):
+    path = tmp_path / "efficiency.jsonl"
+    arguments = ["--methods=standard:implementation=xla", *TINY[1:], "--lengths=128,64,32"]
+    arguments += ["--batch=1", "--modes=forward", "--memory_limit_gb=0.0001"]
+    assert speed_memory.main([*arguments, f"--results={path}"]) == 0
+    shortest, short, long = efficiency.read(path)
+    assert [shortest.status, short.status] == ["ok", "ok"]
+    assert (long.status, long.seconds) == ("out_of_memory", None)
+    assert long.note == f"needs about {long.peak_memory_mb:.1f} MB of 0.1"
+
+
+def test_dry_run_lists_cases_and_runs_nothing(tmp_path, capsys):
+    path = tmp_path / "efficiency.jsonl"
+    assert speed_memory.main([*TINY, "--dry_run", f"--results={path}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == (
+        "module forward, length 64, batch 1, width 16, 2 heads, float32 · standard (xla), nystrom-8"
+    )
+    assert lines[-1] == "8 cases of 2 contenders, nothing was run"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("table", ["nystromformer_1", "linformer_3", "linformer_figure_2"])
+def test_tables_set_flags(table, capsys):
+    methods = "--methods=standard:implementation=xla,linformer"
+    assert speed_memory.main([f"--table={table}", methods, "--dry_run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all("forward, length" in line and "width 768" in line for line in lines[:-1])
+    if table == "linformer_figure_2":
+        assert "fixed_tokens forward, length 512, batch 128" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods=nystorm"], "unknown attention 'nystorm' (did you mean 'nystrom'?)"),
+        (["--lengths=0"], "'0' is not a positive integer"),
+        (["--modes=backward"], "--modes: unknown 'backward'"),
+        (["--dtypes=float16"], "--dtypes: unknown 'float16'"),
+        (["--widths=64x3"], "3 heads do not divide a width of 64"),
+        (["--repeats=0"], "--repeats must be greater than 0"),
+        (["--memory_limit_gb=inf"], "--memory_limit_gb must be greater than 0"),
+        (["--batch=all"], "'all' is not a positive integer"),
+        (["--benchmark=fixed_tokens", "--tokens=100"], "--tokens=100 are fewer than the length"),
+        (["--benchmark=fixed_tokens", "--batch=2"], "--batch is --tokens / length"),
+        (["--benchmark=model", "--widths=64x2"], "--widths is set by the configuration"),
+        (["--benchmark=model", "--peers"], "--peers are attention modules"),
+        (["--peers=tensorflow"], "unknown peer 'tensorflow'"),
+        (["--length=64"], "unknown flag --length (did you mean '--lengths'?)"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, capsys):
+    given = arguments if any("--methods" in a for a in arguments) else [*TINY[:1], *arguments]
+    with pytest.raises(SystemExit) as ended:
+        run(speed_memory.main, [*given, "--dry_run"])
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+
+
+def test_a_length_that_no_method_supports_is_an_error(tmp_path):
+    arguments = ["--methods=nystrom:num_landmarks=0,reformer:num_hashes=0", *TINY[1:]]
+    with pytest.raises(UserError, match="no method supports length 64: nystrom-0: num_landmarks"):
+        speed_memory.main([*arguments, f"--results={tmp_path / 'rows.jsonl'}"])

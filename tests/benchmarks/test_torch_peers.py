@@ -1,0 +1,55 @@
+"""Peers are the modules they are called, on the shapes asked for."""
+
+import pytest
+
+from benchmarks.cases import PEERS, version_of
+
+torch = pytest.importorskip("torch")
+torch_peers = pytest.importorskip("benchmarks.torch_peers")
+
+OPTIONS = {
+    "standard": {},
+    "nystrom": {"num_landmarks": 8, "pinv_iterations": 6, "conv_kernel": 3},
+    "linformer": {"proj_dim": 8, "share": ("kv",), "projection": "linear"},
+    "performer": {"num_features": 16, "kernel": "softmax"},
+    "reformer": {"num_hashes": 2, "chunk_length": 16},
+    "longformer": {"window": 8},
+}
+CASE = {"benchmark": "module", "length": 64, "batch": 2, "dim": 16, "heads": 2}
+
+
+def contender(method, peer, **options):
+    chosen = OPTIONS[method] | options
+    return {"method": method, "peer": peer, "options": chosen, "label": f"{method} ({peer})"}
+
+
+@pytest.mark.filterwarnings("default")  # of the libraries
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("method", "peer"), torch_peers._MODULES)
+def test_every_peer_runs_forward_and_backward(method, peer, dtype):
+    if version_of(PEERS[method][peer]) is None:
+        pytest.skip(f"{peer} is not installed")
+    case = CASE | {"mode": "forward_backward", "dtype": dtype}
+    chosen = contender(method, peer)
+    torch_peers.check(chosen, case)
+    program = torch_peers.build(chosen, case)
+    program.run()
+    assert program._x.grad.shape == (2, 64, 16)
+    assert torch.isfinite(program._x.grad).all()
+    used = [p for name, p in program._module.named_parameters() if "global" not in name]
+    assert all(p.grad is not None for p in used)
+    assert program.argument_bytes >= sum(p.numel() * 4 for p in used) + 2 * program._x.nbytes
+
+
+def test_torchs_kernel_is_plain_softmax_attention():
+    torch.manual_seed(0)
+    module, x = torch_peers.Softmax(16, 2, fused=True), torch.randn(2, 64, 16)
+    fused = module(x)
+    module.fused = False
+    torch.testing.assert_close(fused, module(x), atol=1e-6, rtol=0)
+
+
+def test_lengths_that_a_peer_refuses():
+    with pytest.raises(ValueError, match="multiples of 16 positions"):
+        torch_peers.check(contender("longformer", "transformers"), CASE | {"length": 40})
+    torch_peers.check(contender("nystrom", "nystrom-attention"), CASE | {"length": 41})
