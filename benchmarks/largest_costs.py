@@ -1,0 +1,98 @@
+"""Which operations of a compiled program take the time: a profiler's trace, read and summed up."""
+
+import collections
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+# Their time is that of the operations inside.
+_CONTAINERS = ("while", "call", "conditional")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\S+) ")
+_COMPUTATION = re.compile(r"^%?([\w.\-]+) .*\{$")
+_CALLED = re.compile(r"(?:calls|to_apply)=%?([\w.\-]+)")
+_SOURCE = re.compile(r'op_name="([^"]*)"')
+_NOISE = re.compile(r"jit\(\w*\)|vmap\(\)|while|body|closed_call|jvp\(\)|transpose\(jvp\(\)\)")
+
+
+class Cost(NamedTuple):
+    """Of one operation: its name, device seconds, shape and where in the program it comes from."""
+
+    name: str
+    seconds: float
+    shape: str
+    source: str
+
+
+def trace(folder: pathlib.Path, call: Callable[[], Any]) -> None:
+    """Writes a trace of `call()` for TensorBoard, XProf or `largest_costs`."""
+    with jax.profiler.trace(str(folder)):
+        jax.block_until_ready(call())
+
+
+def largest_costs(folder: pathlib.Path, program: str) -> list[Cost]:
+    """The operations of the latest trace under `folder`, the longest first.
+
+    Seconds are summed over calls, threads and devices.
+
+    Args:
+        folder: given to `trace`.
+        program: the text of the compiled program, which knows shapes and sources.
+    """
+    latest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
+    nanoseconds: collections.Counter[str] = collections.Counter()
+    for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:
+        lines = list(plane.lines)
+        summary = [line for line in lines if line.name == "XLA Ops"]  # what other lines repeat
+        for line in summary or lines:
+            for event in line.events:
+                operation = dict(event.stats).get("hlo_op")
+                if operation and not operation.startswith(_CONTAINERS):
+                    nanoseconds[operation] += event.duration_ns
+    known = _instructions(program)
+    return [
+        Cost(name, duration / 1e9, *known.get(name, ("", "")))
+        for name, duration in nanoseconds.most_common()
+    ]
+
+
+def table(costs: list[Cost], steps: int, rows: int = 12) -> str:
+    """The first `rows` of the costs as lines of text: share, milliseconds a step, origin."""
+    total = sum(cost.seconds for cost in costs)
+    lines = [f"{1e3 * total / steps:9.2f} ms/step of operations, summed over threads"]
+    lines += [
+        f"{1e3 * cost.seconds / steps:9.2f} ms {cost.seconds / total:6.1%}  {cost.name}  "
+        f"{cost.shape}  {cost.source}"
+        for cost in costs[:rows]
+    ]
+    return "\n".join(lines)
+
+
+def _instructions(program: str) -> dict[str, tuple[str, str]]:
+    """Shape and source of every instruction; a fusion without one has that of its last part."""
+    shapes: dict[str, tuple[str, str | None, str | None]] = {}
+    last_source: dict[str, str] = {}
+    computation = ""
+    for line in program.splitlines():
+        if start := _COMPUTATION.match(line):
+            computation = start.group(1)
+        elif instruction := _INSTRUCTION.match(line):
+            source, called = _SOURCE.search(line), _CALLED.search(line)
+            if source:
+                last_source[computation] = source.group(1)
+            shapes[instruction.group(1)] = (
+                instruction.group(2).partition("{")[0],
+                source.group(1) if source else None,
+                called.group(1) if called else None,
+            )
+    return {
+        name: (shape, _short(source or last_source.get(called or "", "")))
+        for name, (shape, source, called) in shapes.items()
+    }
+
+
+def _short(source: str) -> str:
+    parts = [part for part in source.split("/") if not _NOISE.fullmatch(part)]
+    return "/".join(parts)

@@ -1,0 +1,254 @@
+"""How long does a training step take on a CPU, against the same step in PyTorch?
+
+    pip install torch transformers
+    python -m benchmarks.torch_train_step --task=listops --batch=4 --threads=2
+
+Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward with
+dropout, the check for divergence, AdamW with its schedule. The peer is `benchmarks.torch_models`,
+eager, in the same sizes, with its batches gathered the same way from the same examples, fused AdamW
+and PyTorch's one-cycle schedule.
+
+Each side runs in a process of its own on the same --threads cores. They take turns: --steps steps
+of one while the other sleeps, --rounds times after a turn that is not counted. Printed: medians
+over turns of milliseconds a step, their ratio (PyTorch's time over ours: above 1, ours is faster),
+the ratio of the fastest turns (what other programs disturb least), parameters (which differ by what
+`benchmarks.torch_hugging_face` says), peak memory of the processes, and geometric means.
+"""
+
+import contextlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from benchmarks.random_data import SIZES, write_random
+from lra.command_line import ArgumentParser, near_match, run
+from lra.errors import UserError
+from lra.tasks import get_task
+
+# Each attention and the packages that its peer needs.
+PEERS = {
+    "standard": ("torch",),
+    "nystrom": ("torch", "transformers"),
+    "linformer": ("torch",),
+    "performer": ("torch",),
+    "reformer": ("torch", "transformers"),
+}
+SIDES = ("ours", "torch")
+_BATCHES = 8  # of distinct examples
+_PAUSE_SECONDS = 0.2  # until the threads of the side before have gone to sleep
+
+
+class Case(NamedTuple):
+    """What both sides measure."""
+
+    task: str
+    attention: str
+    batch: int
+    data_dir: str
+    threads: int
+    compile: bool
+
+
+def main(argv: list[str]) -> int:
+    """Measures every attention asked for and prints a table."""
+    options = _parse(argv)
+    measurable = [name for name in options.attentions if _has_peer(name)]
+    if not measurable:
+        raise UserError("nothing to measure without PyTorch; install it as said above")
+    print(f"{options.task}, batch {options.batch}, {options.threads} threads, float32\n\n{_HEADER}")
+    rows = []
+    for name in measurable:
+        row = _compare(name, options)
+        print(_line(row), flush=True)
+        rows.append(row)
+        if options.out:
+            with open(options.out, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    measured = [row for row in rows if "ratio" in row]
+    if not measured:
+        raise UserError("no case could be measured, see above")
+    print()
+    for title, key in (("medians", "ratio"), ("fastest turns", "fastest_ratio")):
+        ratios = [row[key] for row in measured]
+        mean = statistics.geometric_mean(ratios)
+        print(f"ratio of {title}: geometric mean {mean:.2f}, smallest {min(ratios):.2f}")
+    return 0
+
+
+def _parse(argv: list[str]):
+    parser = ArgumentParser(prog="python -m benchmarks.torch_train_step", description=__doc__)
+    parser.add_argument("--attentions", default="all", help="comma-separated (%(default)s)")
+    parser.add_argument("--task", default="listops", help="of the benchmark (%(default)s)")
+    parser.add_argument("--length", type=_positive, help="of the sequences; default: the task's")
+    parser.add_argument("--batch", type=_positive, default=4, help="examples (%(default)s)")
+    parser.add_argument("--threads", type=_positive, default=2, help="of each (%(default)s)")
+    parser.add_argument("--rounds", type=_positive, default=7, help="turns each (%(default)s)")
+    parser.add_argument("--steps", type=_positive, default=5, help="in a turn (%(default)s)")
+    parser.add_argument("--compile", action="store_true", help="the peer through torch.compile")
+    parser.add_argument("--out", type=pathlib.Path, help="append one JSON line an attention")
+    options = parser.parse_args(argv)
+    every = options.attentions == "all"
+    options.attentions = list(PEERS) if every else options.attentions.split(",")
+    for name in options.attentions:
+        if name not in PEERS:
+            raise UserError(f"no peer for the attention '{name}'{near_match(name, PEERS)}")
+    get_task(options.task)
+    return options
+
+
+def _positive(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _has_peer(attention: str) -> bool:
+    """Whether the packages are installed; says on stderr how to install those that are not."""
+    missing = [name for name in PEERS[attention] if importlib.util.find_spec(name) is None]
+    if missing:
+        line = f"{attention} left out: pip install {' '.join(missing)}"
+        print(line, file=sys.stderr)
+    return not missing
+
+
+def _compare(attention: str, options) -> dict[str, Any]:
+    """One row: medians of both sides, taken in turns."""
+    length = options.length or SIZES[options.task][0]
+    row = {"task": options.task, "attention": attention, "length": length}
+    row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        write_random(folder, get_task(options.task), _BATCHES * options.batch, length)
+        case = Case(
+            options.task, attention, options.batch, folder, options.threads, options.compile
+        )
+        try:
+            sides = {name: stack.enter_context(_side(name, case)) for name in SIDES}
+            turns = {name: [] for name in SIDES}
+            for number in range(1 + options.rounds):
+                for name, ask in sides.items():
+                    time.sleep(_PAUSE_SECONDS)
+                    seconds = ask(options.steps)
+                    if number:
+                        turns[name].append(seconds / options.steps)
+            for name, ask in sides.items():
+                median, fastest = statistics.median(turns[name]), min(turns[name])
+                row[name] = {"milliseconds": 1e3 * median, "fastest": 1e3 * fastest, **ask(0)}
+        except EOFError:
+            return row | {"failed": True}
+    row["ratio"] = row["torch"]["milliseconds"] / row["ours"]["milliseconds"]
+    row["fastest_ratio"] = row["torch"]["fastest"] / row["ours"]["fastest"]
+    return row
+
+
+@contextlib.contextmanager
+def _side(name: str, case: Case) -> Iterator[Callable[[int], Any]]:
+    """A process that makes steps when asked; asked for 0 it tells its parameters and memory."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(name, case, theirs), daemon=True)
+    process.start()
+    theirs.close()
+
+    def ask(steps: int) -> Any:
+        ours.send(steps)
+        return ours.recv()
+
+    try:
+        ours.recv()  # ready: two sides that start at once would compile at once
+        yield ask
+    finally:
+        ours.close()
+        process.join(timeout=10)
+        process.terminate()
+
+
+def _serve(name: str, case: Case, pipe: Connection) -> None:
+    """A side's process: answers until the other end of the pipe is closed."""
+    if hasattr(os, "sched_setaffinity"):  # JAX makes as many threads as there are cores
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: case.threads])
+    steps, params = (_ours if name == "ours" else _torch)(case)
+    steps(1)
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        pipe.send("ready")
+        while True:
+            count = pipe.recv()
+            if count == 0:
+                pipe.send({"params": params, "peak_memory_mb": _peak_memory_mb()})
+                continue
+            begun = time.perf_counter()
+            steps(count)
+            pipe.send(time.perf_counter() - begun)
+
+
+def _load_config(case: Case):
+    from lra.settings import load_config
+
+    batch = f"train.batch_size={case.batch}"
+    return load_config(f"configs/{case.task}.py:{case.attention}", [batch])
+
+
+def _ours(case: Case) -> tuple[Callable[[int], None], int]:
+    """Makes steps of `lra.trainer`; and the number of parameters."""
+    import jax
+
+    from lra.data import prepared
+    from lra.trainer import Trainer
+
+    data = prepared.load(case.data_dir, case.task)
+    trainer = Trainer(_load_config(case), get_task(case.task), data, splits=("train",))
+    state, done = trainer.init(), 0
+
+    def steps(count: int) -> None:
+        nonlocal state, done
+        state, metrics = trainer.train(state, done, count)
+        done += count
+        jax.block_until_ready((state, metrics))
+
+    return steps, trainer.num_params(state)
+
+
+def _torch(case: Case) -> tuple[Callable[[int], None], int]:
+    """Makes the same steps in PyTorch; and the number of parameters."""
+    import torch
+
+    from benchmarks.torch_models import training
+
+    torch.set_num_threads(case.threads)
+    return training(_load_config(case), get_task(case.task), case.data_dir, case.compile)
+
+
+def _peak_memory_mb() -> float:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+_HEADER = (
+    "| attention | ours ms/step | PyTorch ms/step | ratio | of fastest turns | parameters, ours | "
+    "PyTorch | peak MB, ours | PyTorch |\n|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "failed" in row:
+        return f"| {row['attention']} | failed |"
+    ours, torch = row["ours"], row["torch"]
+    return (
+        f"| {row['attention']} | {ours['milliseconds']:.0f} | {torch['milliseconds']:.0f} | "
+        f"{row['ratio']:.2f} | {row['fastest_ratio']:.2f} | "
+        f"{ours['params']:,} | {torch['params']:,} | "
+        f"{ours['peak_memory_mb']:,.0f} | {torch['peak_memory_mb']:,.0f} |"
+    )
+
+
+if __name__ == "__main__":
+    run(main)

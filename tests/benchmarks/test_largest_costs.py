@@ -1,0 +1,24 @@
+"""A trace is read back as the operations that took the time."""
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.largest_costs import Cost, largest_costs, table, trace
+
+
+def test_a_large_product_is_the_largest_cost(tmp_path):
+    x = jnp.ones((512, 512))
+    compiled = jax.jit(lambda x: jnp.sum(jnp.sin(x @ x))).lower(x).compile()
+    compiled(x)
+    trace(tmp_path, lambda: compiled(x))
+    costs = largest_costs(tmp_path, compiled.as_text())
+    assert costs[0].seconds == max(cost.seconds for cost in costs) > 0
+    assert any("dot" in cost.name + cost.source for cost in costs)
+
+
+def test_a_table_shows_shares_per_step():
+    costs = [Cost("dot.1", 0.3, "f32[2]", "dot_general"), Cost("add.1", 0.1, "f32[2]", "add")]
+    lines = table(costs, steps=2, rows=1).splitlines()
+    assert "200.00 ms/step" in lines[0]
+    assert lines[1].split() == ["150.00", "ms", "75.0%", "dot.1", "f32[2]", "dot_general"]
+    assert len(lines) == 2

@@ -1,0 +1,78 @@
+"""The table of costs: rows, what several seeds cost, both forms of the loop, a profile."""
+
+import json
+
+import jax
+import pytest
+
+from benchmarks import train_loops, train_step
+from lra.data import prepared
+from lra.errors import UserError
+from lra.settings import load_config
+from lra.tasks import get_task
+from lra.trainer import Trainer
+from tests.lra.conftest import TINY, write_listops
+
+ROW = {
+    "compile_seconds": 2.0,
+    "steps_per_second": 4.0,
+    "examples_per_second": 128.0,
+    "eval_examples_per_second": 300.0,
+    "peak_memory_mb": 500.0,
+    "protocol_hours": 1.5,
+    "flops_per_step": 10**9,
+    "peak_flops_per_second": 10**10,
+}
+
+
+def fake(task, attention, seeds, options):
+    if attention == "reformer":
+        return {"task": task, "attention": attention, "seeds": seeds, "failed": True}
+    row = {"task": task, "attention": attention, "seeds": seeds, **ROW}
+    return row | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
+
+
+def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train_step, "_in_a_process", fake)
+    out = tmp_path / "rows.jsonl"
+    flags = ["--tasks=listops", "--attentions=nystrom,reformer", "--seeds=1,3", f"--out={out}"]
+    assert train_step.main(flags) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row.get("cost_against_one_seed") for row in rows] == [1.0, 1.5, None, None]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].split(" | ")[-2:] == ["26.7%", "1.50 |"]
+    assert lines[4] == "| listops | reformer | 1 | failed |"
+
+
+def test_nothing_measured_is_an_error(monkeypatch):
+    monkeypatch.setattr(train_step, "_in_a_process", fake)
+    with pytest.raises(UserError, match="no case could be measured"):
+        train_step.main(["--tasks=listops", "--attentions=reformer"])
+
+
+@pytest.mark.parametrize("flag", ["--tasks=listop", "--attentions=nystorm", "--seeds=0"])
+def test_bad_flags(flag):
+    with pytest.raises(UserError, match=r"did you mean|--seeds"):
+        train_step.main([flag])
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_listops(folder)
+    config = load_config("configs/listops.py:standard", TINY)
+    return Trainer(config, get_task("listops"), prepared.load(folder, "listops"))
+
+
+def test_both_forms_of_the_loop_are_timed(trainer):
+    state, step, seconds = train_loops.compare(trainer, trainer.init(), 0, per_step=0.5)
+    assert step == 2 * 2 * (1 + train_loops._ROUNDS)
+    assert set(seconds) == {"dynamic", "static"}
+    assert min(seconds.values()) > 0
+    jax.block_until_ready(state)
+
+
+def test_a_profile_names_operations(trainer, tmp_path):
+    text = train_loops.profile(trainer, trainer.init(), 0, 1.0, tmp_path)
+    assert "ms/step of operations" in text
+    assert list(tmp_path.rglob("*.xplane.pb"))
