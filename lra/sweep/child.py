@@ -40,12 +40,14 @@ class Ended(NamedTuple):
 
 def environment(workdir: pathlib.Path) -> dict[str, str]:
     """The variables of a child: one compile cache for all in `workdir`, unless the user has one."""
-    cache = {
+    defaults = {
         "JAX_COMPILATION_CACHE_DIR": str(workdir.resolve() / "compile_cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        # glibc: huge pages for the large buffers of each call, which a CPU else faults in anew.
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
-    return cache | dict(os.environ)
+    return defaults | dict(os.environ)
 
 
 def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> Ended:

@@ -9,7 +9,9 @@ from typing import Any
 from flax import nnx
 
 from models.attention.choices import check_choice
+from models.attention.linear import LinearAttention
 from models.attention.linformer import LinformerAttention
+from models.attention.longformer import LongformerAttention
 from models.attention.nystrom import NystromAttention
 from models.attention.performer import PerformerAttention
 from models.attention.reformer import ReformerAttention
@@ -21,6 +23,8 @@ ATTENTIONS: dict[str, type[nnx.Module]] = {
     "linformer": LinformerAttention,
     "performer": PerformerAttention,
     "reformer": ReformerAttention,
+    "longformer": LongformerAttention,
+    "linear": LinearAttention,
 }
 
 _GIVEN_BY_THE_ENCODER = ("self", "length", "heads", "head_dim", "layer", "shared", "rngs")

@@ -11,4 +11,4 @@ def check_choice(option: str, value: object, known: Iterable[str]) -> None:
         return
     close = difflib.get_close_matches(str(value), known, n=1)
     hint = f" (did you mean '{close[0]}'?)" if close else ""
-    raise ValueError(f"unknown {option} {value!r}{hint} (known: {', '.join(known)})")
+    raise ValueError(f"unknown {option} {value!r}{hint} (known: {', '.join(known) or 'none'})")

@@ -1,0 +1,227 @@
+"""Linear attention with elu + 1 as its feature map (Katharopoulos et al. 2020, arXiv 2006.16236).
+
+    out_i = y_i / t_i,    [y_i, t_i] = f(q_i)^T M,    M = sum_j f(k_j) [v_j, 1]^T
+    f(x) = elu(x) + 1 = x + 1 if x > 0, exp(x) otherwise          sums over the real positions
+
+This is softmax attention with the weights f(q_i) . f(k_j) in place of exp(q_i . k_j / sqrt(D)).
+They are positive, so nothing is added to the denominator t. Backward, with g the gradient of out:
+
+    e_i  = [g_i, -g_i . out_i] / t_i              dM   = sum_i f(q_i) e_i^T
+    df(q_i) = M e_i        df(k_j) = dM [v_j, 1]        [dv_j, .] = dM^T f(k_j)
+
+Appended as a column, the denominator costs no product of its own. Only out and t are kept for the
+backward pass; features are computed again. On a CPU both passes go over the positions in blocks
+that stay in the cache; elsewhere the whole length is one block.
+
+Complexity in the length n, a head: time O(n D^2), memory O(n D + D^2).
+
+Differences. The PyTorch code behind Table 3 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code,
+its `linear`) has no denominator. It scales the features of q and k by n^(-1/4) each, n being the
+padded length, so its outputs grow with the number of tokens and depend on the amount of padding.
+The code of arXiv 2006.16236 adds 1e-6 to the denominator.
+
+The output does not depend on the amount of padding. Reverse mode only (`jax.custom_vjp`): no
+`jax.jvp`, no second derivatives.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from models.attention.contract import accumulation_dtype, check_positive
+
+# Of the features of one block, all sequences and heads together; one CPU core, batch 1, length
+# 2,048: 2 heads of 32 take three fourths of the time of eighths of this, 12 of 64 care little.
+_CPU_BLOCK_BYTES = 2**19
+_SMALLEST = 16
+
+
+def block_of(shape: tuple[int, int, int, int], itemsize: int, *, backend: str) -> int:
+    """Positions in a block, for q of this shape and `jax.default_backend()`.
+
+    On a CPU a power of two, so that it divides most lengths.
+    """
+    batch, length, heads, head_dim = shape
+    if backend != "cpu":
+        return length
+    fitting = _CPU_BLOCK_BYTES // (batch * heads * head_dim * itemsize)
+    return min(length, max(_SMALLEST, 2 ** (fitting.bit_length() - 1) if fitting else 0))
+
+
+def linear_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    block: int | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attention by elu + 1; everything between inputs and output is in at least float32.
+
+    Args:
+        q, k, v, mask: see `models.attention.contract`; any length, any mask.
+        block: positions in a block; None: as `block_of` says.
+    """
+    if block is None:
+        itemsize = accumulation_dtype(q.dtype).itemsize
+        block = block_of(q.shape, itemsize, backend=jax.default_backend())
+    length = q.shape[1]
+    missing = -length % block
+    if missing:
+        q, k, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, k, v))
+        mask = jnp.pad(mask, ((0, 0), (0, missing)))
+    return _attention(q, k, v, mask, block)[:, :length]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _attention(q, k, v, mask, block):
+    return _attention_forward(q, k, v, mask, block)[0]
+
+
+def _attention_forward(q, k, v, mask, block):
+    dtype = accumulation_dtype(q.dtype)
+    batch, _, heads, head_dim = q.shape
+
+    def add_keys(memory, arrays):
+        k, v, mask = arrays
+        return memory + _outer(_features(k, mask), _with_one(v, mask)), ()
+
+    memory = jnp.zeros((batch, heads, head_dim, head_dim + 1), dtype)
+    memory, _ = _over_blocks(add_keys, memory, (k, v, mask), (), block)
+
+    def attend(_, arrays):
+        found = _head_major(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
+        out, total = found[..., :-1], found[..., -1:]
+        # 0 at padding, and where there is no real key.
+        total = jnp.where(total > 0, total, 1)
+        return (), (out / total, total)
+
+    like = (q, jax.ShapeDtypeStruct((*q.shape[:3], 1), dtype))
+    _, (out, total) = _over_blocks(attend, (), (q, mask), like, block)
+    return out, (q, k, v, mask, memory, out, total)
+
+
+def _attention_backward(block, saved, g):
+    q, k, v, mask, memory, out, total = saved
+
+    def query_gradients(dmemory, arrays):
+        q, mask, out, total, g = arrays
+        queries, g = _features(q, mask), g.astype(total.dtype)
+        mean = jnp.sum(g * out.astype(total.dtype), axis=-1, keepdims=True)
+        errors = _head_major(jnp.concatenate([g, -mean], axis=-1) / total)
+        dqueries = jnp.einsum("bhle,bhde->bhld", errors, memory)
+        return dmemory + _outer(queries, errors), (_head_major(dqueries * _slope(queries)),)
+
+    zeros = jnp.zeros_like(memory)
+    dmemory, (dq,) = _over_blocks(query_gradients, zeros, (q, mask, out, total, g), (q,), block)
+
+    def key_gradients(_, arrays):
+        k, v, mask = arrays
+        keys = _features(k, mask)
+        dkeys = jnp.einsum("bhle,bhde->bhld", _with_one(v, mask), dmemory)
+        dv = jnp.einsum("bhld,bhde->bhle", keys, dmemory[..., :-1])
+        return (), (_head_major(dkeys * _slope(keys)), _head_major(dv))
+
+    _, (dk, dv) = _over_blocks(key_gradients, (), (k, v, mask), (k, v), block)
+    return dq, dk, dv, None
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
+
+
+def _over_blocks(function, carry, arrays, like, block):
+    """`function(carry, blocks of arrays) -> carry, blocks of outputs`, block after block.
+
+    Returns the last carry and the outputs in the shapes and formats of `like`. Blocks are cut and
+    written within the loop, along axis 1: no array is brought into another order for it.
+    """
+    length = arrays[0].shape[1]
+    if length == block:
+        carry, outputs = function(carry, arrays)
+        return carry, tuple(y.astype(x.dtype) for x, y in zip(like, outputs, strict=True))
+
+    def step(number, state):
+        carry, results = state
+        start = number * block
+        cut = tuple(jax.lax.dynamic_slice_in_dim(x, start, block, 1) for x in arrays)
+        carry, outputs = function(carry, cut)
+        results = tuple(
+            jax.lax.dynamic_update_slice_in_dim(x, y.astype(x.dtype), start, 1)
+            for x, y in zip(results, outputs, strict=True)
+        )
+        return carry, results
+
+    results = tuple(jnp.zeros(x.shape, x.dtype) for x in like)
+    return jax.lax.fori_loop(0, length // block, step, (carry, results))
+
+
+def _head_major(x):
+    return jnp.swapaxes(x, 1, 2)
+
+
+def _zeroed(x, mask):
+    """0 at padding, in at least float32."""
+    return jnp.where(mask[:, :, None, None], x, 0).astype(accumulation_dtype(x.dtype))
+
+
+def _features(x, mask):
+    """f(x), head-major, and 0 at padding."""
+    x = _head_major(_zeroed(x, mask))
+    return jnp.where(mask[:, None, :, None], jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0))), 0)
+
+
+def _slope(features):
+    """The derivative of f: 1 where f is above 1, f itself below."""
+    return jnp.minimum(features, 1)
+
+
+def _with_one(v, mask):
+    """[v, 1], head-major; features that are 0 at padding drop the 1 there."""
+    v = _zeroed(v, mask)
+    return _head_major(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
+
+
+def _outer(a, b):
+    """Sums of outer products over the positions of a block."""
+    return jnp.einsum("bhld,bhle->bhde", a, b)
+
+
+class LinearAttention(nnx.Module):
+    """Linear attention; it has neither parameters nor options."""
+
+    shares_qk = False
+    why_not_causal = (
+        "its sums over keys run over the whole sequence; a causal one needs running sums"
+    )
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+    ):
+        """See `models.attention.make`.
+
+        Raises:
+            ValueError: a size below 1.
+        """
+        check_positive(length=length, heads=heads, head_dim=head_dim)
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """`linear_attention`; `key` is not needed."""
+        return linear_attention(q, k, v, mask)

@@ -1,0 +1,284 @@
+"""Longformer's sliding window: attention to the neighbours (arXiv 2004.05150, section 3.1).
+
+    out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j
+                                            over the real positions j with |i - j| <= window
+
+Computed for a block of 64 queries and the keys within reach of it at a time; keys out of a query's
+own window have weight 0. Only the output and each row's log of the sum of exponentials are saved;
+the backward pass computes the blocks of probabilities again, as in `models.attention.chunked`, and
+adds a block's share to the gradients of its keys in place.
+
+Complexity in the length n, a head, with reach w: time O(n w head_dim), memory O(n head_dim) plus
+one tile of scores: on a CPU one block of as many heads as fit into the cache, elsewhere as many
+blocks at once as fit into 256 MiB, since a loop's small steps would leave the device idle.
+
+Differences. The local attention of the paper's encoders alone: no dilation, no global tokens (the
+benchmark's classifiers pool over all positions; none is marked) and hence none of their three
+projections. Masked keys have weight 0 and masked queries give 0, as in Hugging Face's
+implementation; the softmax of float64 inputs stays float64, which that one rounds to float32.
+
+The output does not depend on the amount of padding. Reverse mode only (`jax.custom_vjp`): no
+`jax.jvp`, no second derivatives.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from models.attention.contract import accumulation_dtype, check_positive
+
+BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
+# Finite, so that a row without any real key gives no NaN; its exponentials meet zeros only.
+_OUT_OF_REACH = -1e30
+_CPU_TILE_BYTES = 2**18
+_TILE_BYTES = 2**28
+
+
+class Tile(NamedTuple):
+    """What one step of the loops computes: these many heads, blocks of queries, keys a side."""
+
+    heads: int
+    blocks: int
+    reach: int
+
+
+def tile_of(shape: tuple[int, int, int, int], itemsize: int, *, window: int, backend: str) -> Tile:
+    """The tile for q of this shape, scores of `itemsize` bytes and `jax.default_backend()`."""
+    batch, length, heads, _ = shape
+    blocks = math.ceil(length / BLOCK)
+    reach = math.ceil(min(window, length - 1) / BLOCK) * BLOCK
+    block_bytes = batch * BLOCK * (BLOCK + 2 * reach) * itemsize
+    if backend == "cpu":
+        fitting = max(1, _CPU_TILE_BYTES // block_bytes)
+        return Tile(
+            max(h for h in range(1, heads + 1) if heads % h == 0 and h <= fitting), 1, reach
+        )
+    fitting = max(1, _TILE_BYTES // (block_bytes * heads))
+    return Tile(heads, math.ceil(blocks / math.ceil(blocks / fitting)), reach)
+
+
+def longformer_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    window: int,
+    tile: Tile | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Softmax attention over the real keys at most `window` positions away.
+
+    Args:
+        q, k, v, mask: see `models.attention.contract`; any length, any mask.
+        window: keys a side; from the length on this is standard attention.
+        tile: how the work is cut; None: as `tile_of` says.
+    """
+    real = mask[:, :, None, None]
+    q, k, v = (jnp.where(real, x, 0) for x in (q, k, v))
+    if tile is None:
+        itemsize = accumulation_dtype(q.dtype).itemsize
+        tile = tile_of(q.shape, itemsize, window=window, backend=jax.default_backend())
+    return jnp.where(real, _attention(q, k, v, mask, window, tile), 0)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+def _attention(q, k, v, mask, window, tile):
+    return _attention_forward(q, k, v, mask, window, tile)[0]
+
+
+def _attention_forward(q, k, v, mask, window, tile):
+    bias, band = _bias(mask, tile, q.dtype), _band(window, tile, q.dtype)
+
+    def heads(inputs):
+        k, v = inputs[1:]
+
+        def step(start, q):
+            scores = _scores(q, _windows(k, start, tile), _windows(bias, start, tile), band)
+            peak = jnp.max(scores, axis=-1)
+            p = jnp.exp(scores - peak[..., None])
+            total = jnp.sum(p, axis=-1)
+            out = _product("bhmqk,bhmdk->bhmqd", p.astype(v.dtype), _windows(v, start, tile))
+            return start + tile.blocks * BLOCK, (out / total[..., None], peak + jnp.log(total))
+
+        return jax.lax.scan(step, 0, inputs[0])[1]
+
+    arrays = _queries(q, tile), _keys(k, tile), _keys(v, tile)
+    out, logsumexp = jax.lax.map(heads, arrays)
+    out = _join_queries(out, q.shape[1]).astype(q.dtype)
+    return out, (q, k, v, mask, out, logsumexp)
+
+
+def _attention_backward(window, tile, saved, g):
+    q, k, v, mask, out, logsumexp = saved
+    length, dtype = q.shape[1], accumulation_dtype(q.dtype)
+    bias, band = _bias(mask, tile, q.dtype), _band(window, tile, q.dtype)
+    mean_dp = jnp.sum(g.astype(dtype) * out.astype(dtype), axis=-1, keepdims=True)
+
+    def heads(inputs):
+        k, v, rows = inputs[0], inputs[1], inputs[2:]
+
+        def step(carry, inputs):
+            start, dk, dv = carry
+            q, g, mean_dp, logsumexp = inputs
+            keys, values = _windows(k, start, tile), _windows(v, start, tile)
+            p = jnp.exp(_scores(q, keys, _windows(bias, start, tile), band) - logsumexp[..., None])
+            dp = _product("bhmqd,bhmdk->bhmqk", g, values)
+            ds = (p * (dp - mean_dp)).astype(q.dtype)
+            dq = _product("bhmqk,bhmdk->bhmqd", ds, keys)
+            # Transposed beforehand, q and g are of the smaller of the two sizes.
+            dk_share = _product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
+            dv_share = _product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
+            dk, dv = _add(dk, dk_share, start, tile), _add(dv, dv_share, start, tile)
+            return (start + tile.blocks * BLOCK, dk, dv), dq
+
+        zero = jnp.zeros(k.shape, dtype)
+        (_, dk, dv), dq = jax.lax.scan(step, (0, zero, zero), rows)
+        return dq, dk, dv
+
+    rows = _queries(q, tile), _queries(g, tile), _queries(mean_dp, tile)
+    dq, dk, dv = jax.lax.map(heads, (_keys(k, tile), _keys(v, tile), *rows, logsumexp))
+    scale = 1 / math.sqrt(q.shape[-1])
+    dq = _join_queries(dq * scale, length)
+    dk, dv = _join_keys(dk * scale, length, tile), _join_keys(dv, length, tile)
+    return *(x.astype(g.dtype) for x in (dq, dk, dv)), None
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
+
+
+def _product(spec, a, b):
+    return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))
+
+
+def _scores(q, k, bias, band):
+    scale = 1 / math.sqrt(q.shape[-1])
+    return _product("bhmqd,bhmdk->bhmqk", q, k) * scale + (bias + band)
+
+
+def _band(window, tile, dtype):
+    """0 within the window of a block's queries, very negative beyond: [1, 1, 1, queries, keys]."""
+    queries = jnp.arange(BLOCK)[:, None]
+    keys = jnp.arange(-tile.reach, BLOCK + tile.reach)[None, :]
+    band = jnp.where(jnp.abs(keys - queries) <= window, 0, _OUT_OF_REACH)
+    return band.astype(accumulation_dtype(dtype))[None, None, None]
+
+
+def _bias(mask, tile, dtype):
+    """0 at real keys, very negative at others, laid out as `_keys` lays out one head of width 1."""
+    bias = _keys(jnp.where(mask, 0, _OUT_OF_REACH)[:, :, None, None], tile._replace(heads=1))
+    real = _keys(jnp.ones((*mask.shape, 1, 1), bool), tile._replace(heads=1))
+    return jnp.where(real, bias, _OUT_OF_REACH)[0].astype(accumulation_dtype(dtype))
+
+
+def _completed(length, tile):
+    """The length in whole steps."""
+    step = tile.blocks * BLOCK
+    return math.ceil(length / step) * step
+
+
+def _queries(x, tile):
+    """[batch, length, heads, width] to [groups, steps, batch, heads, blocks, BLOCK, width].
+
+    A group is the heads of a tile, a step its blocks.
+    """
+    batch, length, heads, width = x.shape
+    completed = _completed(length, tile)
+    x = jnp.pad(x, ((0, 0), (0, completed - length), (0, 0), (0, 0)))
+    steps = completed // (tile.blocks * BLOCK)
+    x = x.reshape(batch, steps, tile.blocks, BLOCK, heads // tile.heads, tile.heads, width)
+    return x.transpose(4, 1, 0, 5, 2, 3, 6)
+
+
+def _join_queries(x, length):
+    """The inverse of `_queries`."""
+    groups, steps, batch, heads, blocks, size, width = x.shape
+    x = x.transpose(2, 1, 4, 5, 0, 3, 6)
+    return x.reshape(batch, steps * blocks * size, groups * heads, width)[:, :length]
+
+
+def _keys(x, tile):
+    """[batch, length, heads, width] to [groups, batch, heads, width, length + 2 reach]."""
+    batch, length, heads, width = x.shape
+    after = tile.reach + _completed(length, tile) - length
+    x = x.reshape(batch, length, heads // tile.heads, tile.heads, width).transpose(2, 0, 3, 4, 1)
+    return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, 0), (tile.reach, after)))
+
+
+def _join_keys(x, length, tile):
+    """The inverse of `_keys`."""
+    groups, batch, heads, width, _ = x.shape
+    x = x[..., tile.reach : tile.reach + length].transpose(1, 4, 0, 2, 3)
+    return x.reshape(batch, length, groups * heads, width)
+
+
+def _cut(x, tile):
+    """Each block's keys within reach: [..., width, keys] to [..., blocks, width, keys]."""
+    if tile.blocks == 1:
+        return x[..., None, :, :]
+    x = x.reshape(*x.shape[:-1], -1, BLOCK)
+    parts = [x[..., i : i + tile.blocks, :] for i in range(x.shape[-2] - tile.blocks + 1)]
+    return jnp.moveaxis(jnp.concatenate(parts, axis=-1), -2, -3)
+
+
+def _within_reach(x, start, tile):
+    return jax.lax.dynamic_slice_in_dim(x, start, tile.blocks * BLOCK + 2 * tile.reach, -1)
+
+
+def _windows(x, start, tile):
+    return _cut(_within_reach(x, start, tile), tile)
+
+
+def _add(total, share, start, tile):
+    """Adds to `total` what `_windows` would have taken from there: its transpose."""
+    here = _within_reach(total, start, tile)
+    (share,) = jax.linear_transpose(lambda x: _cut(x, tile), here)(share)
+    return jax.lax.dynamic_update_slice_in_dim(total, here + share, start, -1)
+
+
+class LongformerAttention(nnx.Module):
+    """Longformer's sliding window; it has no parameters.
+
+    Options:
+        window: keys a side; 128 is the Longformer-257 of Table 1 of arXiv 2102.03902.
+    """
+
+    shares_qk = False
+    why_not_causal = (
+        "its window reaches as far ahead as back, and the benchmark's encoders read whole sequences"
+    )
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        heads: int,
+        head_dim: int,
+        layer: int = 0,
+        shared: nnx.Module | None = None,
+        rngs: nnx.Rngs,
+        window: int = 128,
+    ):
+        """See `models.attention.make`; options above.
+
+        Raises:
+            ValueError: a size below 1.
+        """
+        check_positive(length=length, heads=heads, head_dim=head_dim, window=window)
+        self.window = window
+
+    def __call__(
+        self,
+        q: Float[Array, "batch length heads head_dim"],
+        k: Float[Array, "batch length heads head_dim"],
+        v: Float[Array, "batch length heads head_dim"],
+        mask: Bool[Array, "batch length"],
+        *,
+        key: PRNGKeyArray | None = None,
+    ) -> Float[Array, "batch length heads head_dim"]:
+        """`longformer_attention`; `key` is not needed."""
+        return longformer_attention(q, k, v, mask, window=self.window)

@@ -1,0 +1,203 @@
+"""The sliding window block by block against the plain form: values, gradients, memory."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models.attention.contract import masked_softmax
+from models.attention.longformer import (
+    BLOCK,
+    LongformerAttention,
+    Tile,
+    longformer_attention,
+    tile_of,
+)
+from models.attention.standard import standard_attention
+from tests.models.attention.golden_arrays import load, load_inputs, out_and_gradients
+
+
+def plain(q, k, v, mask, window):
+    """The definition, with all scores in memory."""
+    positions = np.arange(q.shape[1])
+    near = np.abs(positions[:, None] - positions[None, :]) <= window
+    weights = jnp.einsum("blhd,bmhd->bhlm", q, jnp.where(mask[:, :, None, None], k, 0))
+    allowed = near[None, None] & mask[:, None, None, :] & mask[:, None, :, None]
+    weights = masked_softmax(weights / math.sqrt(q.shape[-1]), allowed)
+    return jnp.einsum("bhlm,bmhd->blhd", weights, jnp.where(mask[:, :, None, None], v, 0))
+
+
+def inputs(length, dtype=jnp.float64, heads=2, seed=0):
+    draws = np.random.default_rng(seed).normal(size=(4, 4, length, heads, 8))
+    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
+    return 2 * q, k, v, g
+
+
+def masks(length):
+    """Full, prefix, with holes, none (as many as fit are different)."""
+    positions = np.arange(length)
+    holes = np.random.default_rng(0).random(length) < 0.3
+    return jnp.asarray(np.stack([positions >= 0, positions < length // 3, holes, positions < 0]))
+
+
+def assert_same(found, expected, tolerance=1e-12):
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+# Windows below, at and above the block's size and its multiples; lengths below and above both.
+@pytest.mark.parametrize(
+    ("length", "window"),
+    [(1, 1), (37, 5), (37, 128), (BLOCK, BLOCK), (150, 1), (150, 64), (200, 65), (300, 128)],
+)
+def test_equals_the_plain_form(length, window, float64):
+    q, k, v, g = inputs(length)
+    mask = masks(length)
+    attend = functools.partial(longformer_attention, mask=mask, window=window)
+    found = out_and_gradients(attend, q, k, v, g)
+    expected = out_and_gradients(functools.partial(plain, mask=mask, window=window), q, k, v, g)
+    assert_same(found, expected)
+    assert not np.asarray(found[0])[3].any()
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_every_tile_gives_the_same(heads, blocks, float64):
+    q, k, v, g = inputs(250, heads=4)
+    mask, tile = masks(250), Tile(heads, blocks, reach=128)
+    attend = functools.partial(longformer_attention, mask=mask, window=70, tile=tile)
+    found = out_and_gradients(attend, q, k, v, g)
+    assert_same(
+        found, out_and_gradients(functools.partial(plain, mask=mask, window=70), q, k, v, g)
+    )
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(
+    ("mask", "name"), [("mask_ones", "local_nomask"), ("mask_pad", "local_pad")]
+)
+def test_golden_values(mask, name):
+    arrays = load_inputs()
+    out = longformer_attention(arrays["q"], arrays["k"], arrays["v"], arrays[mask] > 0, window=8)
+    # That reference's softmax is float32, and so are the stored arrays.
+    np.testing.assert_allclose(out.reshape(2, 128, 32), load("longformer")[name], atol=2e-6)
+
+
+@pytest.mark.parametrize("window", [99, 100, 1000])
+def test_a_window_of_the_length_is_standard_attention(window, float64):
+    q, k, v, g = inputs(100)
+    mask = masks(100)
+    real = mask[:, :, None, None]
+
+    def standard(q, k, v):
+        return jnp.where(real, standard_attention(q, k, v, mask), 0)
+
+    attend = functools.partial(longformer_attention, mask=mask, window=window)
+    found = out_and_gradients(attend, q, k, v, g)
+    assert_same(found, out_and_gradients(standard, q, k, v, g))
+
+
+def test_nothing_beyond_the_window_is_seen(float64):
+    q, k, v, g = inputs(200)
+    mask = jnp.ones((4, 200), bool)
+    attend = functools.partial(longformer_attention, mask=mask, window=30)
+    g = jnp.zeros_like(g).at[:, 100].set(g[:, 100])
+    _, dq, dk, dv = map(np.asarray, out_and_gradients(attend, q, k, v, g))
+    positions = np.arange(200)
+    assert not dq[:, positions != 100].any()
+    for x in (dk, dv):
+        seen = np.abs(x).max(axis=(0, 2, 3)) > 0
+        np.testing.assert_array_equal(seen, np.abs(positions - 100) <= 30)
+
+
+@pytest.mark.parametrize("amount", [1, 70])
+def test_the_amount_of_padding_changes_nothing(amount, float64):
+    q, k, v, g = inputs(90)
+    mask = masks(90)
+    widths = ((0, 0), (0, amount), (0, 0), (0, 0))
+    padded = [jnp.pad(x, widths, constant_values=jnp.nan) for x in (q, k, v)]
+    longer = jnp.pad(mask, widths[:2])
+
+    def attend(mask):
+        return functools.partial(longformer_attention, mask=mask, window=20)
+
+    found = out_and_gradients(attend(longer), *padded, jnp.pad(g, widths))
+    assert all(np.isfinite(x).all() for x in found)
+    assert_same([x[:, :90] for x in found], out_and_gradients(attend(mask), q, k, v, g))
+
+
+def test_large_scores_neither_overflow_nor_vanish():
+    q, k, v, g = inputs(150, jnp.float32)
+    attend = functools.partial(longformer_attention, mask=masks(150), window=40)
+    found = out_and_gradients(attend, 300 * q, 300 * k, v, g)
+    assert all(np.isfinite(x).all() for x in found)
+    np.testing.assert_allclose(found[0], plain(300 * q, 300 * k, v, masks(150), 40), atol=1e-6)
+
+
+def test_under_vmap_scan_checkpoint_and_jit(float64):
+    """Inputs of several seeds, a mask they share, a loop over steps, and remat."""
+    q, k, v, g = (jnp.stack(x) for x in zip(inputs(70, seed=1), inputs(70, seed=2), strict=True))
+    mask = masks(70)
+
+    def attend(q, k, v):
+        return longformer_attention(q, k, v, mask, window=9)
+
+    def loop(q, k, v):
+        def step(q, _):
+            return jax.checkpoint(attend)(q, k, v), None
+
+        return jax.lax.scan(step, q, None, length=2)[0]
+
+    def twice(q, k, v):
+        return plain(plain(q, k, v, mask, 9), k, v, mask, 9)
+
+    found = out_and_gradients(jax.vmap(loop), q, k, v, g)
+    assert_same(found, out_and_gradients(jax.vmap(twice), q, k, v, g))
+
+
+def test_tiles():
+    # Heads of one sequence together, until they no longer fit into the cache.
+    assert tile_of((1, 4096, 2, 32), 4, window=128, backend="cpu") == Tile(2, 1, 128)
+    assert tile_of((1, 4096, 12, 64), 4, window=128, backend="cpu") == Tile(3, 1, 128)
+    assert tile_of((32, 4096, 2, 32), 4, window=128, backend="cpu") == Tile(1, 1, 128)
+    # Elsewhere all blocks at once, in equal parts if they are too many.
+    assert tile_of((1, 4000, 2, 32), 4, window=128, backend="gpu") == Tile(2, 63, 128)
+    assert tile_of((32, 8192, 12, 64), 4, window=128, backend="gpu") == Tile(12, 8, 128)
+    # No further than the sequence.
+    assert tile_of((1, 100, 2, 32), 4, window=4096, backend="cpu").reach == 2 * BLOCK
+    assert tile_of((1, 1, 2, 32), 4, window=4096, backend="cpu") == Tile(2, 1, 0)
+
+
+def peak_bytes(length):
+    x = jax.ShapeDtypeStruct((1, length, 2, 32), jnp.float32)
+    mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
+
+    def run(q, k, v, g, mask):
+        attend = functools.partial(longformer_attention, mask=mask, window=128)
+        return jax.vjp(attend, q, k, v)[1](g)
+
+    return jax.jit(run).lower(x, x, x, x, mask).compile().memory_analysis().temp_size_in_bytes
+
+
+def test_memory_of_gradients_is_linear():
+    one, two, four = (peak_bytes(length) for length in (4096, 8192, 16_384))
+    assert two < 2.1 * one
+    assert four < 2.1 * two
+
+
+def test_module_computes_the_function_and_holds_nothing():
+    attention = LongformerAttention(length=70, heads=2, head_dim=8, rngs=nnx.Rngs(0), window=5)
+    q, k, v, _ = inputs(70, jnp.float32)
+    expected = jax.jit(functools.partial(longformer_attention, window=5))(q, k, v, masks(70))
+    np.testing.assert_array_equal(jax.jit(attention)(q, k, v, masks(70)), expected)
+    assert not jax.tree.leaves(nnx.state(attention))
+
+
+@pytest.mark.parametrize("window", [0, -1, True])
+def test_bad_windows(window):
+    with pytest.raises(ValueError, match=f"window must be a positive integer, not {window}"):
+        LongformerAttention(length=8, heads=1, head_dim=4, rngs=nnx.Rngs(0), window=window)
