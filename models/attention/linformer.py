@@ -2,8 +2,8 @@
 
     out = softmax(q (E k)^T / sqrt(D)) (F v)        E, F [proj_dim, length], k and v 0 at padding
 
-Complexity in the length n, a head with proj_dim m and width D: time O(n m D), memory O(n m),
-and m n parameters for every distinct E or F.
+Complexity in the length n, a head with proj_dim m and width D: time O(n m D), memory O(n D + m D)
+and one block of scores (`models.attention.chunked`), and m n parameters for every distinct E or F.
 
 `share` takes any of
 
@@ -34,7 +34,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.choices import check_choice
-from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
+from models.attention.chunked import chunked_attention
+from models.attention.contract import check_positive
 from models.attention.segments import check_segments
 from models.attention.windows import POOLINGS, convolution, convolution_kernel, pool
 
@@ -50,14 +51,9 @@ def low_rank_attention(
     live: Bool[Array, "batch projected"] | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """softmax(q keys^T / sqrt(D)) values, over the `live` keys (default: all)."""
-    dtype = accumulation_dtype(q.dtype)
-    scores = jnp.einsum("blhd,bmhd->bhlm", q, keys, preferred_element_type=dtype)
-    scores = scores * q.shape[-1] ** -0.5
     if live is None:
-        weights = jax.nn.softmax(scores, axis=-1)
-    else:
-        weights = masked_softmax(scores, live[:, None, None, :])
-    return jnp.einsum("bhlm,bmhd->blhd", weights.astype(q.dtype), values)
+        live = jnp.ones(keys.shape[:2], bool)
+    return chunked_attention(q, keys, values, live)
 
 
 def linformer_attention(

@@ -5,7 +5,9 @@
 
 The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is six
 steps of an iteration towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed as above,
-nothing of size n x n or n x m x m arises: time O(n m d + m^3), memory O(n m + m^2).
+B V and F (...) are attention from and to the landmarks, done block by block
+(`models.attention.chunked`), so that neither F nor B is ever held: time O(n m d + m^3), memory
+O(n d + m^2).
 
 Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - Any length: with n not a multiple of m, the first n mod m segments are one position longer.
@@ -28,11 +30,20 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
 from models.attention.convolution import depthwise_convolution
 from models.attention.segments import check_segments, segment_any, segment_means
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
+
+
+class Landmarks(NamedTuple):
+    """Means over segments, and which segments have a real token."""
+
+    q: Float[Array, "batch num_landmarks heads head_dim"]
+    k: Float[Array, "batch num_landmarks heads head_dim"]
+    used: Bool[Array, "batch num_landmarks"]
 
 
 class Factors(NamedTuple):
@@ -78,26 +89,19 @@ def nystrom_factors(
 ) -> Factors:
     """The three factors of the softmax matrix, in at least float32.
 
+    The plain form, for analysis and as the reference: `nystrom_attention` holds neither f nor b.
+
     Raises:
         ValueError: not 1 <= num_landmarks <= length.
     """
-    dtype = accumulation_dtype(q.dtype)
-    check_segments(num_landmarks, q.shape[1], "num_landmarks")
-    real = mask[:, :, None, None]
-    q = jnp.where(real, q, 0).astype(dtype) / math.sqrt(q.shape[-1])
-    k = jnp.where(real, k, 0).astype(dtype)
-    q_landmarks = segment_means(q, mask, num_landmarks)
-    k_landmarks = segment_means(k, mask, num_landmarks)
-    used = segment_any(mask, num_landmarks)[:, None, None, :]
+    q, k, landmarks = _landmarks(q, k, mask, num_landmarks)
+    scale = 1 / math.sqrt(q.shape[-1])
+    used = landmarks.used[:, None, None, :]
     used_rows = jnp.swapaxes(used, -1, -2)
-
-    f = masked_softmax(jnp.einsum("blhd,bmhd->bhlm", q, k_landmarks), used)
-    b_scores = jnp.einsum("bmhd,blhd->bhml", q_landmarks, k)
+    f = masked_softmax(jnp.einsum("blhd,bmhd->bhlm", q * scale, landmarks.k), used)
+    b_scores = jnp.einsum("bmhd,blhd->bhml", landmarks.q * scale, k)
     b = masked_softmax(b_scores, used_rows & mask[:, None, None, :])
-    a_scores = jnp.einsum("bmhd,bjhd->bhmj", q_landmarks, k_landmarks, precision=_EXACT)
-    identity = jnp.eye(num_landmarks, dtype=dtype)[None, None]
-    a = jnp.where(used_rows & used, masked_softmax(a_scores, used), identity)
-    return Factors(f, iterative_pinv(a, pinv_iterations), b)
+    return Factors(f, _landmark_inverse(landmarks, pinv_iterations), b)
 
 
 def nystrom_attention(
@@ -122,17 +126,36 @@ def nystrom_attention(
     Raises:
         ValueError: not 1 <= num_landmarks <= length.
     """
-    dtype = accumulation_dtype(v.dtype)
     v = jnp.where(mask[:, :, None, None], v, 0)
-    f, z, b = nystrom_factors(
-        q, k, mask, num_landmarks=num_landmarks, pinv_iterations=pinv_iterations
-    )
-    bv = jnp.einsum("bhml,blhd->bhmd", b.astype(v.dtype), v, preferred_element_type=dtype)
-    zbv = _exact_product(z, bv).astype(v.dtype)
-    out = jnp.einsum("bhlm,bhmd->blhd", f.astype(v.dtype), zbv, preferred_element_type=dtype)
+    exact_q, exact_k, landmarks = _landmarks(q, k, mask, num_landmarks)
+    bv = chunked_attention(landmarks.q, exact_k, v.astype(exact_k.dtype), mask)
+    z = _landmark_inverse(landmarks, pinv_iterations)
+    zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
+    out = chunked_attention(exact_q, landmarks.k, zbv, landmarks.used)
     if conv_kernel is not None:
-        out += depthwise_convolution(v, conv_kernel).astype(dtype)
+        out += depthwise_convolution(v, conv_kernel).astype(out.dtype)
     return out.astype(q.dtype)
+
+
+def _landmarks(q, k, mask, num_landmarks):
+    """Returns q and k in at least float32, 0 at padding, and their landmarks."""
+    check_segments(num_landmarks, q.shape[1], "num_landmarks")
+    dtype = accumulation_dtype(q.dtype)
+    q, k = (jnp.where(mask[:, :, None, None], x, 0).astype(dtype) for x in (q, k))
+    means = (segment_means(x, mask, num_landmarks) for x in (q, k))
+    return q, k, Landmarks(*means, segment_any(mask, num_landmarks))
+
+
+def _landmark_inverse(landmarks, pinv_iterations):
+    """Z: an unused landmark has row and column of the identity."""
+    q, k, used = landmarks
+    columns = used[:, None, None, :]
+    scores = jnp.einsum("bmhd,bjhd->bhmj", q / math.sqrt(q.shape[-1]), k, precision=_EXACT)
+    identity = jnp.eye(q.shape[1], dtype=q.dtype)[None, None]
+    both = jnp.swapaxes(columns, -1, -2) & columns
+    return iterative_pinv(
+        jnp.where(both, masked_softmax(scores, columns), identity), pinv_iterations
+    )
 
 
 class NystromAttention(nnx.Module):

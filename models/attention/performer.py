@@ -9,7 +9,8 @@
 with R features and head width D. E[f(q) . f(k)] is proportional to exp(q . k / sqrt(D)), so the
 softmax kernel approaches standard attention as R grows.
 
-Complexity in the length n, a head: time O(n R D), memory O(n R + R D).
+Complexity in the length n, a head: time O(n R D), memory O(n D + R D) with the softmax kernel,
+whose features are made block by block (`models.attention.favor`); O(n R + R D) with relu.
 
 Differences. The feature maps and their epsilons are those of performer-pytorch 1.1.4; nothing is
 added to the denominator. Unlike the benchmark's PyTorch code, which uses that package, q and k are
@@ -32,6 +33,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.choices import check_choice
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
+from models.attention.favor import favor_attention
 
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
@@ -117,6 +119,11 @@ def performer_attention(
         ValueError: an unknown kernel.
     """
     check_choice("kernel", kernel, KERNELS)
+    if kernel == "softmax":
+        dtype = accumulation_dtype(q.dtype)
+        q_scaled, k_scaled = (x.astype(dtype) * x.shape[-1] ** -0.25 for x in (q, k))
+        arrays = (q_scaled, k_scaled, v.astype(dtype), mask, projection.astype(dtype))
+        return favor_attention(*arrays, SOFTMAX_EPSILON).astype(q.dtype)
     queries = query_features(q, projection, kernel=kernel)
     keys = key_features(k, mask, projection, kernel=kernel)
     values = jnp.where(mask[:, None, :, None], _head_major(v), 0).astype(keys.dtype)

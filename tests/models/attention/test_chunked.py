@@ -61,6 +61,22 @@ def test_equals_the_plain_form(length, blocks, float64):
     assert not np.asarray(found[0])[3].any()
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(5, 37), (37, 5), (16, 8)])
+def test_queries_and_keys_of_different_lengths(queries, keys, float64):
+    q, _, _, g = inputs(queries)
+    _, k, v, _ = inputs(keys)
+    mask = masks(keys)
+
+    def plain(q, k, v):
+        scores = jnp.einsum("blhd,bmhd->bhlm", q, k) / np.sqrt(q.shape[-1])
+        weights = masked_softmax(scores, mask[:, None, None, :])
+        return jnp.einsum("bhlm,bmhd->blhd", weights, v)
+
+    chunked = functools.partial(chunked_attention, mask=mask, blocks=SMALL)
+    found = out_and_gradients(chunked, q, k, v, g)
+    assert_same(found, out_and_gradients(plain, q, k, v, g))
+
+
 def test_large_scores_neither_overflow_nor_vanish():
     q, k, v, g = inputs(37, jnp.float32)
     mask = masks(37)
@@ -76,11 +92,11 @@ def dense_with_dropout(q, k, v, mask, key):
     """The plain form with the dropout mask assembled from the blocks' masks."""
     batch, length, heads, head_dim = q.shape
     rows, columns = -(-length // SMALL.queries), -(-length // SMALL.keys)
-    shape = (batch, heads, *SMALL)
+    shape = (batch, heads, SMALL.keys, SMALL.queries)
     keep = jnp.block(
         [
             [
-                block_keep_mask(key, row * columns + column, shape, DROPOUT)
+                block_keep_mask(key, row * columns + column, shape, DROPOUT).swapaxes(2, 3)
                 for column in range(columns)
             ]
             for row in range(rows)
@@ -168,12 +184,13 @@ def test_memory_grows_with_the_length_not_its_square():
 
 @pytest.mark.parametrize("length", [1, 8, 9, 127, 128, 129, 1000, 1024, 1025, 4000, 16_384])
 def test_blocks_are_multiples_of_eight_with_little_padding(length):
-    for size, largest in zip(blocks_of(length), (1024, 128), strict=True):
+    blocks = blocks_of(length, length)
+    for size, largest in ((blocks.queries, 512), (blocks.keys, 2**17 // blocks.queries)):
         assert size % 8 == 0
         assert size <= largest
         count = -(-length // size)
-        assert count == -(-length // largest)
         assert count * size - length < 8 * count
+        assert count == 1 or 2 * size > largest
 
 
 def test_no_second_order():

@@ -1,0 +1,53 @@
+"""Blocks of consecutive positions: cut from, written to and summed in arrays, inside loops.
+
+Arrays are [batch, heads, length, width] unless an axis is named; a loop's updates are in place.
+"""
+
+import jax
+import jax.numpy as jnp
+
+_MULTIPLE = 8
+
+
+def even_size(length: int, largest: int) -> int:
+    """A size of at most `largest`, a multiple of 8: equal blocks with little padding."""
+    count = -(-length // max(largest, _MULTIPLE))
+    size = -(-length // count)
+    return -(-size // _MULTIPLE) * _MULTIPLE
+
+
+def padded(x: jax.Array, size: int, value: float = 0) -> jax.Array:
+    """Completes axis 1 to a multiple of `size`."""
+    missing = -x.shape[1] % size
+    widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
+    return jnp.pad(x, widths, constant_values=value) if missing else x
+
+
+def head_major(x: jax.Array) -> jax.Array:
+    """[batch, i, j, width] -> [batch, j, i, width]."""
+    return jnp.swapaxes(x, 1, 2)
+
+
+def read_block(x: jax.Array, number: jax.Array, size: int, axis: int = 2) -> jax.Array:
+    """Block `number` of `size` positions."""
+    return jax.lax.dynamic_slice_in_dim(x, number * size, size, axis)
+
+
+def write_block(x: jax.Array, block: jax.Array, number: jax.Array, axis: int = 2) -> jax.Array:
+    """`x` with block `number` replaced."""
+    return jax.lax.dynamic_update_slice_in_dim(x, block, number * block.shape[axis], axis)
+
+
+def add_to_block(x: jax.Array, block: jax.Array, number: jax.Array, axis: int = 2) -> jax.Array:
+    """`x` with `block` added to block `number`."""
+    old = read_block(x, number, block.shape[axis], axis)
+    return write_block(x, old + block, number, axis)
+
+
+def row_sums(x: jax.Array) -> jax.Array:
+    """The sums over the width, as a row: [batch, heads, 1, length].
+
+    As a product with ones: XLA's CPU sums over a short last axis take 10 times as long.
+    """
+    ones = jnp.ones((*x.shape[:2], 1, x.shape[3]), x.dtype)
+    return jnp.einsum("bhod,bhld->bhol", ones, x, precision=jax.lax.Precision.HIGHEST)

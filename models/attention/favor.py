@@ -1,0 +1,173 @@
+"""FAVOR+ with softmax features, block by block: the features are never held.
+
+    e(x) = exp(P x - |x|^2 / 2 - peak)        f(x) = e(x) + epsilon
+    S = sum over keys of f(k_j) [v_j, 1]^T    [N_i, D_i] = f(q_i)^T S    out_i = N_i / D_i
+
+for x already scaled by D^(-1/4); the factor R^(-1/2) of the features cancels and is left out. S is
+summed over blocks of keys, rescaled whenever the keys' peak grows, as in an online softmax; then
+the queries read it. The backward pass makes each block's features again, first of the queries,
+which gives the gradient of S, then of the keys.
+
+Blocks are stored features by positions, so that no product has to transpose one. A column of ones
+beside v gives the denominators with the numerators, another beside P the gradient of |x|^2 / 2.
+
+Time O(n R D), memory O(n D + R D) and one block. Reverse mode only (`jax.custom_vjp`).
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from models.attention.blocks import (
+    even_size,
+    head_major,
+    padded,
+    read_block,
+    row_sums,
+    write_block,
+)
+
+_MAX_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
+
+
+def favor_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    projection: Float[Array, "features head_dim"],
+    epsilon: float,
+    *,
+    size: int | None = None,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Attention by the features of `projection`, all in the dtype of q.
+
+    Args:
+        q, k: scaled by head_dim^(-1/4).
+        v, mask: see `models.attention.contract`.
+        projection: P; no gradient reaches it.
+        epsilon: added to every feature.
+        size: positions of a block; None: `_MAX_ENTRIES` over the number of features.
+    """
+    length = q.shape[1]
+    size = size or even_size(length, _MAX_ENTRIES // projection.shape[0])
+    real = mask[:, :, None, None]
+    k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
+    ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)
+    v = jnp.concatenate([v, ones], axis=-1)
+    bias = jnp.where(mask, 0, -jnp.inf).astype(q.dtype)[:, None, None, :]
+    bias = jnp.pad(bias, ((0, 0),) * 3 + ((0, -length % size),), constant_values=-jnp.inf)
+    q, k, v = (head_major(padded(x, size)) for x in (q, k, v))
+    # A copy for each head: of a product that all share the result would have to be transposed.
+    projection = jnp.broadcast_to(projection, (*q.shape[:2], *projection.shape))
+    return head_major(_attention(q, k, v, bias, projection, epsilon, size))[:, :length]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
+def _attention(q, k, v, bias, projection, epsilon, size):
+    """Of whole blocks, head-major; v ends with the column of ones, bias is -inf at padding."""
+    return _attention_forward(q, k, v, bias, projection, epsilon, size)[0]
+
+
+def _attention_forward(q, k, v, bias, projection, epsilon, size):
+    summary, peak = _summarise(k, v, bias, projection, epsilon, size)
+
+    def query_block(number, out):
+        features = _query_exponentials(read_block(q, number, size), projection) + epsilon
+        both = _product("bhmd,bhml->bhdl", summary, features)
+        return write_block(out, jnp.swapaxes(both[:, :, :-1] / _total(both), 2, 3), number)
+
+    empty = jnp.zeros((*q.shape[:3], v.shape[3] - 1), q.dtype)
+    out = jax.lax.fori_loop(0, q.shape[2] // size, query_block, empty)
+    return out, (q, k, v, bias, projection, summary, peak, out)
+
+
+def _attention_backward(epsilon, size, saved, g):
+    q, k, v, bias, projection, summary, peak, out = saved
+    ones = jnp.ones((*projection.shape[:3], 1), projection.dtype)
+    projection_1 = jnp.concatenate([projection, ones], axis=-1)
+    # The gradients of [N, D] are these over D.
+    g = jnp.concatenate([g, -jnp.swapaxes(row_sums(g * out), 2, 3)], axis=-1)
+
+    def gradient(x, d_features, exponentials):
+        both = _product("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
+        return jnp.swapaxes(both[:, :, :-1], 2, 3) - x * jnp.swapaxes(both[:, :, -1:], 2, 3)
+
+    def query_block(number, done):
+        dq, d_summary = done
+        q_block = read_block(q, number, size)
+        exponentials = _query_exponentials(q_block, projection)
+        features = exponentials + epsilon
+        total = _total(_product("bhmd,bhml->bhdl", summary[..., -1:], features))
+        g_block = read_block(g, number, size) / jnp.swapaxes(total, 2, 3)
+        d_summary += _product("bhml,bhld->bhmd", features, g_block)
+        d_features = _product("bhmd,bhld->bhml", summary, g_block)
+        return write_block(dq, gradient(q_block, d_features, exponentials), number), d_summary
+
+    def key_block(number, done):
+        dk, dv = done
+        k_block, v_block = read_block(k, number, size), read_block(v, number, size)
+        exponent = _key_exponents(k_block, read_block(bias, number, size, 3), projection)
+        exponentials = jnp.exp(exponent - peak)
+        dv_block = _product("bhmd,bhml->bhdl", d_summary, exponentials + epsilon)
+        d_features = _product("bhmd,bhld->bhml", d_summary, v_block)
+        dk = write_block(dk, gradient(k_block, d_features, exponentials), number)
+        return dk, write_block(dv, jnp.swapaxes(dv_block, 2, 3), number)
+
+    blocks = q.shape[2] // size
+    start = jnp.zeros_like(q), jnp.zeros_like(summary)
+    dq, d_summary = jax.lax.fori_loop(0, blocks, query_block, start)
+    start = jnp.zeros_like(k), jnp.zeros_like(v)
+    dk, dv = jax.lax.fori_loop(0, blocks, key_block, start)
+    return dq, dk, dv, None, None
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
+
+
+def _summarise(k, v, bias, projection, epsilon, size):
+    """Returns S and the largest exponent of the real keys' features (without |x|^2 / 2)."""
+
+    def key_block(number, state):
+        summary, peak = state
+        k_block, v_block = read_block(k, number, size), read_block(v, number, size)
+        bias_block = read_block(bias, number, size, 3)
+        projected = _product("bhmd,bhld->bhml", projection, k_block)
+        new_peak = jnp.max(projected + bias_block, axis=(2, 3), keepdims=True)
+        new_peak = jnp.maximum(peak, new_peak)
+        features = jnp.exp(projected + (bias_block - _half_square(k_block)) - new_peak)
+        summary = summary * jnp.exp(peak - new_peak)
+        return summary + _product("bhml,bhld->bhmd", features, v_block), new_peak
+
+    batch, heads, num_features, _ = projection.shape
+    start = (
+        jnp.zeros((batch, heads, num_features, v.shape[3]), v.dtype),
+        jnp.full((batch, heads, 1, 1), jnp.finfo(k.dtype).min, k.dtype),
+    )
+    summary, peak = jax.lax.fori_loop(0, k.shape[2] // size, key_block, start)
+    return summary + epsilon * jnp.sum(v, axis=2, keepdims=True), peak
+
+
+def _key_exponents(k, bias, projection):
+    return _product("bhmd,bhld->bhml", projection, k) + (bias - _half_square(k))
+
+
+def _query_exponentials(q, projection):
+    projected = _product("bhmd,bhld->bhml", projection, q)
+    return jnp.exp(projected - (jnp.max(projected, axis=2, keepdims=True) + _half_square(q)))
+
+
+def _half_square(x):
+    """|x|^2 / 2, as a row."""
+    return row_sums(jnp.square(x)) / 2
+
+
+def _total(both):
+    total = both[:, :, -1:]
+    return jnp.where(total > 0, total, 1)
+
+
+def _product(spec, a, b):
+    return jnp.einsum(spec, a, b, preferred_element_type=a.dtype)

@@ -1,0 +1,81 @@
+"""Random-feature attention by blocks against the form that holds all features."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.attention.favor import favor_attention
+from models.attention.performer import SOFTMAX_EPSILON, key_features, query_features
+from tests.models.attention.golden_arrays import out_and_gradients
+
+LENGTH, WIDTH, FEATURES = 37, 8, 12
+
+
+def inputs(dtype=jnp.float64, length=LENGTH):
+    rng = np.random.default_rng(0)
+    arrays = [jnp.asarray(x, dtype) for x in rng.normal(size=(4, 3, length, 2, WIDTH))]
+    holes = rng.random(length) < 0.5
+    mask = np.stack([np.ones(length, bool), holes, np.zeros(length, bool)])
+    return arrays, jnp.asarray(mask), jnp.asarray(rng.normal(size=(FEATURES, WIDTH)), dtype)
+
+
+def by_blocks(q, k, v, mask, projection, size=None):
+    q, k = (x * WIDTH**-0.25 for x in (q, k))
+    return favor_attention(q, k, v, mask, projection, SOFTMAX_EPSILON, size=size)
+
+
+def plain(q, k, v, mask, projection):
+    queries = query_features(q, projection)
+    keys = key_features(k, mask, projection)
+    weights = jnp.einsum("bhlm,bhjm->bhlj", queries, keys)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    return jnp.einsum("bhlj,bjhd->blhd", weights / jnp.where(total > 0, total, 1), v)
+
+
+@pytest.mark.parametrize("size", [8, 16, 40, None])
+def test_equals_the_plain_form(size, float64):
+    (q, k, v, g), mask, projection = inputs()
+    found = out_and_gradients(lambda *x: by_blocks(*x, mask, projection, size), q, k, v, g)
+    expected = out_and_gradients(lambda *x: plain(*x, mask, projection), q, k, v, g)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    assert not np.asarray(found[0])[2].any()
+
+
+def test_the_keys_peak_may_grow_from_block_to_block():
+    """Exponents of hundreds, growing along the length: neither infinite nor lost."""
+    (q, k, v, g), mask, projection = inputs(jnp.float32)
+    k = k * jnp.linspace(1, 60, LENGTH)[None, :, None, None]
+    found = out_and_gradients(lambda *x: by_blocks(*x, mask, projection, 8), q, k, v, g)
+    assert all(np.isfinite(x).all() for x in found)
+    expected = plain(q, k, v, mask, projection)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_under_vmap_and_checkpoint(float64):
+    (q, k, v, g), mask, projection = inputs()
+    projections = jnp.stack([projection, 2 * projection])
+
+    def gradient(projection, q):
+        attend = jax.checkpoint(lambda q: by_blocks(q, k, v, mask, projection, 8))
+        return jax.grad(lambda q: jnp.sum(attend(q) * g))(q)
+
+    found = jax.jit(jax.vmap(gradient, in_axes=(0, None)))(projections, q)
+    for x, one in zip(found, projections, strict=True):
+        np.testing.assert_allclose(x, gradient(one, q), rtol=1e-10, atol=1e-12)
+
+
+def test_memory_holds_no_features():
+    def memory(length):
+        x = jax.ShapeDtypeStruct((1, length, 1, 8), jnp.float32)
+        mask = jax.ShapeDtypeStruct((1, length), bool)
+        projection = jnp.ones((256, 8))
+
+        def loss(q, k, v, mask):
+            return jnp.sum(favor_attention(q, k, v, mask, projection, SOFTMAX_EPSILON))
+
+        program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(x, x, x, mask).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    assert memory(16_384) < 16_384 * 256 * 4  # one array of features
