@@ -45,6 +45,7 @@ def tiny_run(tmp_path_factory):
     return efficiency.read(path), printed.getvalue()
 
 
+@pytest.mark.slow
 def test_every_case_gives_a_row_of_each_contender(tiny_run):
     rows, _ = tiny_run
     labels = ["standard (xla)", "nystrom-8", "standard (jax.nn)"]
@@ -57,6 +58,7 @@ def test_every_case_gives_a_row_of_each_contender(tiny_run):
     assert [(r.mode, r.length, r.filled, r.label) for r in rows] == expected
 
 
+@pytest.mark.slow
 def test_rows_are_of_one_run_and_complete(tiny_run):
     rows, _ = tiny_run
     assert len({row.run for row in rows}) == 1
@@ -73,6 +75,7 @@ def test_rows_are_of_one_run_and_complete(tiny_run):
         assert row.source == ("jax" if "jax.nn" in row.label else "ours")
 
 
+@pytest.mark.slow
 def test_a_filled_batch_is_larger_and_the_largest_larger_still(tiny_run):
     rows, _ = tiny_run
     for row in rows:
@@ -81,6 +84,7 @@ def test_a_filled_batch_is_larger_and_the_largest_larger_still(tiny_run):
     assert max(row.batch for row in rows if row.filled) > 1
 
 
+@pytest.mark.slow
 def test_memory_grows_with_length(tiny_run):
     rows, _ = tiny_run
     standard = [r for r in rows if r.label == "standard (xla)" and not r.filled]
@@ -88,6 +92,7 @@ def test_memory_grows_with_length(tiny_run):
     assert long > short
 
 
+@pytest.mark.slow
 def test_missing_peers_are_skipped_with_their_cure(tiny_run):
     _, printed = tiny_run
     line = (

@@ -8,16 +8,19 @@ from lra.data import prepared
 from lra.tasks import TASKS
 from lra.trainer import Trainer
 
+# Each task and each attention in the quick suite, all their pairs in the slow one.
+PAIRS = [
+    pytest.param(
+        task,
+        attention,
+        marks=() if task == "listops" or attention == "standard" else pytest.mark.slow,
+    )
+    for task in TABLE
+    for attention in ATTENTIONS
+]
 
-def pairs():
-    """Each task and each attention once in the quick suite, all their pairs in the slow one."""
-    for task in TABLE:
-        for attention in ATTENTIONS:
-            quick = task == "listops" or attention == "standard"
-            yield pytest.param(task, attention, marks=() if quick else pytest.mark.slow)
 
-
-@pytest.mark.parametrize(("task", "attention"), pairs())
+@pytest.mark.parametrize(("task", "attention"), PAIRS)
 def test_the_loss_falls(tiny_config, data_dir, task, attention):
     config = tiny_config(task, attention, "train.steps=60", "mesh.seed=1", "mesh.data=1")
     trainer = Trainer(config, TASKS[task], prepared.load(data_dir, task), splits=("train",))

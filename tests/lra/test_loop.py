@@ -112,7 +112,10 @@ def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, ca
     np.testing.assert_allclose(accuracy, row.test_accuracy, atol=1e-6)
 
 
-@pytest.mark.parametrize("questions", [1, 4, 6, 9])
+@pytest.mark.parametrize(
+    "questions",
+    [1, 6, pytest.param(4, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)],
+)
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     tiny_config, data_dir, tmp_path, stop_after, questions
 ):
@@ -140,6 +143,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     assert evaluations[0] == evaluations[1]
 
 
+@pytest.mark.slow  # tests/campaigns has a quick one
 def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_config):
     overrides = [*TINY, "train.steps=60", "train.steps_per_call=1", "train.checkpoint_seconds=0"]
     spec = "configs/listops.py:standard"
