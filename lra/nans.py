@@ -10,6 +10,7 @@ import jax
 STATUS_NAN = 1
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
+_OURS = (_ROOT / "models", _ROOT / "lra")  # not all of the root: it may hold the environment
 
 
 def watched(on: bool) -> contextlib.AbstractContextManager:
@@ -33,7 +34,7 @@ def describe(error: FloatingPointError) -> str:
     ours = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if _ROOT in pathlib.Path(frame.filename).parents
+        if any(folder in pathlib.Path(frame.filename).parents for folder in _OURS)
     ]
     where = ours[-1]  # the innermost
     path = pathlib.Path(where.filename).relative_to(_ROOT)

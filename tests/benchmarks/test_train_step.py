@@ -64,6 +64,7 @@ def trainer(tmp_path_factory):
     return Trainer(config, get_task("listops"), prepared.load(folder, "listops"))
 
 
+@pytest.mark.slow
 def test_both_forms_of_the_loop_are_timed(trainer):
     state, step, seconds = train_loops.compare(trainer, trainer.init(), 0, per_step=0.5)
     assert step == 2 * 2 * (1 + train_loops._ROUNDS)

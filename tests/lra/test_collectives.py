@@ -76,7 +76,16 @@ def test_groups_are_read():
 SEED_GROUPS = {frozenset(range(4)), frozenset(range(4, 8))}
 
 
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
+QUICK = ("standard", "nystrom", "reformer")
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in TINY_ATTENTION
+    ],
+)
 def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_dir, attention):
     trainer = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}

@@ -53,7 +53,10 @@ def _bytes(state):
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)]
 
 
-@pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (1, 4), (2, 2), (4, 2)])
+@pytest.mark.parametrize(
+    "mesh",
+    [(1, 1), (1, 4), (4, 2), *(pytest.param(m, marks=pytest.mark.slow) for m in ((2, 1), (2, 2)))],
+)
 def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(
     tiny_config, data_dir, saved, on_eight, mesh
 ):

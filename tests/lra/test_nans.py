@@ -11,5 +11,5 @@ def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path,
     assert train(config, tmp_path, data_dir, debug_nans=True) == STATUS_NAN
     (line,) = capsys.readouterr().err.splitlines()
     expected = r"error: step \d+: invalid value \(nan\) encountered in \w+ \(models/.*\.py, line"
-    assert re.match(expected, line)
+    assert re.match(expected, line), line
     assert not (tmp_path / "rows.jsonl").exists()

@@ -69,7 +69,16 @@ def test_training_is_a_function_of_the_key(inputs):
     assert np.abs(one - model(*inputs)).max() > 1e-3
 
 
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
+QUICK = ("standard", "nystrom", "reformer")
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name in TINY_ATTENTION
+    ],
+)
 def test_rematerialisation_gives_the_same_gradients(attention, inputs, float64):
     gradients = []
     for remat in (False, True):
