@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from models.attention.blocks import head_major
 from models.attention.choices import check_choice
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
 from models.attention.favor import favor_attention
@@ -68,7 +69,7 @@ def query_features(
     kernel: str = "softmax",
 ) -> Float[Array, "batch heads length features"]:
     """f(q), in at least float32; the softmax kernel's maximum is each query's own."""
-    q = _head_major(q)
+    q = head_major(q)
     projected = _project(q, projection)
     if kernel == "relu":
         return jax.nn.relu(projected) + RELU_EPSILON
@@ -90,7 +91,7 @@ def key_features(
     """
     # Padding is dealt with by row, not by entry of the [length, features] arrays.
     real = mask[:, None, :, None]
-    k = jnp.where(real, _head_major(k), 0)
+    k = jnp.where(real, head_major(k), 0)
     projected = _project(k, projection)
     if kernel == "relu":
         return jax.nn.relu(projected) + jnp.where(real, RELU_EPSILON, 0).astype(projected.dtype)
@@ -126,17 +127,12 @@ def performer_attention(
         return favor_attention(*arrays, SOFTMAX_EPSILON).astype(q.dtype)
     queries = query_features(q, projection, kernel=kernel)
     keys = key_features(k, mask, projection, kernel=kernel)
-    values = jnp.where(mask[:, None, :, None], _head_major(v), 0).astype(keys.dtype)
+    values = jnp.where(mask[:, None, :, None], head_major(v), 0).astype(keys.dtype)
     summary = jnp.einsum("bhld,bhlm->bhdm", values, keys)
     total = jnp.einsum("bhlm,bhm->bhl", queries, jnp.sum(keys, axis=2))
     out = jnp.einsum("bhlm,bhdm->bhld", queries, summary)
     out = out / jnp.where(total > 0, total, 1)[..., None]
-    return _head_major(out).astype(q.dtype)
-
-
-def _head_major(x: Float[Array, "batch i j head_dim"]) -> Float[Array, "batch j i head_dim"]:
-    """Transposes length and heads here, where arrays are small, not in products of features."""
-    return jnp.swapaxes(x, 1, 2)
+    return head_major(out).astype(q.dtype)
 
 
 def _project(
