@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from models.attention.blocks import head_major
 from models.attention.contract import accumulation_dtype, check_positive
 
 # Of the features of one block, all sequences and heads together; one CPU core, batch 1, length
@@ -93,7 +94,7 @@ def _attention_forward(q, k, v, mask, block):
     memory, _ = _over_blocks(add_keys, memory, (k, v, mask), (), block)
 
     def attend(_, arrays):
-        found = _head_major(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
+        found = head_major(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
         out, total = found[..., :-1], found[..., -1:]
         # 0 at padding, and where there is no real key.
         total = jnp.where(total > 0, total, 1)
@@ -111,9 +112,9 @@ def _attention_backward(block, saved, g):
         q, mask, out, total, g = arrays
         queries, g = _features(q, mask), g.astype(total.dtype)
         mean = jnp.sum(g * out.astype(total.dtype), axis=-1, keepdims=True)
-        errors = _head_major(jnp.concatenate([g, -mean], axis=-1) / total)
+        errors = head_major(jnp.concatenate([g, -mean], axis=-1) / total)
         dqueries = jnp.einsum("bhle,bhde->bhld", errors, memory)
-        return dmemory + _outer(queries, errors), (_head_major(dqueries * _slope(queries)),)
+        return dmemory + _outer(queries, errors), (head_major(dqueries * _slope(queries)),)
 
     zeros = jnp.zeros_like(memory)
     dmemory, (dq,) = _over_blocks(query_gradients, zeros, (q, mask, out, total, g), (q,), block)
@@ -123,7 +124,7 @@ def _attention_backward(block, saved, g):
         keys = _features(k, mask)
         dkeys = jnp.einsum("bhle,bhde->bhld", _with_one(v, mask), dmemory)
         dv = jnp.einsum("bhld,bhde->bhle", keys, dmemory[..., :-1])
-        return (), (_head_major(dkeys * _slope(keys)), _head_major(dv))
+        return (), (head_major(dkeys * _slope(keys)), head_major(dv))
 
     _, (dk, dv) = _over_blocks(key_gradients, (), (k, v, mask), (k, v), block)
     return dq, dk, dv, None
@@ -158,10 +159,6 @@ def _over_blocks(function, carry, arrays, like, block):
     return jax.lax.fori_loop(0, length // block, step, (carry, results))
 
 
-def _head_major(x):
-    return jnp.swapaxes(x, 1, 2)
-
-
 def _zeroed(x, mask):
     """0 at padding, in at least float32."""
     return jnp.where(mask[:, :, None, None], x, 0).astype(accumulation_dtype(x.dtype))
@@ -169,7 +166,7 @@ def _zeroed(x, mask):
 
 def _features(x, mask):
     """f(x), head-major, and 0 at padding."""
-    x = _head_major(_zeroed(x, mask))
+    x = head_major(_zeroed(x, mask))
     return jnp.where(mask[:, None, :, None], jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0))), 0)
 
 
@@ -181,7 +178,7 @@ def _slope(features):
 def _with_one(v, mask):
     """[v, 1], head-major; features that are 0 at padding drop the 1 there."""
     v = _zeroed(v, mask)
-    return _head_major(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
+    return head_major(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
 
 
 def _outer(a, b):

@@ -26,7 +26,7 @@ def assert_close(one, other, atol=1e-5):
     chex.assert_trees_all_close(one, other, atol=atol, rtol=1e-4)
 
 
-# Landmarks, features drawn once, fresh rotations: the others have nothing of their own to mix up.
+# Nothing drawn, features drawn once, rotations drawn in every step; the slow suite has the others.
 QUICK = ("nystrom", "performer", "reformer")
 
 
