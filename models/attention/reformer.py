@@ -12,20 +12,25 @@ one before it, in the list of all rounds' chunks, where the last precedes the fi
 to itself only where it sees no other. Padding has a bucket of its own after all others. With a
 single chunk nothing is hashed or sorted: ordinary attention with shared queries and keys.
 
-Complexity in the length n, a head with H rounds, b buckets and width D: time O(n H (c + b) D +
-n H log n), memory O(n H (c + D)). b grows as 2 n / c here, so hashing takes O(n^2 H D / c), less
-than the rest up to n about c^2.
+More than 2 c buckets are numbered by two hashes of about sqrt(b) buckets each, so that hashing
+does not grow with the square of the length: bucket = bucket_1 + b_1 bucket_2.
+
+Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width D: time
+O(n H (c + sqrt(b)) D + n H log n), memory O(n H (c + D)).
 
 Differences. The paper is followed as the benchmark's PyTorch code does it (Hugging Face's LSH
-self-attention), but there more than 2 c buckets are factorised, rotations are drawn anew in
-evaluation too, a masked key weighs exp(-1e9), not 0, and the bucket for padding exists only with a
-mask (no output depends on that). The benchmark's JAX code multiplies scores by sqrt(D), has no
-penalty, mask or normalisation, one round of ten chunks and the same rotations everywhere, and
-misplaces its outputs (a missing transpose).
+self-attention), but there rotations are drawn anew in evaluation too, a masked key weighs
+exp(-1e9), not 0, and the bucket for padding exists only with a mask (no output depends on it). The
+benchmark's JAX code multiplies scores by sqrt(D), has no penalty, mask or normalisation, one round
+of ten chunks and the same rotations everywhere, and misplaces its outputs (a missing transpose).
 
 The amount of padding matters to the output (the first chunk of a round looks back to the last of
 the round before, which holds the padding), its content does not.
 """
+
+import functools
+import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -37,36 +42,62 @@ from models.attention.contract import Untrained, accumulation_dtype, check_posit
 SELF_SCORE = -1e5
 PADDING = -1  # the position given to keys that are padding
 KEY_EPSILON = 1e-6
-LONGEST = 2**16  # sorted are numbers up to length^2, unsigned, of 32 bits
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
+
+
+def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
+    """The number of buckets, as the one or two factors that Hugging Face's code chooses."""
+    power = (2 * length // chunk_length).bit_length() - 1
+    limit = 2 * max(math.isqrt(length // chunk_length), chunk_length)
+    if 2**power <= limit:
+        return (2**power,)
+    return 2 ** (power // 2), 2 ** (power - power // 2)
 
 
 def lsh_buckets(
     q: Float[Array, "batch length heads head_dim"],
     mask: Bool[Array, "batch length"],
     rotations: Float[Array, "heads head_dim hashes half_buckets"],
+    factors: tuple[int, ...] | None = None,
 ) -> Int[Array, "batch heads hashes length"]:
-    """The bucket of each position in each round, 0 to 2 * half_buckets - 1; padding: the next."""
+    """The bucket of each position in each round, from 0; padding: the one after the last.
+
+    Args:
+        q, mask: see `models.attention.contract`.
+        rotations: half as many columns as there are buckets, for each factor, one after another.
+        factors: even numbers whose product is the number of buckets; None: a single one.
+    """
+    factors = factors or (2 * rotations.shape[-1],)
     rotations = rotations.astype(accumulation_dtype(q.dtype))
-    hash_heads = jax.vmap(_hash, in_axes=(1, 0))
+    hash_heads = jax.vmap(functools.partial(_hash, factors=factors), in_axes=(1, 0))
     buckets = jax.vmap(hash_heads, in_axes=(0, None))(q, rotations)
-    return jnp.where(mask[:, None, None, :], buckets, 2 * rotations.shape[-1])
+    return jnp.where(mask[:, None, None, :], buckets, math.prod(factors))
 
 
 def _hash(
-    q: Float[Array, "length head_dim"], rotations: Float[Array, "head_dim hashes half_buckets"]
+    q: Float[Array, "length head_dim"],
+    rotations: Float[Array, "head_dim hashes half_buckets"],
+    *,
+    factors: tuple[int, ...],
 ) -> Int[Array, "hashes length"]:
-    half = rotations.shape[-1]
-    index = jnp.arange(half, dtype=jnp.int32)[None, :]
+    *columns, _ = itertools.accumulate(factor // 2 for factor in factors)
+    steps = [math.prod(factors[:i]) for i in range(len(factors))]
 
-    def first_largest(position: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
-        # The argmax over [x, -x], written as reductions that vectorise.
+    def bucket(position: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
         x = jnp.einsum("d,drb->rb", position.astype(rotations.dtype), rotations)
-        peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-        candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
-        return jnp.min(candidates, axis=-1)
+        parts = jnp.split(x, columns, axis=-1)
+        return sum(step * _first_largest(part) for step, part in zip(steps, parts, strict=True))
 
-    return jax.lax.map(first_largest, jax.lax.stop_gradient(q), batch_size=HASH_BLOCK).T
+    return jax.lax.map(bucket, jax.lax.stop_gradient(q), batch_size=HASH_BLOCK).T
+
+
+def _first_largest(x: Float[Array, "hashes half"]) -> Int[Array, " hashes"]:
+    """The argmax over [x, -x], written as reductions that vectorise."""
+    half = x.shape[-1]
+    index = jnp.arange(half, dtype=jnp.int32)[None, :]
+    peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
+    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
+    return jnp.min(candidates, axis=-1)
 
 
 def reformer_attention(
@@ -76,18 +107,24 @@ def reformer_attention(
     rotations: Float[Array, "heads head_dim hashes half_buckets"],
     *,
     chunk_length: int,
+    factors: tuple[int, ...] | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Hashed attention whose queries are its keys.
 
     A length that is no multiple of `chunk_length` is completed with padding; one that is at most
-    `chunk_length` is a single chunk.
+    `chunk_length` is a single chunk. For `rotations` and `factors` see `lsh_buckets`.
 
     Raises:
-        ValueError: more than 65,536 positions.
+        ValueError: more than 65,536 positions, or more buckets than that.
     """
     length = q.shape[1]
-    if length > LONGEST:
-        raise ValueError(f"Reformer sorts at most {LONGEST} positions, not {length}")
+    num_buckets = math.prod(factors or (2 * rotations.shape[-1],))
+    # Sorted are `bucket * length + position` and `position * length + position`, of 32 bits.
+    if max(length, num_buckets + 1) * length > 2**32:
+        raise ValueError(
+            f"Reformer sorts at most 65536 positions into as many buckets, not {length} into "
+            f"{num_buckets}"
+        )
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     if length <= chunk_length:
         heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
@@ -95,7 +132,7 @@ def reformer_attention(
     missing = -length % chunk_length
     q, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, v))
     mask = jnp.pad(mask, ((0, 0), (0, missing)))
-    buckets = lsh_buckets(q, mask, rotations)
+    buckets = lsh_buckets(q, mask, rotations, factors)
 
     def head(q: Array, v: Array, real: Array, buckets: Array) -> Array:
         return _hashed(q, v, real, buckets, chunk_length)
@@ -214,9 +251,10 @@ class ReformerAttention(nnx.Module):
         num_hashes: rounds H; the benchmark's table has 2.
         chunk_length: c; 64 there.
 
-    Buckets: the largest power of two up to 2 * length / chunk_length, at least 2. In training
-    every call draws rotations from its key; evaluation uses `rotations` [heads, head_dim,
-    num_hashes, buckets / 2], untrained and saved with the model. No parameters.
+    Buckets: the largest power of two up to 2 * length / chunk_length, at least 2; `factors` has one
+    or two powers of two, whose product it is. In training every call draws rotations from its key;
+    evaluation uses `rotations` [heads, head_dim, num_hashes, half the sum of factors], untrained
+    and saved with the model. No parameters.
     """
 
     shares_qk = True
@@ -244,8 +282,8 @@ class ReformerAttention(nnx.Module):
         if chunk_length > length:
             raise ValueError(f"chunk_length {chunk_length} is larger than the length, {length}")
         self.chunk_length = chunk_length
-        buckets = 2 ** ((2 * length // chunk_length).bit_length() - 1)
-        shape = (heads, head_dim, num_hashes, buckets // 2)
+        self.factors = bucket_factors(length, chunk_length)
+        shape = (heads, head_dim, num_hashes, sum(self.factors) // 2)
         self.rotations = Untrained(jax.random.normal(rngs.attention(), shape, jnp.float32))
 
     def __call__(
@@ -261,4 +299,6 @@ class ReformerAttention(nnx.Module):
         rotations = self.rotations[...]
         if key is not None:
             rotations = jax.random.normal(key, rotations.shape, rotations.dtype)
-        return reformer_attention(q, v, mask, rotations, chunk_length=self.chunk_length)
+        return reformer_attention(
+            q, v, mask, rotations, chunk_length=self.chunk_length, factors=self.factors
+        )

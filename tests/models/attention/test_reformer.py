@@ -135,6 +135,16 @@ def test_blocks_of_the_hash_change_nothing(monkeypatch):
     np.testing.assert_array_equal(lsh_buckets(q, mask, rotations), whole)
 
 
+def test_two_factors_number_pairs_of_buckets():
+    q, _, rotations = (jnp.asarray(x, jnp.float32) for x in random_case(12, 2, 50, half_buckets=6))
+    mask = jnp.ones((2, 50), bool).at[1, 9].set(False)
+    both = lsh_buckets(q, mask, rotations, factors=(4, 8))
+    first = lsh_buckets(q, mask, rotations[..., :2])
+    second = lsh_buckets(q, mask, rotations[..., 2:])
+    padding = ~mask[:, None, None, :]
+    np.testing.assert_array_equal(both, jnp.where(padding, 32, first + 4 * second))
+
+
 def gradient_of_module(length, chunk_length=64):
     """The gradient of one layer of two heads for two sequences, lowered."""
     attention = ReformerAttention(
@@ -169,20 +179,23 @@ def module(**options):
 
 
 @pytest.mark.parametrize(
-    ("length", "chunk_length", "buckets"),
+    ("length", "chunk_length", "factors"),
     [
-        (2048, 64, 64),  # the benchmark's lengths
-        (4096, 64, 128),
-        (1024, 64, 32),
-        (1000, 64, 16),
-        (64, 64, 2),
-        (100, 64, 2),
-        (7, 1, 8),
+        (2048, 64, (64,)),  # the benchmark's lengths
+        (4096, 64, (128,)),
+        (1024, 64, (32,)),
+        (1000, 64, (16,)),
+        (64, 64, (2,)),
+        (100, 64, (2,)),
+        (8192, 64, (16, 16)),
+        (65536, 64, (32, 64)),
+        (7, 1, (2, 4)),
     ],
 )
-def test_number_of_buckets(length, chunk_length, buckets):
+def test_number_of_buckets(length, chunk_length, factors):
     attention = module(length=length, chunk_length=chunk_length, num_hashes=3)
-    assert attention.rotations.shape == (2, 8, 3, buckets // 2)
+    assert attention.factors == factors
+    assert attention.rotations.shape == (2, 8, 3, sum(factors) // 2)
 
 
 def test_evaluation_is_fixed_and_training_draws_from_the_key():
