@@ -3,11 +3,11 @@
 import os
 import pathlib
 
+from tests.quick_compilation import XLA_FLAGS
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Compiling dominates the tests' time: no optimisation (results to rounding are the same).
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "")
-    + " --xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = " ".join(
+    [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8", XLA_FLAGS]
 )
 
 import hypothesis
@@ -23,10 +23,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
-# Many tests build the same programs: each is compiled once a worker and kept for the next run.
+# Many tests build the same programs: each is compiled once and kept for the next run.
 _CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache"
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
-jax.config.update("jax_compilation_cache_dir", str(_CACHE / _WORKER))
+jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -29,6 +29,7 @@ from lra import records
 from lra.command_line import ArgumentParser, run
 from lra.data.prepared import file_sha256
 from tests.lra.conftest import TINY, TINY_ATTENTION, write_listops
+from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPEC = "configs/listops.py:nystrom"
@@ -60,7 +61,7 @@ class Place(NamedTuple):
         """One device, quick compilation, and programs shared by all starts."""
         return os.environ | {
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "XLA_FLAGS": XLA_FLAGS,
             "JAX_COMPILATION_CACHE_DIR": str(self.root / "cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -105,7 +105,7 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_config():
     """Builds a tiny configuration: `tiny_config(task, attention, *overrides)`."""
 

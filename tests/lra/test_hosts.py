@@ -21,6 +21,7 @@ from lra.stopping import STATUS_STOPPED
 from lra.tasks import TASKS
 from lra.trainer import Trainer
 from tests.lra.conftest import TINY, write_listops
+from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALLS_OF_ONE = ("train.steps_per_call=1", "train.checkpoint_seconds=0")
@@ -32,7 +33,7 @@ def start(data_dir, tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": XLA_FLAGS,
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

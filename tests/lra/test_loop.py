@@ -23,6 +23,7 @@ from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import TASKS
 from lra.trainer import Trainer
 from tests.lra.conftest import TINY, write_listops
+from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -150,7 +151,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
     command += [f"--config.{override}" for override in overrides]
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    environment |= {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    environment |= {"XLA_FLAGS": XLA_FLAGS}
 
     def start(workdir):
         return subprocess.Popen(
