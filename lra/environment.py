@@ -48,7 +48,7 @@ def device_name() -> str:
         return device.device_kind
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     cores = len(affinity(0)) if affinity else os.cpu_count()
-    return f"{_cpu_model()} ({cores} cores)"
+    return f"{_cpu_model()} ({cores} core{'s' if cores != 1 else ''})"
 
 
 def peak_memory_mb() -> float:
