@@ -43,7 +43,8 @@ def largest_costs(folder: pathlib.Path, program: str) -> list[Cost]:
     """
     latest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     nanoseconds: collections.Counter[str] = collections.Counter()
-    for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:
+    data = jax.profiler.ProfileData.from_file(str(latest))  # owns what is read from it
+    for plane in data.planes:
         lines = list(plane.lines)
         summary = [line for line in lines if line.name == "XLA Ops"]  # what other lines repeat
         for line in summary or lines:

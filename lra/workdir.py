@@ -99,12 +99,28 @@ class Workdir:
                 f"{self.root} holds a run with another configuration: {differences}; "
                 "choose another --workdir"
             )
-        before = self.load_run()["data_sha256"]
-        if before != run["data_sha256"]:
+        before = self.load_run()
+        if before["data_sha256"] != run["data_sha256"]:
             raise UserError(
-                f"{self.root} holds a run on other data ({before[:12]} there, "
+                f"{self.root} holds a run on other data ({before['data_sha256'][:12]} there, "
                 f"{run['data_sha256'][:12]} now); choose another --workdir"
             )
+        changes = list(_other_code(before, run))
+        if changes and not self.rows.exists():
+            print(
+                f"note: {self.root} was begun with {', '.join(changes)}: it goes on, but not to "
+                "the same bits"
+            )
+
+
+def _other_code(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """What of code and libraries is not as it was, said in words."""
+    if before["commit"] != now["commit"]:
+        yield f"commit {before['commit']} (now {now['commit']})"
+    for name in sorted(before["versions"] | now["versions"]):
+        there, here = (run["versions"].get(name, "none") for run in (before, now))
+        if there != here:
+            yield f"{name} {there} (now {here})"
 
 
 class Metrics:

@@ -1,0 +1,43 @@
+"""What a folder says when its run goes on with other code."""
+
+import pytest
+
+from lra.workdir import Workdir
+
+FACTS = {
+    "data_dir": "data",
+    "data_sha256": "0" * 64,
+    "versions": {"python": "3.11.9", "jax": "0.10.2"},
+    "commit": "a" * 40,
+}
+
+
+def open_again(folder, config, **changed):
+    for facts in (FACTS, FACTS | changed):
+        with Workdir(folder).open_for(config, facts):
+            pass
+
+
+def test_the_same_code_goes_on_silently(tmp_path, tiny_config, capsys):
+    open_again(tmp_path, tiny_config())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"commit": "unknown"}, f"commit {'a' * 40} (now unknown)"),
+        ({"versions": {"python": "3.11.9", "jax": "0.11.2"}}, "jax 0.10.2 (now 0.11.2)"),
+        ({"versions": {"jax": "0.10.2", "new": "1"}}, "new none (now 1), python 3.11.9 (now none)"),
+    ],
+)
+def test_other_code_is_said(tmp_path, tiny_config, capsys, changed, said):
+    open_again(tmp_path, tiny_config(), **changed)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == f"note: {tmp_path} was begun with {said}: it goes on, but not to the same bits"
+
+
+def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
+    (tmp_path / "rows.jsonl").write_text("")
+    open_again(tmp_path, tiny_config(), commit="unknown")
+    assert capsys.readouterr().out == ""
