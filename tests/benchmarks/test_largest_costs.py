@@ -13,7 +13,8 @@ def test_a_large_product_is_the_largest_cost(tmp_path):
     trace(tmp_path, lambda: compiled(x))
     costs = largest_costs(tmp_path, compiled.as_text())
     assert costs[0].seconds == max(cost.seconds for cost in costs) > 0
-    assert any("dot" in cost.name + cost.source for cost in costs)
+    # Later versions fuse the product with what follows.
+    assert any(part in costs[0].source for part in ("dot_general", "sin", "reduce_sum"))
 
 
 def test_a_table_shows_shares_per_step():
