@@ -24,7 +24,7 @@ hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
 # Many tests build the same programs: each is compiled once and kept for the next run.
-_CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache"
+_CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache" / "tests"
 jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_compilation_cache_max_size", 2**31)  # with a limit JAX locks it as well
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

@@ -37,10 +37,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from models.attention.blocks import head_major
+from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
 
-SELF_SCORE = -1e5
-PADDING = -1  # the position given to keys that are padding
 KEY_EPSILON = 1e-6
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
 
@@ -134,11 +134,12 @@ def reformer_attention(
     mask = jnp.pad(mask, ((0, 0), (0, missing)))
     buckets = lsh_buckets(q, mask, rotations, factors)
 
-    def head(q: Array, v: Array, real: Array, buckets: Array) -> Array:
-        return _hashed(q, v, real, buckets, chunk_length)
-
-    heads = jax.vmap(head, in_axes=(1, 1, None, 0), out_axes=1)
-    return jax.vmap(heads)(q, v, mask, buckets)[:, :length]
+    every_head = jax.vmap(_sorted, in_axes=(1, 1, None, 0, None))
+    sorted_heads = jax.vmap(every_head, in_axes=(0, 0, 0, 0, None))
+    *arrays, inverse, order = sorted_heads(q, v, mask, buckets, chunk_length)
+    out, total = attend_chunk_pairs(*arrays)
+    out = jax.vmap(jax.vmap(_combined))(out, total, inverse, order)
+    return head_major(out)[:, :length].astype(q.dtype)
 
 
 def _one_chunk(
@@ -146,20 +147,33 @@ def _one_chunk(
     v: Float[Array, "length head_dim"],
     real: Bool[Array, " length"],
 ) -> Float[Array, "length head_dim"]:
+    """Attention of a sequence that is its only chunk."""
+    dtype = accumulation_dtype(q.dtype)
     positions = jnp.arange(q.shape[0], dtype=jnp.int32)
-    out, _ = _attend(q, q, v, positions, jnp.where(real, positions, PADDING))
+    scores = jnp.einsum("qd,kd->qk", q, _keys(q), preferred_element_type=dtype)
+    scores = jnp.where(real[None, :], scores, jnp.finfo(dtype).min)
+    is_self = (positions[:, None] == positions[None, :]) & real[None, :]
+    weights = jax.nn.softmax(jnp.where(is_self, SELF_SCORE, scores), axis=-1)
+    out = jnp.einsum("qk,kd->qd", weights.astype(v.dtype), v, preferred_element_type=dtype)
     return out.astype(q.dtype)
 
 
-def _hashed(
+def _keys(q: Float[Array, "*axes head_dim"]) -> Float[Array, "*axes head_dim"]:
+    """The queries brought to the length head_dim^(-1/2)."""
+    wide = q.astype(accumulation_dtype(q.dtype))
+    square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(square + KEY_EPSILON) * q.shape[-1] ** -0.5).astype(q.dtype)
+
+
+def _sorted(
     q: Float[Array, "length head_dim"],
     v: Float[Array, "length head_dim"],
     real: Bool[Array, " length"],
     buckets: Int[Array, "hashes length"],
     chunk_length: int,
-) -> Float[Array, "length head_dim"]:
-    """One head of one sequence, whose length is a multiple of `chunk_length`."""
-    hashes, length = buckets.shape
+) -> tuple[Array, ...]:
+    """One head's arguments of `attend_chunk_pairs`, and the permutations back and forth."""
+    length = buckets.shape[1]
     order = _sorted_order(buckets)
     inverse = _sorted_order(order)
 
@@ -172,13 +186,20 @@ def _hashed(
     # Padding is last in every round.
     sorted_real = jnp.arange(length, dtype=jnp.int32) < jnp.sum(real, dtype=jnp.int32)
     key_positions = chunks(jnp.where(sorted_real[None, :], order, PADDING))
-    keys, values, key_positions = map(_with_chunk_before, (queries, values, key_positions))
-    out, total = jax.vmap(_attend)(queries, keys, values, chunks(order), key_positions)
+    return queries, _keys(queries), values, chunks(order), key_positions, inverse, order
+
+
+def _combined(
+    out: Float[Array, "chunks chunk head_dim"],
+    total: Float[Array, "chunks chunk"],
+    inverse: Int[Array, "hashes length"],
+    order: Int[Array, "hashes length"],
+) -> Float[Array, "length head_dim"]:
+    """One head's outputs in their first order, its rounds weighed by their denominators."""
     unsort = jax.vmap(_permute)
-    out = unsort(out.reshape(hashes, length, -1), inverse, order)
-    total = unsort(total.reshape(hashes, length), inverse, order)
-    share = jax.nn.softmax(total, axis=0)
-    return jnp.einsum("rl,rld->ld", share, out).astype(q.dtype)
+    out = unsort(out.reshape(*inverse.shape, -1), inverse, order)
+    total = unsort(total.reshape(inverse.shape), inverse, order)
+    return jnp.einsum("rl,rld->ld", jax.nn.softmax(total, axis=0), out)
 
 
 def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes length"]:
@@ -210,38 +231,6 @@ def _permute_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[
 
 
 _permute.defvjp(_permute_forward, _permute_backward)
-
-
-def _with_chunk_before(x: Array) -> Array:
-    """[chunks, chunk, ...] -> [chunks, 2 chunk, ...]: each after its predecessor, cyclically."""
-    return jnp.concatenate([jnp.roll(x, 1, axis=0), x], axis=1)
-
-
-def _attend(
-    q: Float[Array, "queries head_dim"],
-    k: Float[Array, "keys head_dim"],
-    v: Float[Array, "keys head_dim"],
-    query_positions: Int[Array, " queries"],
-    key_positions: Int[Array, " keys"],
-) -> tuple[Float[Array, "queries head_dim"], Float[Array, " queries"]]:
-    """Attention of one chunk and the logarithms of its denominators.
-
-    `k` is not yet normalised; a key at padding has the position -1 and the value 0.
-    """
-    dtype = accumulation_dtype(q.dtype)
-    k = k.astype(dtype)
-    square = jnp.mean(jnp.square(k), axis=-1, keepdims=True)
-    k = (k * jax.lax.rsqrt(square + KEY_EPSILON) * k.shape[-1] ** -0.5).astype(q.dtype)
-    keys = key_positions[None, :]
-    scores = jnp.einsum("qd,kd->qk", q, k, preferred_element_type=dtype)
-    scores = jnp.where(keys == PADDING, jnp.finfo(dtype).min, scores)
-    scores = jnp.where(query_positions[:, None] == keys, SELF_SCORE, scores)
-    # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
-    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-    weights = jnp.exp(scores - peak)
-    total = jnp.sum(weights, axis=-1)
-    out = jnp.einsum("qk,kd->qd", weights.astype(v.dtype), v, preferred_element_type=dtype)
-    return out / total[:, None], peak[:, 0] + jnp.log(total)
 
 
 class ReformerAttention(nnx.Module):

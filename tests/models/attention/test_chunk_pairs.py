@@ -1,0 +1,77 @@
+"""Pairs of chunks against their plain form, differentiated by JAX."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.attention import chunk_pairs
+from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
+
+BATCH, HEADS, CHUNKS, SIZE, WIDTH = 2, 2, 6, 4, 8
+
+
+def plain(q, k, v, positions, key_positions):
+    """All keys of a chunk side by side."""
+
+    def with_chunk_before(x):
+        return jnp.concatenate([jnp.roll(x, 1, axis=2), x], axis=3)
+
+    k, v, key_positions = map(with_chunk_before, (k, v, key_positions))
+    scores = jnp.einsum("bhcqd,bhckd->bhcqk", q, k)
+    at = key_positions[..., None, :]
+    scores = jnp.where(at == PADDING, jnp.finfo(scores.dtype).min, scores)
+    scores = jnp.where(positions[..., None] == at, SELF_SCORE, scores)
+    total = jax.nn.logsumexp(scores, axis=-1)
+    return jnp.einsum("bhcqk,bhckd->bhcqd", jax.nn.softmax(scores), v), total
+
+
+def case(dtype):
+    """Two rounds of shuffled positions, so that a chunk may see a query's own position twice."""
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(3, BATCH, HEADS, CHUNKS, SIZE, WIDTH))
+    length = CHUNKS * SIZE // 2
+    rounds = [rng.permutation(length) for _ in range(2 * BATCH * HEADS)]
+    positions = np.concatenate(rounds).reshape(BATCH, HEADS, CHUNKS, SIZE)
+    key_positions = np.where(positions < length - 3, positions, PADDING)
+    real = (key_positions != PADDING)[..., None]
+    arrays = [jnp.asarray(x * real, dtype) for x in (q, k, v)]
+    return *arrays, jnp.asarray(positions, jnp.int32), jnp.asarray(key_positions, jnp.int32)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("chunks_of_a_tile", [1, 4, 12])
+def test_values_and_gradients_equal_the_plain_form(monkeypatch, chunks_of_a_tile):
+    bytes_of_a_chunk = BATCH * SIZE * 2 * SIZE * 8
+    monkeypatch.setattr(chunk_pairs, "_CPU_TILE_BYTES", chunks_of_a_tile * bytes_of_a_chunk)
+    assert chunk_pairs._tile(HEADS * CHUNKS, bytes_of_a_chunk) == chunks_of_a_tile
+    q, k, v, *positions = case(np.float64)
+    real = positions[1] != PADDING
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def results(attend, q, k, v):
+        def total(q, k, v):
+            out, logsumexp = attend(q, k, v, *positions)
+            out, logsumexp = jnp.where(real[..., None], out, 0), jnp.where(real, logsumexp, 0)
+            return jnp.sum(jnp.sin(out)) + jnp.sum(jnp.cos(logsumexp)), (out, logsumexp)
+
+        return jax.grad(total, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+
+    found, expected = results(attend_chunk_pairs, q, k, v), results(plain, q, k, v)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
+
+
+def test_a_tile_divides_the_chunks():
+    assert chunk_pairs._tile(30, chunk_pairs._CPU_TILE_BYTES // 7) == 6
+    assert chunk_pairs._tile(31, chunk_pairs._CPU_TILE_BYTES // 7) == 1
+    assert chunk_pairs._tile(31, 10 * chunk_pairs._CPU_TILE_BYTES) == 1
+
+
+def test_bfloat16_gives_float32():
+    out, logsumexp = jax.jit(attend_chunk_pairs)(*case(jnp.bfloat16))
+    assert out.dtype == logsumexp.dtype == jnp.float32
+    q, k, v, *positions = case(jnp.float32)
+    expected, _ = jax.jit(attend_chunk_pairs)(q, k, v, *positions)
+    np.testing.assert_allclose(out, expected, atol=0.05)
