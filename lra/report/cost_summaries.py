@@ -110,12 +110,19 @@ def _ratios(sheet: Sheet, ours: Line, peer: Line, what: str) -> Ratios:
 
 
 def best_peer(peers: dict[Line, Ratios]) -> Ratios:
-    """By length the ratio to whichever peer costs least there."""
+    """By length the ratio to whichever peer costs least there.
+
+    Left out are lengths at which the best at the length before was not measured: what is left may
+    be far from the best.
+    """
     lengths = {length for ratios in peers.values() for length in ratios}
-    return {
-        length: min(ratios[length] for ratios in peers.values() if length in ratios)
-        for length in sorted(lengths)
-    }
+    found, best = {}, None
+    for length in sorted(lengths):
+        there = {peer: ratios[length] for peer, ratios in peers.items() if length in ratios}
+        if best is None or best in there:
+            best = min(there, key=lambda peer: there[peer])
+            found[length] = there[best]
+    return found
 
 
 def mean_ratio(ratios: Ratios, low: float = 0, high: float = float("inf")) -> float | None:

@@ -158,12 +158,13 @@ def test_ours_against_peers():
     assert of_ours["Nyströmformer-64 (transformers)"] == (
         ["1.00×", "2.00×", "8.00×", "~99.0×", "4.00×", "2.52×"]
     )
-    assert of_ours["best peer"] == ["1.00×", "2.00×", "5.00×", "~99.0×", "3.16×", "2.15×"]
+    # At 8,192 the best of 4,096 is missing.
+    assert of_ours["best peer"] == ["1.00×", "2.00×", "5.00×", "–", "3.16×", "2.15×"]
     assert len(of_ours) == 3
     assert table.notes == ["Versions: torch 2.0."]
     assert best_peers([sheet]).lines[0][:2] == ["Nyströmformer-64", "3.16× (2.00×)"]
     (race,) = races(sheet)
-    assert [mark.value for mark in race.time] == [1.0, 2.0, 5.0, 99.0]
+    assert [mark.value for mark in race.time] == [1.0, 2.0, 5.0]
 
 
 def test_peers_of_another_run_are_not_compared():
