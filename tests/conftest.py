@@ -23,10 +23,10 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
-# Many tests build the same programs: each is compiled once and kept for the next run.
-_CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache" / "tests"
-jax.config.update("jax_compilation_cache_dir", str(_CACHE))
-jax.config.update("jax_compilation_cache_max_size", 2**31)  # with a limit JAX locks it as well
+# Many tests build the same programs: each is compiled once a worker and kept for the next run.
+_CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache"
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+jax.config.update("jax_compilation_cache_dir", str(_CACHE / _WORKER))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
