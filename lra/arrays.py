@@ -62,16 +62,17 @@ def load_examples(
     """
     length = padded_length(prepared)
     aliases = {} if holdout else prepared.manifest["aliases"]
-    sequences: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    documents: tuple[np.ndarray, np.ndarray] | None = None
     splits: dict[str, Examples] = {}
     for name in names:
         source = aliases.get(name, name)
         if source not in splits:
             split = _select(prepared, source, holdout)
-            shared = id(split.sequences) if split.pairs is None else -1
-            if shared not in sequences:
-                sequences[shared] = pad(split.sequences, length)
-            splits[source] = Examples(*sequences[shared], split.labels, split.pairs)
+            if split.pairs is None:
+                padded = pad(split.sequences, length)
+            else:  # all splits pair the same documents
+                padded = documents = documents or pad(split.sequences, length)
+            splits[source] = Examples(*padded, split.labels, split.pairs)
         splits[name] = splits[source]
     return {name: splits[name] for name in names}
 

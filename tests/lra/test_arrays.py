@@ -83,6 +83,16 @@ def test_holdout_splits_the_training_set(data_dir):
     np.testing.assert_array_equal(again["validation"].tokens, split["validation"].tokens)
 
 
+@pytest.mark.parametrize("holdout", [0.0, 0.2])
+def test_every_split_has_its_own_sequences(data_dir, holdout):
+    expected = arrays.pad(prepared.load(data_dir, "listops").split("test").sequences, 16)
+    for _ in range(20):  # objects that are gone lend their address to later ones
+        splits = load(data_dir, "listops", holdout=holdout)
+        np.testing.assert_array_equal(splits["test"].tokens, expected[0])
+        for split in splits.values():
+            assert len(split.tokens) == len(split.lengths) == len(split.labels)
+
+
 def test_holdout_of_pairs_keeps_the_documents(data_dir):
     split = load(data_dir, "retrieval", holdout=0.5)
     assert len(split["train"].pairs) == len(split["validation"].pairs) == 25
