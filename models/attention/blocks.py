@@ -6,6 +6,8 @@ Arrays are [batch, heads, length, width] unless an axis is named; a loop's updat
 import jax
 import jax.numpy as jnp
 
+from models.attention.contract import accumulation_dtype
+
 _MULTIPLE = 8
 
 
@@ -42,6 +44,11 @@ def add_to_block(x: jax.Array, block: jax.Array, number: jax.Array, axis: int = 
     """`x` with `block` added to block `number`."""
     old = read_block(x, number, block.shape[axis], axis)
     return write_block(x, old + block, number, axis)
+
+
+def product(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """The einsum of two arrays, in at least float32."""
+    return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))
 
 
 def row_sums(x: jax.Array) -> jax.Array:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.attention.blocks import read_block, write_block
+from models.attention.blocks import product, read_block, write_block
 from models.attention.contract import accumulation_dtype
 
 SELF_SCORE = -1e5
@@ -92,8 +92,8 @@ def _attention_forward(*arguments):
         # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
         here, there = jnp.exp(here - peak), jnp.exp(there - peak)
         total = jnp.sum(here, axis=-1, keepdims=True) + jnp.sum(there, axis=-1, keepdims=True)
-        out = _product("bmqk,bmkd->bmqd", here.astype(v.dtype), v)
-        out += _product("bmqk,bmkd->bmqd", there.astype(v.dtype), v_before)
+        out = product("bmqk,bmkd->bmqd", here.astype(v.dtype), v)
+        out += product("bmqk,bmkd->bmqd", there.astype(v.dtype), v_before)
         new = out / total, (peak + jnp.log(total))[..., 0]
         return tuple(write_block(x, y, number, 1) for x, y in zip(done, new, strict=True))
 
@@ -132,17 +132,17 @@ def _pair_gradients(q, positions, keys, g, logsumexp, offset):
     """The shares of one set of keys in dq, and the gradients of its k and v."""
     k, v, key_positions = keys
     p = jnp.exp(_scores(q, k, positions, key_positions) - logsumexp)
-    ds = p * (_product("bmqd,bmkd->bmqk", g, v) - offset)
+    ds = p * (product("bmqd,bmkd->bmqk", g, v) - offset)
     ds = jnp.where(_is_self(positions, key_positions), 0, ds).astype(q.dtype)
     # Transposed beforehand, q and g are smaller than the probabilities.
-    dk = _product("bmdq,bmqk->bmdk", jnp.swapaxes(q, -1, -2), ds)
-    dv = _product("bmdq,bmqk->bmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
-    dq = _product("bmqk,bmkd->bmqd", ds, k)
+    dk = product("bmdq,bmqk->bmdk", jnp.swapaxes(q, -1, -2), ds)
+    dv = product("bmdq,bmqk->bmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
+    dq = product("bmqk,bmkd->bmqd", ds, k)
     return dq, jnp.swapaxes(dk, -1, -2), jnp.swapaxes(dv, -1, -2)
 
 
 def _scores(q, k, positions, key_positions):
-    scores = _product("bmqd,bmkd->bmqk", q, k)
+    scores = product("bmqd,bmkd->bmqk", q, k)
     padding = (key_positions == PADDING)[..., None, :]
     scores = jnp.where(padding, jnp.finfo(scores.dtype).min, scores)
     return jnp.where(_is_self(positions, key_positions), SELF_SCORE, scores)
@@ -150,7 +150,3 @@ def _scores(q, k, positions, key_positions):
 
 def _is_self(positions, key_positions):
     return positions[..., :, None] == key_positions[..., None, :]
-
-
-def _product(spec, a, b):
-    return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from models.attention.blocks import product
 from models.attention.contract import accumulation_dtype, check_positive
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
@@ -102,7 +103,7 @@ def _attention_forward(q, k, v, mask, window, tile):
             peak = jnp.max(scores, axis=-1)
             p = jnp.exp(scores - peak[..., None])
             total = jnp.sum(p, axis=-1)
-            out = _product("bhmqk,bhmdk->bhmqd", p.astype(v.dtype), _windows(v, start, tile))
+            out = product("bhmqk,bhmdk->bhmqd", p.astype(v.dtype), _windows(v, start, tile))
             return start + tile.blocks * BLOCK, (out / total[..., None], peak + jnp.log(total))
 
         return jax.lax.scan(step, 0, inputs[0])[1]
@@ -127,12 +128,12 @@ def _attention_backward(window, tile, saved, g):
             q, g, mean_dp, logsumexp = inputs
             keys, values = _windows(k, start, tile), _windows(v, start, tile)
             p = jnp.exp(_scores(q, keys, _windows(bias, start, tile), band) - logsumexp[..., None])
-            dp = _product("bhmqd,bhmdk->bhmqk", g, values)
+            dp = product("bhmqd,bhmdk->bhmqk", g, values)
             ds = (p * (dp - mean_dp)).astype(q.dtype)
-            dq = _product("bhmqk,bhmdk->bhmqd", ds, keys)
+            dq = product("bhmqk,bhmdk->bhmqd", ds, keys)
             # Transposed beforehand, q and g are of the smaller of the two sizes.
-            dk_share = _product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
-            dv_share = _product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
+            dk_share = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
+            dv_share = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
             dk, dv = _add(dk, dk_share, start, tile), _add(dv, dv_share, start, tile)
             return (start + tile.blocks * BLOCK, dk, dv), dq
 
@@ -151,13 +152,9 @@ def _attention_backward(window, tile, saved, g):
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
-def _product(spec, a, b):
-    return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))
-
-
 def _scores(q, k, bias, band):
     scale = 1 / math.sqrt(q.shape[-1])
-    return _product("bhmqd,bhmdk->bhmqk", q, k) * scale + (bias + band)
+    return product("bhmqd,bhmdk->bhmqk", q, k) * scale + (bias + band)
 
 
 def _band(window, tile, dtype):
