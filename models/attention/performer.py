@@ -18,12 +18,13 @@ scaled once (D^(-1/4) each, not twice), and padding counts in no sum: its featur
 than those of a zero key, which dilute the denominator. The benchmark's JAX code has no projection
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
-sequence and head. Directions are uniform on the sphere: the signs of the QR decomposition are
-undone.
+sequence and head. Directions are uniform on the
+sphere: Householder QR would confine rows to a half-space unless its signs are undone.
 
 The output does not depend on the amount of padding.
 """
 
+import functools
 import math
 
 import jax
@@ -51,15 +52,29 @@ def orthogonal_features(
     key_directions, key_norms = jax.random.split(key)
     blocks = math.ceil(num_features / head_dim)
     gaussian = jax.random.normal(key_directions, (blocks, head_dim, head_dim), jnp.float32)
-    directions, triangle = jnp.linalg.qr(gaussian)
-    # Householder QR fixes signs by the input's, which would confine rows to a half-space.
-    signs = jnp.where(jnp.diagonal(triangle, axis1=1, axis2=2) < 0, -1.0, 1.0)
-    columns = directions * signs[:, None, :]
-    rows = jnp.swapaxes(columns, 1, 2).reshape(blocks * head_dim, head_dim)[:num_features]
+    rows = _orthonormal(gaussian).reshape(blocks * head_dim, head_dim)[:num_features]
     norms = jnp.linalg.norm(
         jax.random.normal(key_norms, (num_features, head_dim), jnp.float32), axis=1, keepdims=True
     )
     return rows * norms
+
+
+def _orthonormal(rows: Float[Array, "blocks n dim"]) -> Float[Array, "blocks n dim"]:
+    """Gram-Schmidt within each block, twice against round-off; row i keeps its own direction.
+
+    Rather than `jnp.linalg.qr`, which on CPUs waits for helpers from the pool of threads that it
+    runs on: that of two layers at once takes both of two threads, and neither ever ends (jaxlib
+    0.10.2).
+    """
+    product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+
+    def add_row(i: Array, basis: Array) -> Array:
+        row = rows[:, i]
+        for _ in range(2):
+            row -= product("bn,bnd->bd", product("bnd,bd->bn", basis, row), basis)
+        return basis.at[:, i].set(row / jnp.linalg.norm(row, axis=-1, keepdims=True))
+
+    return jax.lax.fori_loop(0, rows.shape[1], add_row, jnp.zeros_like(rows))
 
 
 def query_features(
@@ -205,7 +220,7 @@ class PerformerAttention(nnx.Module):
         v: Float[Array, "batch length heads head_dim"],
         mask: Bool[Array, "batch length"],
         *,
-        key: PRNGKeyArray | None = None,
+        key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """`performer_attention` with the projection held; `key` is not needed."""
         return performer_attention(q, k, v, mask, self.projection[...], kernel=self.kernel)

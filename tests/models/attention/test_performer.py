@@ -158,13 +158,19 @@ def test_directions_are_orthonormal_in_each_block():
     assert np.abs(directions[:16] @ directions[16:32].T).max() > 0.1
 
 
+def test_drawing_calls_no_library_that_waits_for_other_threads():
+    # jaxlib's LAPACK does, and two calls at once on two threads wait for ever.
+    draw = jax.jit(orthogonal_features, static_argnums=(1, 2))
+    assert "custom-call" not in draw.lower(jax.random.key(0), 40, 16).compile().as_text()
+
+
 def test_rows_are_distributed_as_gaussian_ones():
     rows = np.asarray(orthogonal_features(jax.random.key(9), 40_000, 8), np.float64)
     squares = np.sum(rows**2, axis=1)
     # Chi-square with 8 degrees: mean 8, variance 16; five standard errors.
     assert abs(squares.mean() - 8) < 5 * np.sqrt(16 / len(rows))
     assert abs(squares.var() - 16) < 1
-    # No coordinate prefers a sign, as it would without the correction of QR's signs.
+    # No coordinate prefers a sign.
     assert np.abs(rows.mean(axis=0)).max() < 5 / np.sqrt(len(rows))
     np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(8), atol=0.04)
 
