@@ -46,9 +46,14 @@ def device_name() -> str:
     device = jax.devices()[0]
     if device.platform != "cpu":
         return device.device_kind
+    number = cores()
+    return f"{_cpu_model()} ({number} core{'s' if number != 1 else ''})"
+
+
+def cores() -> int:
+    """The CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-    cores = len(affinity(0)) if affinity else os.cpu_count()
-    return f"{_cpu_model()} ({cores} core{'s' if cores != 1 else ''})"
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def peak_memory_mb() -> float:

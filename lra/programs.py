@@ -35,8 +35,8 @@ class CallMetrics(NamedTuple):
 class Programs:
     """Functions of arrays that stay on the devices.
 
-    Along the axis `data` a training step communicates once, to add up its gradients, and an
-    evaluation not at all until its end; along `seed` nothing does.
+    Along the axis `data` a training step communicates once for each microbatch, to add up its
+    gradients, and an evaluation not at all until its end; along `seed` nothing does.
 
     Args:
         config: of the run.
@@ -44,6 +44,7 @@ class Programs:
         make: builds the model from `nnx.Rngs`.
         graphdef: the model's structure.
         optimizer: of the parameters.
+        microbatches: parts of a batch whose gradients are added up.
         shardings: where inputs and outputs live.
         donate: whether a call may use up the memory of the state it is given.
     """
@@ -56,6 +57,7 @@ class Programs:
         make: Callable[[nnx.Rngs], nnx.Module],
         graphdef: nnx.GraphDef,
         optimizer: optax.GradientTransformation,
+        microbatches: int,
         shardings: Shardings,
         donate: bool,
     ):
@@ -65,7 +67,7 @@ class Programs:
             state.train_step,
             graphdef=graphdef,
             optimizer=optimizer,
-            microbatches=config.train.microbatches,
+            microbatches=microbatches,
         )
         init = functools.partial(state.init_state, make=make, optimizer=optimizer)
         redraw = functools.partial(state.redraw, graphdef=graphdef)

@@ -109,16 +109,21 @@ def train_step(
     optimizer: optax.GradientTransformation,
     microbatches: int,
 ) -> tuple[TrainState, StepMetrics]:
-    """One update. Where loss or gradient is not finite the state stays and `alive` ends."""
+    """One update. Where loss or gradient is not finite the state stays and `alive` ends.
 
-    def loss_of(params: nnx.State, batch: Batch, key: Array) -> tuple[Array, Array]:
-        logits = nnx.merge(graphdef, params, state.rest)(batch.ids, batch.mask, key)
+    Each example draws from a key of its own, so `microbatches`, the number of parts in which
+    gradients are taken, changes nothing but rounding.
+    """
+
+    def loss_of(params: nnx.State, batch: Batch, keys: Array) -> tuple[Array, Array]:
+        logits = nnx.merge(graphdef, params, state.rest)(batch.ids, batch.mask, keys)
         accuracy = jnp.mean(is_correct(logits, batch.labels), dtype=jnp.float32)
         return jnp.mean(cross_entropy(logits, batch.labels)), accuracy
 
-    step_key = jax.random.fold_in(key, step)
+    numbers = jnp.arange(len(batch.labels))
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), numbers)
     (loss, accuracy), gradients = _accumulate(
-        jax.value_and_grad(loss_of, has_aux=True), state.params, batch, step_key, microbatches
+        jax.value_and_grad(loss_of, has_aux=True), state.params, (batch, keys), microbatches
     )
     finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradients))
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -160,19 +165,19 @@ def redraw(
     return state._replace(rest=rest)
 
 
-def _accumulate(value_and_grad: Callable, params: nnx.State, batch: Batch, key: Array, parts: int):
-    """Value and gradient of the mean over a batch, taken in `parts` equal parts."""
+def _accumulate(
+    value_and_grad: Callable, params: nnx.State, batch: tuple[Batch, Array], parts: int
+) -> Any:
+    """Value and gradient of the mean over a batch and its keys, taken in `parts` equal parts."""
     if parts == 1:
-        return value_and_grad(params, batch, key)
+        return value_and_grad(params, *batch)
     # Each part takes every so-manieth example, so that devices along the batch share every part.
     split = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, parts, *x.shape[1:]), 0, 1), batch)
 
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-        batch, index = part
-        value = value_and_grad(params, batch, jax.random.fold_in(key, index))
-        return jax.tree.map(jnp.add, total, value), None
+        return jax.tree.map(jnp.add, total, value_and_grad(params, *part)), None
 
-    shapes = jax.eval_shape(value_and_grad, params, jax.tree.map(lambda x: x[0], split), key)
+    shapes = jax.eval_shape(value_and_grad, params, *jax.tree.map(lambda x: x[0], split))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    total, _ = jax.lax.scan(add, zeros, (split, jnp.arange(parts)))
+    total, _ = jax.lax.scan(add, zeros, split)
     return jax.tree.map(lambda x: x / parts, total)

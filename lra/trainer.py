@@ -15,6 +15,7 @@ from lra.errors import UserError
 from lra.evaluation_run import EvaluationRun
 from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
+from lra.parts import number_of_parts
 from lra.programs import CallMetrics, Programs, forward
 from lra.state import TrainState
 from lra.tasks import Task
@@ -56,12 +57,20 @@ class Trainer:
                 config.train.eval_batch_size,
             ),
         )
+        in_parts = functools.partial(
+            number_of_parts,
+            example_numbers=self._positions() * config.model.dim * len(config.seeds),
+            mesh=self.shardings.mesh,
+        )
+        eval_batch = config.train.eval_batch_size
+        self._eval_batch = eval_batch // in_parts(eval_batch)
         self.programs = Programs(
             config,
             task,
             make=self._make,
             graphdef=self._abstract_model(),
             optimizer=make_optimizer(config.train),
+            microbatches=in_parts(config.train.batch_size, at_least=config.train.microbatches),
             shardings=self.shardings,
             donate=donate,
         )
@@ -138,7 +147,7 @@ class Trainer:
             self._examples[split],
             params,
             rest,
-            shape=(len(config.seeds), config.train.eval_batch_size, self.task.num_classes),
+            shape=(len(config.seeds), self._eval_batch, self.task.num_classes),
         )
 
     def fetch(self, tree: Any) -> Any:
@@ -146,6 +155,10 @@ class Trainer:
         if self.shardings.mesh.is_multi_process:
             tree = self.programs.replicate(tree)
         return jax.device_get(tree)
+
+    def _positions(self) -> int:
+        """Of one example."""
+        return self.length * (2 if self.task.pairs else 1)
 
     def _check_zero_is_padding(self) -> None:
         if self.config.data.zero_is_padding and not self.task.pixels:

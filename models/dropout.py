@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from models.keys import draw, of_examples
+
 _LEVELS = 2**16
 
 
@@ -30,9 +32,13 @@ def keep_probability(dropout: float) -> float:
 def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Array, "*shape"]:
     """Draws, independently for each entry, True with `keep_probability(dropout)`.
 
+    With keys [batch] each draws the mask of one example; `shape` begins with the batch then.
+
     Random bits are half of the cost of attention with dropout. An entry takes 16 of them, and
     `random.split` returns every bit of a hash, of which `random.bits` would return half.
     """
+    if of_examples(key):
+        return draw(lambda one: keep_mask(one, shape[1:], dropout), key)
     *rows, columns = shape
     bits_per_key = 32 * jax.random.key_data(key).shape[-1]
     keys = jax.random.split(key, (*rows, -(-columns * 16 // bits_per_key)))

@@ -9,8 +9,8 @@ that model used: Linear uniform ±1/sqrt(fan in) for kernels and biases, embeddi
     x = x + dropout(W2 dropout(gelu(W1 LN x)))
     out = LN(x) * mask
 
-Everything is a pure function of the inputs and of `key`, the PRNG key of a training step;
-`key=None` is evaluation: deterministic, no dropout.
+Everything is a pure function of the inputs and of `key`, in training a PRNG key or one for each
+example (`models.keys`); `key=None` is evaluation: deterministic, no dropout.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ from models import attention as attentions
 from models.dense import linear_product
 from models.dropout import dropout
 from models.embedding import lookup
+from models.keys import split
 
 POSITIONS = ("learned", "sinusoidal", "none")
 
@@ -121,7 +122,7 @@ class Block(nnx.Module):
         mask: Bool[Array, "batch length"],
         key: Array | None = None,
     ) -> Float[Array, "batch length dim"]:
-        attention_key, *keys = _split(key, 4)
+        attention_key, *keys = split(key, 4)
         update = self.attention(self.attention_norm(x), mask, attention_key)
         x = x + dropout(update, self.dropout, keys[0])
         hidden = jax.nn.gelu(self.mlp_in(self.mlp_norm(x)), approximate=False)
@@ -208,7 +209,7 @@ class Encoder(nnx.Module):
         mask: Bool[Array, "batch length"],
         key: Array | None = None,
     ) -> Float[Array, "batch length dim"]:
-        embedding_key, *block_keys = _split(key, 1 + len(self.blocks))
+        embedding_key, *block_keys = split(key, 1 + len(self.blocks))
         x = dropout(self._embed(ids), self.dropout, embedding_key)
         for block, block_key in zip(self.blocks, block_keys, strict=True):
             if self.remat:
@@ -225,10 +226,6 @@ class Encoder(nnx.Module):
         if self.sinusoidal:
             x = x + sinusoidal_positions(length, self.dim).astype(self.dtype)[None]
         return x
-
-
-def _split(key: Array | None, number: int) -> list[Array | None]:
-    return [None] * number if key is None else list(jax.random.split(key, number))
 
 
 def _symmetric_uniform(bound: float):

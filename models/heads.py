@@ -9,6 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models.encoder import Encoder, linear
+from models.keys import draw, of_examples
 
 POOLINGS = ("padded_mean", "mean", "max", "first")
 
@@ -102,6 +103,8 @@ class PairClassifier(Classifier):
         key: Array | None = None,
     ) -> Float[Array, "batch classes"]:
         flat = ids.shape[0] * 2, ids.shape[2]
+        if key is not None and of_examples(key):
+            key = draw(lambda one: jax.random.split(one, 2), key).reshape(flat[0], *key.shape[1:])
         pooled = self._pooled(ids.reshape(flat), mask.reshape(flat), key)
         a, b = jnp.unstack(pooled.reshape(ids.shape[0], 2, -1), axis=1)
         return self._classify(jnp.concatenate([a, b, a * b, a - b], axis=-1))

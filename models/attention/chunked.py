@@ -45,6 +45,7 @@ from models.attention.blocks import (
 )
 from models.attention.contract import accumulation_dtype
 from models.dropout import keep_mask, keep_probability
+from models.keys import draw
 
 # Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six shapes from
 # 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. 64 queries of 2,048 keys took a third
@@ -70,7 +71,7 @@ def block_keep_mask(
     key: jax.Array, number: Any, shape: tuple[int, int, int, int], dropout: float
 ) -> Bool[Array, "batch heads keys queries"]:
     """The dropout mask of block `number`: row-major, rows are blocks of queries."""
-    return keep_mask(jax.random.fold_in(key, number), shape, dropout)
+    return keep_mask(draw(lambda one: jax.random.fold_in(one, number), key), shape, dropout)
 
 
 def chunked_attention(

@@ -6,7 +6,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 
     q k v out   Float[Array, "batch length heads head_dim"], projected by the encoder, unscaled
     mask        Bool[Array, "batch length"], True = token; it may have holes, no prefix is assumed
-    key         a PRNG key in training; None in evaluation, which is deterministic
+    key         in training a PRNG key, or keys [batch], one for each example; None in evaluation,
+                which is deterministic
 
 - What stands at a masked position never changes an output at a real one. Outputs at masked
   positions hold anything finite.

@@ -29,7 +29,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major
 from models.attention.contract import accumulation_dtype, check_positive
@@ -218,7 +218,7 @@ class LinearAttention(nnx.Module):
         v: Float[Array, "batch length heads head_dim"],
         mask: Bool[Array, "batch length"],
         *,
-        key: PRNGKeyArray | None = None,
+        key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """`linear_attention`; `key` is not needed."""
         return linear_attention(q, k, v, mask)

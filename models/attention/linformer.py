@@ -31,7 +31,7 @@ from collections.abc import Collection, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
@@ -184,7 +184,7 @@ class LinformerAttention(nnx.Module):
         v: Float[Array, "batch length heads head_dim"],
         mask: Bool[Array, "batch length"],
         *,
-        key: PRNGKeyArray | None = None,
+        key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """Attention through the layer's projections; `key` is not needed.
 

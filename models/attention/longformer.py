@@ -28,7 +28,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import product
 from models.attention.contract import accumulation_dtype, check_positive
@@ -275,7 +275,7 @@ class LongformerAttention(nnx.Module):
         v: Float[Array, "batch length heads head_dim"],
         mask: Bool[Array, "batch length"],
         *,
-        key: PRNGKeyArray | None = None,
+        key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """`longformer_attention`; `key` is not needed."""
         return longformer_attention(q, k, v, mask, window=self.window)

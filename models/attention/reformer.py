@@ -35,11 +35,12 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.blocks import head_major
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
+from models.keys import draw
 
 KEY_EPSILON = 1e-6
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
@@ -57,20 +58,22 @@ def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
 def lsh_buckets(
     q: Float[Array, "batch length heads head_dim"],
     mask: Bool[Array, "batch length"],
-    rotations: Float[Array, "heads head_dim hashes half_buckets"],
+    rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
     factors: tuple[int, ...] | None = None,
 ) -> Int[Array, "batch heads hashes length"]:
     """The bucket of each position in each round, from 0; padding: the one after the last.
 
     Args:
         q, mask: see `models.attention.contract`.
-        rotations: half as many columns as there are buckets, for each factor, one after another.
+        rotations: half as many columns as there are buckets, for each factor, one after another;
+            shared by the batch or one array for each example.
         factors: even numbers whose product is the number of buckets; None: a single one.
     """
     factors = factors or (2 * rotations.shape[-1],)
     rotations = rotations.astype(accumulation_dtype(q.dtype))
     hash_heads = jax.vmap(functools.partial(_hash, factors=factors), in_axes=(1, 0))
-    buckets = jax.vmap(hash_heads, in_axes=(0, None))(q, rotations)
+    of_example = None if rotations.ndim == 4 else 0
+    buckets = jax.vmap(hash_heads, in_axes=(0, of_example))(q, rotations)
     return jnp.where(mask[:, None, None, :], buckets, math.prod(factors))
 
 
@@ -104,7 +107,7 @@ def reformer_attention(
     q: Float[Array, "batch length heads head_dim"],
     v: Float[Array, "batch length heads head_dim"],
     mask: Bool[Array, "batch length"],
-    rotations: Float[Array, "heads head_dim hashes half_buckets"],
+    rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
     *,
     chunk_length: int,
     factors: tuple[int, ...] | None = None,
@@ -282,12 +285,14 @@ class ReformerAttention(nnx.Module):
         v: Float[Array, "batch length heads head_dim"],
         mask: Bool[Array, "batch length"],
         *,
-        key: PRNGKeyArray | None = None,
+        key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """`reformer_attention` with fresh rotations if there is a `key`; `k` is `q`."""
+        """`reformer_attention` with fresh rotations if there is a `key`, of each example if there
+        are keys [batch]; `k` is `q`."""
         rotations = self.rotations[...]
         if key is not None:
-            rotations = jax.random.normal(key, rotations.shape, rotations.dtype)
+            shape, dtype = rotations.shape, rotations.dtype
+            rotations = draw(lambda one: jax.random.normal(one, shape, dtype), key)
         return reformer_attention(
             q, v, mask, rotations, chunk_length=self.chunk_length, factors=self.factors
         )

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lra import parts
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
@@ -116,11 +117,30 @@ def test_no_program_changes_the_types_of_the_state(tiny_config, data_dir):
         assert other == [(dtype, False) for dtype, _ in types[0]]
 
 
-def test_microbatches_equal_the_plain_step(tiny_config, data_dir):
-    quiet = ("model.dropout=0.0", "model.attention.dropout=0.0")
-    plain = make(tiny_config("listops", "standard", *quiet), data_dir)
-    parts = make(tiny_config("listops", "standard", *quiet, "train.microbatches=4"), data_dir)
-    assert_close(plain.train(plain.init(), 0, 3), parts.train(parts.init(), 0, 3))
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    [("listops", "standard"), ("listops", "reformer"), ("retrieval", "nystrom")],
+)
+def test_microbatches_equal_the_plain_step_dropout_included(tiny_config, data_dir, task, attention):
+    plain = make(tiny_config(task, attention), data_dir)
+    four = make(tiny_config(task, attention, "train.microbatches=4"), data_dir)
+    assert_close(plain.train(plain.init(), 0, 3), four.train(four.init(), 0, 3))
+
+
+def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_config, data_dir, monkeypatch):
+    config = tiny_config("listops", "standard", "mesh.seed=1", "mesh.data=1")
+    whole = make(config, data_dir)
+    monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
+    single = make(config, data_dir)
+    texts = [
+        trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 1)).as_text()
+        for trainer in (whole, single)
+    ]
+    assert texts[0] != texts[1]
+    assert_close(whole.train(whole.init(), 0, 3), single.train(single.init(), 0, 3))
+    state = whole.init()
+    one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, single))
+    np.testing.assert_allclose(one.logits, other.logits, atol=1e-5)
 
 
 def test_rematerialisation_changes_nothing(tiny_config, data_dir):
