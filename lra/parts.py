@@ -7,7 +7,6 @@ virtual CPU devices, which would communicate once a part.
 """
 
 import jax
-from jax.sharding import Mesh
 
 from lra import environment
 
@@ -15,16 +14,18 @@ from lra import environment
 _NUMBERS_PER_CORE = 2**18
 
 
-def number_of_parts(batch: int, example_numbers: int, mesh: Mesh, *, at_least: int = 1) -> int:
+def number_of_parts(
+    batch: int, example_numbers: int, *, devices: int = 1, at_least: int = 1
+) -> int:
     """A divisor of `batch`, itself a multiple of `at_least`.
 
     Args:
         batch: number of examples.
         example_numbers: numbers in one activation of one example: positions times width.
-        mesh: of the devices.
+        devices: that share the batch or the seeds.
         at_least: the parts asked for, a divisor of `batch`.
     """
-    if mesh.size > 1 or jax.default_backend() != "cpu":
+    if devices > 1 or jax.default_backend() != "cpu":
         return at_least
     fitting = environment.cores() * _NUMBERS_PER_CORE // example_numbers
     parts = [n for n in range(at_least, batch + 1, at_least) if batch % n == 0]

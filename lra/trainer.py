@@ -60,7 +60,7 @@ class Trainer:
         in_parts = functools.partial(
             number_of_parts,
             example_numbers=self._positions() * config.model.dim * len(config.seeds),
-            mesh=self.shardings.mesh,
+            devices=self.num_devices,
         )
         eval_batch = config.train.eval_batch_size
         self._eval_batch = eval_batch // in_parts(eval_batch)

@@ -1,7 +1,5 @@
 """In how many parts a batch is taken."""
 
-import types
-
 import jax
 import pytest
 
@@ -12,10 +10,6 @@ from lra.parts import number_of_parts
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
     monkeypatch.setattr(environment, "cores", lambda: 2)
-
-
-def mesh(devices):
-    return types.SimpleNamespace(size=devices)
 
 
 @pytest.mark.parametrize(
@@ -32,14 +26,14 @@ def mesh(devices):
     ],
 )
 def test_a_part_fits_the_caches(batch, example_numbers, at_least, expected):
-    assert number_of_parts(batch, example_numbers, mesh(1), at_least=at_least) == expected
+    assert number_of_parts(batch, example_numbers, at_least=at_least) == expected
 
 
 def test_other_devices_take_what_was_asked_for(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert number_of_parts(32, 2**20, mesh(1)) == 1
-    assert number_of_parts(32, 2**20, mesh(1), at_least=4) == 4
+    assert number_of_parts(32, 2**20) == 1
+    assert number_of_parts(32, 2**20, at_least=4) == 4
 
 
 def test_several_devices_communicate_once():
-    assert number_of_parts(32, 2**20, mesh(8)) == 1
+    assert number_of_parts(32, 2**20, devices=8) == 1
