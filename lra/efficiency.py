@@ -7,14 +7,14 @@ time; the file keeps every run.
 
 import dataclasses
 import json
-import math
 import os
 from collections.abc import Iterable
 from typing import Any
 
 from lra import records
 from lra.errors import UserError
-from lra.row import Row, is_a, now, refuse_constant
+from lra.fields import check_fields, refuse_constant, unfitting
+from lra.row import Row, now
 from lra.row import from_json as row_from_json
 
 SCHEMA = 1
@@ -176,9 +176,6 @@ def _from_values(values: Any) -> CostRow:
     return CostRow(**values)
 
 
-_FIELDS = {field.name: field for field in dataclasses.fields(CostRow)}
-_REQUIRED = [name for name, field in _FIELDS.items() if field.default is dataclasses.MISSING]
-_REQUIRED.remove("finished")
 _CHOICES = {
     "kind": (KIND,),
     "benchmark": BENCHMARKS,
@@ -200,19 +197,12 @@ _HAS_NOT = {
 
 def _check(values: dict[str, Any]) -> None:
     """Raises UserError for names, types and ranges that a row cannot have."""
-    missing = [name for name in _REQUIRED if name not in values]
-    if missing:
-        raise UserError(f"not a row of cost: {', '.join(missing)} missing")
-    for name, value in values.items():
-        if name not in _FIELDS:
-            raise UserError(f"not a row of cost: unknown field '{name}'")
-        if not is_a(value, _FIELDS[name].type) or value not in _CHOICES.get(name, (value,)):
-            raise UserError(f"not a row of cost: {name} cannot be {value!r}")
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise UserError(f"not a row of cost: {name} cannot be {value!r}")
+    check_fields(values, CostRow, "row of cost")
+    for name, choices in _CHOICES.items():
+        if name in values and values[name] not in choices:
+            raise UserError(f"not a row of cost: {name} cannot be {values[name]!r}")
     status = values["status"]
-    wrong = [name for name in _HAS[status] if values.get(name) is None]
-    wrong += [name for name in _HAS_NOT[status] if values.get(name) is not None]
+    wrong = unfitting(values, _HAS, _HAS_NOT)
     if status in ("ok", "extrapolated") and all(
         values.get(name) is None for name in ("seconds", "peak_memory_mb")
     ):

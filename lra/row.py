@@ -3,12 +3,11 @@
 import dataclasses
 import datetime
 import json
-import math
-import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from lra.errors import UserError
+from lra.fields import check_fields, refuse_constant, unfitting
 
 SCHEMA = 1
 STATUSES = ("ok", "diverged", "failed")
@@ -161,12 +160,6 @@ def _val_is_test(values: dict[str, Any]) -> dict[str, Any]:
 
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _val_is_test}
 
-_FIELDS = {field.name: field for field in dataclasses.fields(Row)}
-_REQUIRED = [
-    name
-    for name, field in _FIELDS.items()
-    if field.default is dataclasses.MISSING and name != "finished"
-]
 _FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
 # What a row of each status must have, and what it must not.
 _HAS = {
@@ -183,36 +176,13 @@ _HAS_NOT = {
 
 def _check(values: dict[str, Any]) -> None:
     """Raises UserError for names, types and ranges that a row cannot have."""
-    missing = [name for name in _REQUIRED if name not in values]
-    if missing:
-        raise UserError(f"not a row: {', '.join(missing)} missing")
-    for name, value in values.items():
-        if name not in _FIELDS:
-            raise UserError(f"not a row: unknown field '{name}'")
-        if not is_a(value, _FIELDS[name].type):
-            raise UserError(f"not a row: {name} cannot be {value!r}")
-        if isinstance(value, int | float) and not 0 <= value < math.inf:
-            raise UserError(f"not a row: {name} cannot be {value!r}")
-        if name in _FRACTIONS and value is not None and value > 1:
-            raise UserError(f"not a row: {name} is a fraction, not {value!r}")
+    check_fields(values, Row, "row")
+    for name in _FRACTIONS:
+        if (values.get(name) or 0) > 1:
+            raise UserError(f"not a row: {name} is a fraction, not {values[name]!r}")
     status = values["status"]
     if status not in STATUSES:
         raise UserError(f"not a row: status is one of {', '.join(STATUSES)}, not '{status}'")
-    wrong = [name for name in _HAS[status] if values.get(name) is None]
-    wrong += [name for name in _HAS_NOT[status] if values.get(name) is not None]
+    wrong = unfitting(values, _HAS, _HAS_NOT)
     if wrong:
         raise UserError(f"not a row: {wrong[0]} does not fit status '{status}'")
-
-
-def is_a(value: Any, kind: Any) -> bool:
-    """Whether `value` is of the type a field is annotated with; an integer may be a float."""
-    if isinstance(kind, types.UnionType):
-        return any(is_a(value, option) for option in kind.__args__)
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float if kind is float else kind)
-
-
-def refuse_constant(name: str) -> float:
-    """For `json.loads`: NaN and infinities are no JSON."""
-    raise UserError(f"not a row: {name} is no number")
