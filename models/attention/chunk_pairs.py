@@ -22,13 +22,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.attention.blocks import product, read_block, write_block
+from models.attention.blocks import product, read_block, tile_bytes, write_block
 from models.attention.contract import accumulation_dtype
 
 SELF_SCORE = -1e5
 PADDING = -1  # the position given to keys that are padding
-_CPU_TILE_BYTES = 2**18
-_TILE_BYTES = 2**28
 
 
 def attend_chunk_pairs(
@@ -66,8 +64,7 @@ def attend_chunk_pairs(
 
 def _tile(number: int, chunk_bytes: int) -> int:
     """How many chunks a step of the loops computes, a divisor of their number."""
-    largest = _CPU_TILE_BYTES if jax.default_backend() == "cpu" else _TILE_BYTES
-    fitting = max(1, largest // chunk_bytes)
+    fitting = max(1, tile_bytes(jax.default_backend()) // chunk_bytes)
     return max(n for n in range(1, min(number, fitting) + 1) if number % n == 0)
 
 

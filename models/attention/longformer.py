@@ -30,14 +30,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.blocks import product
+from models.attention.blocks import product, tile_bytes
 from models.attention.contract import accumulation_dtype, check_positive
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
 # Finite, so that a row without any real key gives no NaN; its exponentials meet zeros only.
 _OUT_OF_REACH = -1e30
-_CPU_TILE_BYTES = 2**18
-_TILE_BYTES = 2**28
 
 
 class Tile(NamedTuple):
@@ -55,11 +53,11 @@ def tile_of(shape: tuple[int, int, int, int], itemsize: int, *, window: int, bac
     reach = math.ceil(min(window, length - 1) / BLOCK) * BLOCK
     block_bytes = batch * BLOCK * (BLOCK + 2 * reach) * itemsize
     if backend == "cpu":
-        fitting = max(1, _CPU_TILE_BYTES // block_bytes)
+        fitting = max(1, tile_bytes(backend) // block_bytes)
         return Tile(
             max(h for h in range(1, heads + 1) if heads % h == 0 and h <= fitting), 1, reach
         )
-    fitting = max(1, _TILE_BYTES // (block_bytes * heads))
+    fitting = max(1, tile_bytes(backend) // (block_bytes * heads))
     return Tile(heads, math.ceil(blocks / math.ceil(blocks / fitting)), reach)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from models.attention import chunk_pairs
+from models.attention.blocks import tile_bytes
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
 
 BATCH, HEADS, CHUNKS, SIZE, WIDTH = 2, 2, 6, 4, 8
@@ -45,7 +46,8 @@ def case(dtype):
 @pytest.mark.parametrize("chunks_of_a_tile", [1, 4, 12])
 def test_values_and_gradients_equal_the_plain_form(monkeypatch, chunks_of_a_tile):
     bytes_of_a_chunk = BATCH * SIZE * 2 * SIZE * 8
-    monkeypatch.setattr(chunk_pairs, "_CPU_TILE_BYTES", chunks_of_a_tile * bytes_of_a_chunk)
+    size = chunks_of_a_tile * bytes_of_a_chunk
+    monkeypatch.setattr(chunk_pairs, "tile_bytes", lambda backend: size)
     assert chunk_pairs._tile(HEADS * CHUNKS, bytes_of_a_chunk) == chunks_of_a_tile
     q, k, v, *positions = case(np.float64)
     real = positions[1] != PADDING
@@ -64,9 +66,9 @@ def test_values_and_gradients_equal_the_plain_form(monkeypatch, chunks_of_a_tile
 
 
 def test_a_tile_divides_the_chunks():
-    assert chunk_pairs._tile(30, chunk_pairs._CPU_TILE_BYTES // 7) == 6
-    assert chunk_pairs._tile(31, chunk_pairs._CPU_TILE_BYTES // 7) == 1
-    assert chunk_pairs._tile(31, 10 * chunk_pairs._CPU_TILE_BYTES) == 1
+    assert chunk_pairs._tile(30, tile_bytes("cpu") // 7) == 6
+    assert chunk_pairs._tile(31, tile_bytes("cpu") // 7) == 1
+    assert chunk_pairs._tile(31, 10 * tile_bytes("cpu")) == 1
 
 
 def test_bfloat16_gives_float32():
