@@ -15,9 +15,11 @@ saved; the backward pass computes the blocks of probabilities again:
 There may be fewer keys than queries or more: low-rank methods attend to, or from, a few positions
 that stand for many, with the same program.
 
-Blocks are stored keys by queries. All seven products then contract the last axis of their first
-factor or are of a small factor with a block: none transposes a block, which on a CPU makes a
-product 2 to 5 times slower. What belongs to a query is broadcast along rows.
+Blocks of scores are stored keys by queries. All seven products then contract the last axis of their
+first factor or are of a small factor with a block: none transposes a block of scores, which on a
+CPU makes a product 2 to 5 times slower. What belongs to a query is broadcast along rows. Heads are
+brought before positions, and padding is masked, a block at a time: of whole sequences each would
+be one more pass through memory.
 
 Time O(queries keys head_dim), five products of blocks backward instead of four; memory
 O((queries + keys) head_dim) plus one block of scores. Dropout draws a block's mask from the key
@@ -95,25 +97,21 @@ def chunked_attention(
     """
     queries = q.shape[1]
     blocks = blocks or blocks_of(queries, k.shape[1])
-    real = mask[:, :, None, None]
     q = padded(q, blocks.queries)
-    k, v = (padded(jnp.where(real, x, 0), blocks.keys) for x in (k, v))
-    bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(q.dtype))
-    bias = padded(bias, blocks.keys, -jnp.inf)
+    k, v, mask = (padded(x, blocks.keys) for x in (k, v, mask))
     rate = 0.0 if key is None else dropout
-    out = _attention(*map(head_major, (q, k, v, bias)), key, rate, blocks)
-    return head_major(out)[:, :queries]
+    return _attention(q, k, v, mask, key, rate, blocks)[:, :queries]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
-def _attention(q, k, v, bias, key, dropout, blocks):
-    """Of whole blocks, [batch, heads, length, head_dim]; `bias` is added to a key's scores."""
-    return _forward(q, k, v, bias, key, dropout, blocks)[0]
+def _attention(q, k, v, mask, key, dropout, blocks):
+    """Of whole blocks."""
+    return _forward(q, k, v, mask, key, dropout, blocks)[0]
 
 
-def _attention_forward(q, k, v, bias, key, dropout, blocks):
-    out, logsumexp = _forward(q, k, v, bias, key, dropout, blocks)
-    return out, (q, k, v, bias, key, out, logsumexp)
+def _attention_forward(q, k, v, mask, key, dropout, blocks):
+    out, logsumexp = _forward(q, k, v, mask, key, dropout, blocks)
+    return out, (q, k, v, mask, key, out, logsumexp)
 
 
 def _attention_backward(dropout, blocks, saved, g):
@@ -123,21 +121,21 @@ def _attention_backward(dropout, blocks, saved, g):
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
-def _forward(q, k, v, bias, key, dropout, blocks):
-    """Returns the output and each query's log of the sum of exponentials, in a row."""
-    batch, heads, length, head_dim = q.shape
-    dtype = bias.dtype
-    columns = k.shape[2] // blocks.keys
+def _forward(q, k, v, mask, key, dropout, blocks):
+    """Returns the output and each query's log of the sum of exponentials, [batch, heads, 1, q]."""
+    batch, length, heads, head_dim = q.shape
+    dtype = accumulation_dtype(q.dtype)
+    columns = k.shape[1] // blocks.keys
     row_shape = (batch, heads, 1, blocks.queries)
 
     def query_block(row, done):
         out, logsumexp = done
-        q_block = read_block(q, row, blocks.queries)
+        q_block = _queries(q, row, blocks)
 
         def key_block(column, state):
             peak, total, weighted = state
-            k_block, v_block, b = (read_block(x, column, blocks.keys) for x in (k, v, bias))
-            scores = _scores(k_block, q_block, b)
+            k_block, v_block, bias = _keys(k, v, mask, column, blocks)
+            scores = _scores(k_block, q_block, bias)
             new_peak = jnp.maximum(peak, jnp.max(scores, axis=2, keepdims=True))
             shrink = jnp.exp(peak - new_peak)
             p = jnp.exp(scores - new_peak)
@@ -155,8 +153,8 @@ def _forward(q, k, v, bias, key, dropout, blocks):
         )
         peak, total, weighted = jax.lax.fori_loop(0, columns, key_block, start)
         safe_total = jnp.where(total > 0, total, 1)
-        weighted = jnp.swapaxes(weighted / (safe_total * keep_probability(dropout)), 2, 3)
-        out = write_block(out, weighted.astype(out.dtype), row)
+        weighted = weighted / (safe_total * keep_probability(dropout))
+        out = write_block(out, _token_major(weighted).astype(out.dtype), row, axis=1)
         block_logsumexp = jnp.where(total > 0, peak + jnp.log(safe_total), 0)
         return out, write_block(logsumexp, block_logsumexp, row, axis=3)
 
@@ -166,23 +164,22 @@ def _forward(q, k, v, bias, key, dropout, blocks):
 
 def _backward(dropout, blocks, saved, g):
     """Returns the gradients of q, k and v."""
-    q, k, v, bias, key, out, logsumexp = saved
-    dtype = bias.dtype
+    q, k, v, mask, key, out, logsumexp = saved
+    dtype = accumulation_dtype(q.dtype)
     scale = 1 / math.sqrt(q.shape[-1])
-    columns = k.shape[2] // blocks.keys
-    # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
-    mean_dp = row_sums(g.astype(dtype) * out.astype(dtype))
+    columns = k.shape[1] // blocks.keys
 
     def query_block(row, done):
         dq, dk, dv = done
-        q_block, g_block = (read_block(x, row, blocks.queries) for x in (q, g))
+        q_block, g_block, out_block = (_queries(x, row, blocks) for x in (q, g, out))
         logsumexp_row = read_block(logsumexp, row, blocks.queries, axis=3)
-        mean_dp_row = read_block(mean_dp, row, blocks.queries, axis=3)
+        # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
+        mean_dp_row = row_sums(g_block.astype(dtype) * out_block.astype(dtype))
 
         def key_block(column, state):
             dq_block, dk, dv = state
-            k_block, v_block, b = (read_block(x, column, blocks.keys) for x in (k, v, bias))
-            p = jnp.exp(_scores(k_block, q_block, b) - logsumexp_row)
+            k_block, v_block, bias = _keys(k, v, mask, column, blocks)
+            p = jnp.exp(_scores(k_block, q_block, bias) - logsumexp_row)
             dp = _product("bhkd,bhqd->bhkq", v_block, g_block, dtype)
             kept = p
             if dropout:
@@ -192,19 +189,37 @@ def _backward(dropout, blocks, saved, g):
             ds = (p * (dp - mean_dp_row) * scale).astype(q.dtype)
             kept = kept.astype(g.dtype)
             dq_block += _product("bhkd,bhkq->bhdq", k_block, ds, dtype)
-            dk = add_to_block(dk, _product("bhkq,bhqd->bhkd", ds, q_block, dtype), column)
-            dv = add_to_block(dv, _product("bhkq,bhqd->bhkd", kept, g_block, dtype), column)
+            dk_block = head_major(_product("bhkq,bhqd->bhkd", ds, q_block, dtype))
+            dv_block = head_major(_product("bhkq,bhqd->bhkd", kept, g_block, dtype))
+            dk = add_to_block(dk, dk_block, column, axis=1)
+            dv = add_to_block(dv, dv_block, column, axis=1)
             return dq_block, dk, dv
 
-        start = jnp.zeros((*q.shape[:2], q.shape[3], blocks.queries), dtype)
+        start = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], blocks.queries), dtype)
         dq_block, dk, dv = jax.lax.fori_loop(0, columns, key_block, (start, dk, dv))
-        dq_block = jnp.swapaxes(dq_block, 2, 3).astype(dq.dtype)
-        return write_block(dq, dq_block, row), dk, dv
+        return write_block(dq, _token_major(dq_block).astype(dq.dtype), row, axis=1), dk, dv
 
     empty = (jnp.zeros(q.shape, q.dtype), jnp.zeros(k.shape, dtype), jnp.zeros(v.shape, dtype))
-    rows = q.shape[2] // blocks.queries
+    rows = q.shape[1] // blocks.queries
     dq, dk, dv = jax.lax.fori_loop(0, rows, query_block, empty)
     return dq, dk.astype(k.dtype), dv.astype(v.dtype)
+
+
+def _queries(x, row, blocks):
+    """A block of queries, or of what belongs to them, heads first."""
+    return head_major(read_block(x, row, blocks.queries, axis=1))
+
+
+def _keys(k, v, mask, column, blocks):
+    """A block of keys and of values, heads first and 0 at padding; what to add to its scores."""
+    real = read_block(mask, column, blocks.keys, axis=1)[:, None, :, None]
+    k, v = (head_major(read_block(x, column, blocks.keys, axis=1)) for x in (k, v))
+    bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(k.dtype))
+    return jnp.where(real, k, 0), jnp.where(real, v, 0), bias
+
+
+def _token_major(x: Float[Array, "batch heads head_dim queries"]) -> Array:
+    return jnp.transpose(x, (0, 3, 1, 2))
 
 
 def _product(spec, a, b, dtype):

@@ -126,22 +126,22 @@ def nystrom_attention(
     Raises:
         ValueError: not 1 <= num_landmarks <= length.
     """
-    v = jnp.where(mask[:, :, None, None], v, 0)
     exact_q, exact_k, landmarks = _landmarks(q, k, mask, num_landmarks)
     bv = chunked_attention(landmarks.q, exact_k, v.astype(exact_k.dtype), mask)
     z = _landmark_inverse(landmarks, pinv_iterations)
     zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
     out = chunked_attention(exact_q, landmarks.k, zbv, landmarks.used)
     if conv_kernel is not None:
-        out += depthwise_convolution(v, conv_kernel).astype(out.dtype)
+        real = jnp.where(mask[:, :, None, None], v, 0)
+        out += depthwise_convolution(real, conv_kernel).astype(out.dtype)
     return out.astype(q.dtype)
 
 
 def _landmarks(q, k, mask, num_landmarks):
-    """Returns q and k in at least float32, 0 at padding, and their landmarks."""
+    """Returns q and k in at least float32, and their landmarks."""
     check_segments(num_landmarks, q.shape[1], "num_landmarks")
     dtype = accumulation_dtype(q.dtype)
-    q, k = (jnp.where(mask[:, :, None, None], x, 0).astype(dtype) for x in (q, k))
+    q, k = q.astype(dtype), k.astype(dtype)
     means = (segment_means(x, mask, num_landmarks) for x in (q, k))
     return q, k, Landmarks(*means, segment_any(mask, num_landmarks))
 
