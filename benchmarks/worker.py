@@ -88,9 +88,14 @@ class Worker:
 
 
 def _environment(threads: int | None) -> dict[str, str]:
-    """Before any library starts: memory is shared with other processes, threads are counted."""
+    """Before any library starts: memory is shared with other processes, threads are counted.
+
+    Where the system gives huge pages to those who ask, allocations ask (glibc, for us and peers
+    alike): else a call on long sequences waits mostly for its memory to be mapped.
+    """
     env = dict(os.environ)
     env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}
+    env.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     env |= {"HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "TOKENIZERS_PARALLELISM": "false"}
     if threads:
         env |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}

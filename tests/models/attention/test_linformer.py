@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from models.attention import linformer, make
 from models.attention.linformer import LinformerAttention, linformer_attention
 from models.attention.standard import standard_attention
 from tests.models.attention.golden_arrays import (
@@ -302,3 +303,38 @@ def test_seeds_as_a_batch_axis():
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         module(**options)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("length", [5, 8, 16, 21])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_product_by_blocks_equals_the_whole_one(monkeypatch, length, copies):
+    monkeypatch.setattr(linformer, "_POSITIONS", 8)
+    keys = jax.random.split(jax.random.key(0), 3)
+    matrix = jax.random.normal(keys[0], (copies, 3, length), jnp.float64)
+    x = jax.random.normal(keys[1], (2, length, copies, 4), jnp.float64)
+    g = jax.random.normal(keys[2], (2, 3, copies, 4), jnp.float64)
+    results = [
+        jax.tree.leaves((out, pull(g)))
+        for out, pull in (
+            jax.vjp(product, matrix, x)
+            for product in (linformer._product, linformer._whole_product)
+        )
+    ]
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_one_matrix_for_keys_and_values_is_read_once():
+    e = jax.random.normal(jax.random.key(1), (2, 3, 16))
+    q, k, v = jax.random.normal(jax.random.key(2), (3, 2, 16, 2, 4))
+    mask = jnp.arange(16)[None] < jnp.array([[16], [9]])
+    once = linformer_attention(q, k, v, mask, e)
+    np.testing.assert_allclose(once, linformer_attention(q, k, v, mask, e, e), atol=1e-6)
+    attention = make("linformer", length=16, heads=2, head_dim=4, proj_dim=3, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(attention)
+
+    def call(state, q):
+        return nnx.merge(graphdef, state)(q, k, v, mask)
+
+    assert str(jax.make_jaxpr(call)(state, q)).count("name=_product") == 1
