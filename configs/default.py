@@ -102,7 +102,7 @@ def _train() -> config_dict.ConfigDict:
     train.eval_batch_size = 32  # has no influence on the result
     train.steps_per_call = 0  # training steps in one call of the device; 0 = about a second's
     train.checkpoint_seconds = 300  # between checkpoints; the first of a start comes after 15 s
-    # At least so many parts of the batch, whose gradients are added up: less memory. A CPU takes
-    # as many as keep a part in its caches. Changes nothing but rounding.
+    # At least so many parts of the batch, whose gradients are added up: less memory. A CPU takes as
+    # many as keep a part in its caches. Changes rounding only, since each example draws by itself.
     train.microbatches = 1
     return train
