@@ -176,7 +176,7 @@ def _training(contender: dict, case: dict) -> tuple:
     from lra.optimizer import make_optimizer
     from lra.parts import number_of_parts
     from lra.settings import load_config
-    from lra.state import init_state, make_model, train_step
+    from lra.state import Microbatches, init_state, make_model, train_step
     from lra.tasks import get_task
 
     method, task = contender["method"], get_task("text")
@@ -190,7 +190,7 @@ def _training(contender: dict, case: dict) -> tuple:
     shape = (case["batch"], case["length"])
     ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)
     batch = Batch(ids, jnp.ones(shape, bool), jnp.arange(shape[0]) % _TEXT_CLASSES)
-    parts = number_of_parts(case["batch"], case["length"] * config.model.dim)
+    parts = Microbatches(number_of_parts(case["batch"], case["length"] * config.model.dim))
     step = functools.partial(train_step, graphdef=graphdef, optimizer=optimizer, microbatches=parts)
     state = jax.jit(init)(jax.random.key(0))
     return step, (state, jnp.int32(1), batch, jax.random.key(2))

@@ -3,7 +3,7 @@
 Otherwise every operation of a step writes its result to memory and the next reads it from there:
 with the batches of the benchmark a step then takes 1.5 to 2.6 times as long (two cores;
 `python -m benchmarks.train_step`). Other devices take the batch as a whole, and so do several
-virtual CPU devices, which would communicate once a part.
+virtual CPU devices, a means of testing.
 """
 
 import jax

@@ -35,8 +35,8 @@ class CallMetrics(NamedTuple):
 class Programs:
     """Functions of arrays that stay on the devices.
 
-    Along the axis `data` a training step communicates once for each microbatch, to add up its
-    gradients, and an evaluation not at all until its end; along `seed` nothing does.
+    Along the axis `data` a training step communicates once, to add up its gradients, and an
+    evaluation not at all until its end; along `seed` nothing does.
 
     Args:
         config: of the run.
@@ -67,7 +67,11 @@ class Programs:
             state.train_step,
             graphdef=graphdef,
             optimizer=optimizer,
-            microbatches=microbatches,
+            microbatches=state.Microbatches(
+                microbatches,
+                shardings.mesh.shape["data"],
+                lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
+            ),
         )
         init = functools.partial(state.init_state, make=make, optimizer=optimizer)
         redraw = functools.partial(state.redraw, graphdef=graphdef)
@@ -124,7 +128,7 @@ class Programs:
             alive, diverged = seed_state.alive, seed_state.diverged_step
             return seed_state, CallMetrics(loss, accuracy, alive, diverged)
 
-        return jax.vmap(one_seed)(train_state, keys, indices)
+        return jax.vmap(one_seed, spmd_axis_name="seed")(train_state, keys, indices)
 
     def _logits(
         self,

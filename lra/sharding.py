@@ -20,6 +20,7 @@ class Shardings(NamedTuple):
     Attributes:
         per_seed: arrays whose first axis is the seed.
         replicated: the same on every device.
+        shares: of one seed, [share of the batch, ...].
         indices: [seed, step, batch].
         table: [step, batch], shared by the seeds.
         logits: [seed, step, batch, class].
@@ -28,6 +29,7 @@ class Shardings(NamedTuple):
     mesh: Mesh
     per_seed: NamedSharding
     replicated: NamedSharding
+    shares: NamedSharding
     indices: NamedSharding
     table: NamedSharding
     logits: NamedSharding
@@ -73,6 +75,7 @@ def make_shardings(seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[i
         mesh=mesh,
         per_seed=place("seed"),
         replicated=place(),
+        shares=place("data"),
         indices=place("seed", None, "data"),
         table=place(None, "data"),
         logits=place("seed", None, "data"),

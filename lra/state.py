@@ -50,6 +50,21 @@ class TrainState(NamedTuple):
     best: Best
 
 
+class Microbatches(NamedTuple):
+    """In how many parts a step takes its gradients.
+
+    Attributes:
+        parts: of a batch, one after another.
+        shares: of each part, as many as devices that share the batch; they add up their gradients
+            once, after the last part.
+        place: puts arrays [shares, ...] onto these devices.
+    """
+
+    parts: int = 1
+    shares: int = 1
+    place: Callable[[Any], Any] = lambda tree: tree
+
+
 class StepMetrics(NamedTuple):
     """Of one step's batch, before its update."""
 
@@ -107,7 +122,7 @@ def train_step(
     *,
     graphdef: nnx.GraphDef,
     optimizer: optax.GradientTransformation,
-    microbatches: int,
+    microbatches: Microbatches,
 ) -> tuple[TrainState, StepMetrics]:
     """One update. Where loss or gradient is not finite the state stays and `alive` ends.
 
@@ -167,18 +182,25 @@ def redraw(
 
 
 def _accumulate(
-    value_and_grad: Callable, params: nnx.State, batch: tuple[Batch, Array], parts: int
+    value_and_grad: Callable,
+    params: nnx.State,
+    batch: tuple[Batch, Array],
+    microbatches: Microbatches,
 ) -> Any:
-    """Value and gradient of the mean over a batch and its keys, taken in `parts` equal parts."""
+    """Value and gradient of the mean over a batch and its keys, taken in equal parts."""
+    parts, shares, place = microbatches
     if parts == 1:
         return value_and_grad(params, *batch)
-    # Each part takes every so-manieth example, so that devices along the batch share every part.
-    split = jax.tree.map(lambda x: jnp.swapaxes(x.reshape(-1, parts, *x.shape[1:]), 0, 1), batch)
+    # [part, share, example]: a device holds its share of every part, and its share of the sum.
+    split = jax.tree.map(
+        lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
+    )
+    of_shares = jax.vmap(lambda part: value_and_grad(params, *part))
 
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, value_and_grad(params, *part)), None
+        return place(jax.tree.map(jnp.add, total, of_shares(part))), None
 
-    shapes = jax.eval_shape(value_and_grad, params, *jax.tree.map(lambda x: x[0], split))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    shapes = jax.eval_shape(of_shares, jax.tree.map(lambda x: x[0], split))
+    zeros = place(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
     total, _ = jax.lax.scan(add, zeros, split)
-    return jax.tree.map(lambda x: x / parts, total)
+    return jax.tree.map(lambda x: jnp.mean(x, axis=0) / parts, total)

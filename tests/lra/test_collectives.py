@@ -107,10 +107,24 @@ def test_pairs_and_clipping_need_no_more(tiny_config, data_dir):
     assert [name for name, *_ in found] == ["all-reduce"]
 
 
-def test_accumulation_adds_up_once_a_part(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "standard", "train.microbatches=2"), data_dir)
-    found = communication(compiled_step(trainer).as_text())
-    assert [name for name, *_ in found] == ["all-reduce"]  # within the loop over the parts
+@pytest.mark.parametrize(("task", "attention"), [("listops", "standard"), ("retrieval", "nystrom")])
+def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, attention):
+    overrides = ("seeds=(0, 1)", "train.microbatches=2")
+    trainer = make(tiny_config(task, attention, *overrides), data_dir)
+    assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
+    step = compiled_step(trainer)
+    assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
+    # Not in the loop over the parts, but in the computation that has this loop.
+    computations = re.split(r"\n\n", step.as_text())
+    [computation] = [text for text in computations if communication(text)]
+    assert " while(" in computation
+    state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
+    one = make(tiny_config(task, attention, *overrides, "mesh.seed=1", "mesh.data=1"), data_dir)
+    expected, expected_metrics = one.train(one.init(), 0, 3)
+    np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
+    chex.assert_trees_all_close(
+        jax.device_get(state.params), jax.device_get(expected.params), atol=1e-4, rtol=1e-4
+    )
 
 
 def test_bfloat16_adds_up_one_more_time_at_most(tiny_config, data_dir):

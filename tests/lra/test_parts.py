@@ -29,11 +29,11 @@ def test_a_part_fits_the_caches(batch, example_numbers, at_least, expected):
     assert number_of_parts(batch, example_numbers, at_least=at_least) == expected
 
 
-def test_other_devices_take_what_was_asked_for(monkeypatch):
+def test_an_accelerator_takes_what_was_asked_for(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert number_of_parts(32, 2**20) == 1
     assert number_of_parts(32, 2**20, at_least=4) == 4
 
 
-def test_several_devices_communicate_once():
+def test_several_devices_take_what_was_asked_for():
     assert number_of_parts(32, 2**20, devices=8) == 1

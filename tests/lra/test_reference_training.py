@@ -41,7 +41,7 @@ def run():
             jax.random.key(0),
             graphdef=graphdef,
             optimizer=optimizer,
-            microbatches=1,
+            microbatches=state.Microbatches(),
         )
 
     metrics = []

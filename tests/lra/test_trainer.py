@@ -119,7 +119,7 @@ def test_no_program_changes_the_types_of_the_state(tiny_config, data_dir):
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [("listops", "standard"), ("listops", "reformer"), ("retrieval", "nystrom")],
+    [("listops", "standard"), ("listops", "reformer"), ("retrieval", "standard")],
 )
 def test_microbatches_equal_the_plain_step_dropout_included(tiny_config, data_dir, task, attention):
     plain = make(tiny_config(task, attention), data_dir)
