@@ -7,8 +7,8 @@ The real step of `lra.trainer` on the benchmark's model and length, dropout incl
 evaluations, with smaller batches and a larger learning rate than the protocol's, so that a CPU gets
 through all pairs in half an hour. Printed: the mean training loss of the first and of the last
 epoch, over the same examples, which are spread evenly over the training set. It says that data,
-labels, gradients and optimizer fit together, not that anything general is learned. A task that is
-not prepared is skipped with a line.
+labels, gradients and optimizer fit together, not that anything general is learned. A pair that
+cannot be trained, as of a task that is not prepared, is skipped with a line.
 """
 
 import argparse
@@ -16,53 +16,52 @@ import sys
 
 import numpy as np
 
-from benchmarks.train_step import TABLE
+from benchmarks.train_step import TABLE, choose
 from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, near_match, run
+from lra.command_line import ArgumentParser, run
 from lra.data import prepared
 from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
+from lra.pace import MAX_STEPS_PER_CALL
 
 
 def main(argv: list[str]) -> int:
     """Trains every pair asked for and prints a table."""
     options = _parser().parse_args(argv)
-    tasks, attentions = _known(options.tasks, TABLE), _known(options.attentions, ATTENTIONS)
-    if options.examples % options.batch or min(options.batch, options.epochs - 2) < 1:
-        raise UserError("--examples must be a multiple of --batch, --epochs at least 3")
+    tasks = choose(options.tasks, TABLE, TABLE)
+    attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
+    epoch, rest = divmod(options.examples, max(options.batch, 1))
+    if rest or not 1 <= epoch <= MAX_STEPS_PER_CALL or min(options.batch, options.epochs - 2) < 1:
+        raise UserError(
+            f"--examples must be 1 to {MAX_STEPS_PER_CALL} times --batch, --epochs at least 3"
+        )
     print(f"| task | {' | '.join(attentions)} |\n|---|{'---|' * len(attentions)}", flush=True)
     shown = 0
     for task in tasks:
-        try:
-            cells = [_losses(task, attention, options) for attention in attentions]
-        except UserError as error:
-            print(f"{task} skipped: {error}", file=sys.stderr)
-            continue
-        shown += 1
+        cells = []
+        for attention in attentions:
+            try:
+                cells.append(_losses(task, attention, options))
+                shown += 1
+            except UserError as error:
+                cells.append("–")
+                print(f"{task}, {attention} skipped: {error}", file=sys.stderr)
         print(f"| {task} | {' | '.join(cells)} |", flush=True)
     if not shown:
-        raise UserError("no task could be trained, see above")
+        raise UserError("nothing could be trained, see above")
     return 0
 
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m benchmarks.first_steps", description=__doc__)
     parser.add_argument("--data_dir", default="data", metavar="DIR", help="prepared data")
-    parser.add_argument("--tasks", default=",".join(TABLE), metavar="A,B")
-    parser.add_argument("--attentions", default=",".join(ATTENTIONS), metavar="A,B")
+    parser.add_argument("--tasks", default="all", metavar="A,B")
+    parser.add_argument("--attentions", default="all", metavar="A,B")
     parser.add_argument("--examples", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8, help="examples a step")
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     return parser
-
-
-def _known(text: str, known) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in known:
-            raise UserError(f"unknown '{name}'{near_match(name, known)}")
-    return names
 
 
 class _Few(Prepared):

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection, Iterable
 
 from benchmarks.random_data import SIZES, write_random
 from configs.default import ATTENTIONS
@@ -53,8 +54,8 @@ def main(argv: list[str]) -> int:
     if options.case:
         print(json.dumps(_measure(options)))
         return 0
-    tasks = _choose(options.tasks, TABLE, SIZES)
-    attentions = _choose(options.attentions, ATTENTIONS, ATTENTIONS)
+    tasks = choose(options.tasks, TABLE, SIZES)
+    attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     print(_HEADER)
     measured = 0
     for task, attention in itertools.product(tasks, attentions):
@@ -81,7 +82,12 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _choose(text: str, every, known) -> list[str]:
+def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]:
+    """The names in `text`, separated by commas; `every` for "all".
+
+    Raises:
+        UserError: a name that is not `known`.
+    """
     names = list(every) if text == "all" else text.split(",")
     for name in names:
         if name not in known:

@@ -103,6 +103,7 @@ def _train() -> config_dict.ConfigDict:
     train.steps_per_call = 0  # training steps in one call of the device; 0 = about a second's
     train.checkpoint_seconds = 300  # between checkpoints; the first of a start comes after 15 s
     # At least so many parts of the batch, whose gradients are added up: less memory. A CPU takes as
-    # many as keep a part in its caches. Changes rounding only, since each example draws by itself.
+    # many as keep a part in its caches. Each example draws by itself, so this changes rounding only
+    # (unless a part's size lets standard attention's "auto" choose another implementation).
     train.microbatches = 1
     return train

@@ -35,7 +35,9 @@ class Shardings(NamedTuple):
     logits: NamedSharding
 
 
-def make_shardings(seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]):
+def make_shardings(
+    seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]
+) -> Shardings:
     """The placements for a mesh of `seed` x `data` devices; 0 stands for what fits.
 
     Raises:

@@ -126,8 +126,8 @@ def train_step(
 ) -> tuple[TrainState, StepMetrics]:
     """One update. Where loss or gradient is not finite the state stays and `alive` ends.
 
-    Each example draws from a key of its own, so `microbatches`, the number of parts in which
-    gradients are taken, changes nothing but rounding (and the masks of attention weights where
+    Each example draws from a key of its own, so the number of parts in which gradients are taken
+    changes nothing but rounding (and the masks of attention weights where
     the standard attention's `auto` has another implementation for a part's size).
     """
 

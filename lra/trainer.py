@@ -174,7 +174,7 @@ class Trainer:
         try:
             model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
             graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-            for key in (jax.random.key(0), None):
+            for key in (jax.random.split(jax.random.key(0), 1), None):
                 abstract = functools.partial(forward, graphdef, key=key)
                 jax.eval_shape(abstract, params, rest, ids, mask)
         except ValueError as error:

@@ -38,6 +38,8 @@ def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Ar
     `random.split` returns every bit of a hash, of which `random.bits` would return half.
     """
     if of_examples(key):
+        if len(key) != shape[0]:
+            raise ValueError(f"{len(key)} keys for {shape[0]} examples")
         return draw(lambda one: keep_mask(one, shape[1:], dropout), key)
     *rows, columns = shape
     bits_per_key = 32 * jax.random.key_data(key).shape[-1]

@@ -82,6 +82,7 @@ def chunked_attention(
     v: Float[Array, "batch keys heads head_dim"],
     mask: Bool[Array, "batch keys"],
     *,
+    query_mask: Bool[Array, "batch queries"] | None = None,
     dropout: float = 0.0,
     key: jax.Array | None = None,
     blocks: Blocks | None = None,
@@ -91,37 +92,39 @@ def chunked_attention(
     Args:
         q, k, v: see `models.attention.contract`; any lengths, and not necessarily equal ones.
         mask: which keys are real.
+        query_mask: which queries are real; None: all. What others hold reaches no gradient.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block; None: those of `blocks_of`.
     """
     queries = q.shape[1]
     blocks = blocks or blocks_of(queries, k.shape[1])
-    q = padded(q, blocks.queries)
+    query_mask = jnp.ones(q.shape[:2], bool) if query_mask is None else query_mask
+    q, query_mask = (padded(x, blocks.queries) for x in (q, query_mask))
     k, v, mask = (padded(x, blocks.keys) for x in (k, v, mask))
     rate = 0.0 if key is None else dropout
-    return _attention(q, k, v, mask, key, rate, blocks)[:, :queries]
+    return _attention(q, k, v, query_mask, mask, key, rate, blocks)[:, :queries]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
-def _attention(q, k, v, mask, key, dropout, blocks):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
+def _attention(q, k, v, query_mask, mask, key, dropout, blocks):
     """Of whole blocks."""
-    return _forward(q, k, v, mask, key, dropout, blocks)[0]
+    return _forward(q, k, v, query_mask, mask, key, dropout, blocks)[0]
 
 
-def _attention_forward(q, k, v, mask, key, dropout, blocks):
-    out, logsumexp = _forward(q, k, v, mask, key, dropout, blocks)
-    return out, (q, k, v, mask, key, out, logsumexp)
+def _attention_forward(q, k, v, query_mask, mask, key, dropout, blocks):
+    out, logsumexp = _forward(q, k, v, query_mask, mask, key, dropout, blocks)
+    return out, (q, k, v, query_mask, mask, key, out, logsumexp)
 
 
 def _attention_backward(dropout, blocks, saved, g):
-    return (*_backward(dropout, blocks, saved, g), None, None)
+    return (*_backward(dropout, blocks, saved, g), None, None, None)
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
-def _forward(q, k, v, mask, key, dropout, blocks):
+def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
     """Returns the output and each query's log of the sum of exponentials, [batch, heads, 1, q]."""
     batch, length, heads, head_dim = q.shape
     dtype = accumulation_dtype(q.dtype)
@@ -130,7 +133,7 @@ def _forward(q, k, v, mask, key, dropout, blocks):
 
     def query_block(row, done):
         out, logsumexp = done
-        q_block = _queries(q, row, blocks)
+        q_block = _queries(q, query_mask, row, blocks)
 
         def key_block(column, state):
             peak, total, weighted = state
@@ -164,14 +167,14 @@ def _forward(q, k, v, mask, key, dropout, blocks):
 
 def _backward(dropout, blocks, saved, g):
     """Returns the gradients of q, k and v."""
-    q, k, v, mask, key, out, logsumexp = saved
+    q, k, v, query_mask, mask, key, out, logsumexp = saved
     dtype = accumulation_dtype(q.dtype)
     scale = 1 / math.sqrt(q.shape[-1])
     columns = k.shape[1] // blocks.keys
 
     def query_block(row, done):
         dq, dk, dv = done
-        q_block, g_block, out_block = (_queries(x, row, blocks) for x in (q, g, out))
+        q_block, g_block, out_block = (_queries(x, query_mask, row, blocks) for x in (q, g, out))
         logsumexp_row = read_block(logsumexp, row, blocks.queries, axis=3)
         # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
         mean_dp_row = row_sums(g_block.astype(dtype) * out_block.astype(dtype))
@@ -205,9 +208,10 @@ def _backward(dropout, blocks, saved, g):
     return dq, dk.astype(k.dtype), dv.astype(v.dtype)
 
 
-def _queries(x, row, blocks):
-    """A block of queries, or of what belongs to them, heads first."""
-    return head_major(read_block(x, row, blocks.queries, axis=1))
+def _queries(x, mask, row, blocks):
+    """A block of queries, or of what belongs to them, heads first and 0 at padding."""
+    real = read_block(mask, row, blocks.queries, axis=1)[:, None, :, None]
+    return jnp.where(real, head_major(read_block(x, row, blocks.queries, axis=1)), 0)
 
 
 def _keys(k, v, mask, column, blocks):

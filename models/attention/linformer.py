@@ -91,7 +91,7 @@ def _linear(
     heads = x.shape[2:]
     if matrix.shape[0] == 1:
         x = x.reshape(*x.shape[:2], 1, -1)
-    out = _product(matrix, x) if jax.default_backend() == "cpu" else _whole_product(matrix, x)
+    out = jax.lax.platform_dependent(matrix, x, cpu=_product, default=_whole_product)
     return out.reshape(*out.shape[:2], *heads)
 
 

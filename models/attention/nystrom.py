@@ -94,6 +94,7 @@ def nystrom_factors(
     Raises:
         ValueError: not 1 <= num_landmarks <= length.
     """
+    q, k = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, k))
     q, k, landmarks = _landmarks(q, k, mask, num_landmarks)
     scale = 1 / math.sqrt(q.shape[-1])
     used = landmarks.used[:, None, None, :]
@@ -130,7 +131,7 @@ def nystrom_attention(
     bv = chunked_attention(landmarks.q, exact_k, v.astype(exact_k.dtype), mask)
     z = _landmark_inverse(landmarks, pinv_iterations)
     zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
-    out = chunked_attention(exact_q, landmarks.k, zbv, landmarks.used)
+    out = chunked_attention(exact_q, landmarks.k, zbv, landmarks.used, query_mask=mask)
     if conv_kernel is not None:
         real = jnp.where(mask[:, :, None, None], v, 0)
         out += depthwise_convolution(real, conv_kernel).astype(out.dtype)

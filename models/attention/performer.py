@@ -19,7 +19,7 @@ than those of a zero key, which dilute the denominator. The benchmark's JAX code
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
 sequence and head. Directions are uniform on the
-sphere: Householder QR would confine rows to a half-space unless its signs are undone.
+sphere, by Gram-Schmidt on Gaussian rows.
 
 The output does not depend on the amount of padding.
 """

@@ -1,6 +1,6 @@
 """Reformer: attention within buckets of a locality-sensitive hash (arXiv 2001.04451).
 
-    bucket(q_i) = argmax [q_i R, -q_i R]            R random, one per head and hash round
+    bucket(q_i) = argmax [q_i R, -q_i R]    R random, one per head and round (and example)
     s_ij        = q_i . q_j / sqrt(|q_j|^2 + 1e-6 D),  s_ii = -1e5
     z_r(i)      = log sum over j in near_r(i) of exp(s_ij)
     o_r(i)      = sum over j in near_r(i) of exp(s_ij - z_r(i)) v_j
@@ -19,10 +19,11 @@ Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width 
 O(n H (c + sqrt(b)) D + n H log n), memory O(n H (c + D)).
 
 Differences. The paper is followed as the benchmark's PyTorch code does it (Hugging Face's LSH
-self-attention), but there rotations are drawn anew in evaluation too, a masked key weighs
-exp(-1e9), not 0, and the bucket for padding exists only with a mask (no output depends on it). The
-benchmark's JAX code multiplies scores by sqrt(D), has no penalty, mask or normalisation, one round
-of ten chunks and the same rotations everywhere, and misplaces its outputs (a missing transpose).
+self-attention), but there rotations are shared by the batch and drawn anew in evaluation too, a
+masked key weighs exp(-1e9), not 0, and the bucket for padding exists only with a mask (no output
+depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no penalty, mask or
+normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its outputs
+(a missing transpose).
 
 The amount of padding matters to the output (the first chunk of a round looks back to the last of
 the round before, which holds the padding), its content does not.
@@ -121,18 +122,19 @@ def reformer_attention(
         ValueError: more than 65,536 positions, or more buckets than that.
     """
     length = q.shape[1]
-    num_buckets = math.prod(factors or (2 * rotations.shape[-1],))
-    # Sorted are `bucket * length + position` and `position * length + position`, of 32 bits.
-    if max(length, num_buckets + 1) * length > 2**32:
-        raise ValueError(
-            f"Reformer sorts at most 65536 positions into as many buckets, not {length} into "
-            f"{num_buckets}"
-        )
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     if length <= chunk_length:
         heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
         return jax.vmap(heads)(q, v, mask)
     missing = -length % chunk_length
+    num_buckets = math.prod(factors or (2 * rotations.shape[-1],))
+    # Sorted are `bucket * padded + position` and `position * padded + position`, of 32 bits.
+    padded = length + missing
+    if max(padded, num_buckets + 1) * padded > 2**32:
+        raise ValueError(
+            f"Reformer sorts at most 65536 positions into as many buckets, not {padded} into "
+            f"{num_buckets}"
+        )
     q, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, v))
     mask = jnp.pad(mask, ((0, 0), (0, missing)))
     buckets = lsh_buckets(q, mask, rotations, factors)

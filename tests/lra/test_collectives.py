@@ -107,6 +107,17 @@ def test_pairs_and_clipping_need_no_more(tiny_config, data_dir):
     assert [name for name, *_ in found] == ["all-reduce"]
 
 
+def _reachable(computations, names):
+    """The computations that these call, directly or not, and they themselves."""
+    found, todo = set(), [name for name in names if name in computations]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += [n for n in re.findall(r"%([\w.-]+)", computations[name]) if n in computations]
+    return found
+
+
 @pytest.mark.parametrize(("task", "attention"), [("listops", "standard"), ("retrieval", "nystrom")])
 def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, attention):
     overrides = ("seeds=(0, 1)", "train.microbatches=2")
@@ -114,10 +125,15 @@ def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, a
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
-    # Not in the loop over the parts, but in the computation that has this loop.
-    computations = re.split(r"\n\n", step.as_text())
-    [computation] = [text for text in computations if communication(text)]
-    assert " while(" in computation
+    computations = {
+        re.match(r"\s*(?:ENTRY )?%?([\w.-]+)", text)[1]: text
+        for text in re.split(r"\n\n", step.as_text())
+        if text.rstrip().endswith("}")
+    }
+    loops = re.findall(r' while\(.*?body=%?([\w.-]+).*?known_trip_count":{"n":"2"', step.as_text())
+    inside = [computations[name] for name in _reachable(computations, loops)]
+    assert any(" dot(" in text or "__ynn" in text or "dot_general" in text for text in inside)
+    assert not any(communication(text) for text in inside)
     state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
     one = make(tiny_config(task, attention, *overrides, "mesh.seed=1", "mesh.data=1"), data_dir)
     expected, expected_metrics = one.train(one.init(), 0, 3)

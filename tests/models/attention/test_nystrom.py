@@ -209,3 +209,22 @@ def test_a_sequence_shorter_than_its_landmarks_is_refused():
     q, k, v, _ = inputs(4, jnp.float32)
     with pytest.raises(ValueError, match="num_landmarks = 8 exceeds the length 4"):
         nystrom_attention(q, k, v, jnp.ones((2, 4), bool), num_landmarks=8)
+
+
+def test_nan_at_padding_reaches_no_gradient():
+    q, k, v, g = jax.random.normal(jax.random.key(0), (4, 2, 12, 2, 4))
+    mask = jnp.asarray(np.random.default_rng(0).random((2, 12)) < 0.7)
+    real = mask[:, :, None, None]
+    kernel = jnp.ones((2, 3))
+
+    @jax.jit
+    def gradients(*qkv):
+        def loss(q, k, v):
+            out = nystrom_attention(q, k, v, mask, num_landmarks=4, conv_kernel=kernel)
+            return jnp.sum(jnp.where(real, out * g, 0))
+
+        return jax.grad(loss, argnums=(0, 1, 2))(*qkv)
+
+    filled = gradients(*(jnp.where(real, x, jnp.nan) for x in (q, k, v)))
+    for one, other in zip(filled, gradients(q, k, v), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
