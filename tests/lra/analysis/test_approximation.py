@@ -69,8 +69,9 @@ def test_pooling_at_every_position_is_exact(float64):
 
 
 def test_more_features_and_hash_rounds_come_closer(float64):
-    features = errors("performer", sizes=[8, 512])
-    assert features[512] < features[8] / 2
+    features = errors("performer", sizes=[8, 64, 512, 4096])
+    assert features[8] > features[64] > features[512] > features[4096]
+    assert features[4096] < features[8] / 2
     rounds = errors("reformer")
     assert rounds[16] < rounds[1] / 2
 
