@@ -1,9 +1,9 @@
 """In how many parts a CPU takes a batch, so that what a part computes stays in its caches.
 
-Otherwise every operation of a step writes its result to memory and the next reads it from there:
-with the batches of the benchmark a step then takes 1.5 to 2.6 times as long (two cores;
-`python -m benchmarks.train_step`). Other devices take the batch as a whole, and so do several
-virtual CPU devices, a means of testing.
+Otherwise every operation of a step writes its result to memory and the next reads it from there: a
+step of ListOps took 1.7 (Nyström, Linformer) to 2.1 times as long (Performer) before, on two cores
+(`python -m benchmarks.train_step --tasks=listops` of commits 40b506c and 6b65930). Other devices
+take the batch as a whole, and so do several virtual CPU devices, a means of testing.
 """
 
 import jax
