@@ -1,0 +1,60 @@
+"""The table of first steps: losses over the same few examples, spread over the training set."""
+
+import re
+
+import numpy as np
+import pytest
+
+from benchmarks import first_steps
+from lra.data import prepared
+from lra.errors import UserError
+from tests.lra.conftest import COUNTS, write_listops, write_retrieval
+
+FLAGS = ["--attentions=linear", "--examples=8", "--batch=4", "--epochs=12"]
+
+
+@pytest.fixture
+def data_dir(tmp_path):
+    write_listops(tmp_path)
+    write_retrieval(tmp_path)
+    return tmp_path
+
+
+def test_the_loss_of_every_task_at_hand_falls(data_dir, capsys):
+    flags = [*FLAGS, f"--data_dir={data_dir}", "--tasks=listops,retrieval,image"]
+    assert first_steps.main(flags) == 0
+    out, err = capsys.readouterr()
+    header, _, *lines = out.splitlines()
+    assert header == "| task | linear |"
+    assert [line.split()[1] for line in lines] == ["listops", "retrieval", "image"]
+    for line in lines[:2]:
+        first, last = map(float, re.findall(r"\d+\.\d+", line))
+        assert last < first
+    assert lines[2] == "| image | – |"
+    assert err.startswith("image, linear skipped: ")
+
+
+def test_a_task_that_is_not_there_alone_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="nothing could be trained"):
+        first_steps.main([*FLAGS, f"--data_dir={tmp_path}", "--tasks=text"])
+
+
+@pytest.mark.parametrize("flag", ["--epochs=2", "--batch=3", "--batch=0", "--examples=100000"])
+def test_sizes_that_do_not_fit(tmp_path, flag):
+    with pytest.raises(UserError, match="--examples must be"):
+        first_steps.main([*FLAGS, f"--data_dir={tmp_path}", flag])
+
+
+@pytest.mark.parametrize("task", ["listops", "retrieval"])
+def test_the_examples_are_those_of_the_training_set(data_dir, task):
+    whole = prepared.load(data_dir, task)
+    few = first_steps._Few(*whole)
+    few.number = 8
+    chosen = np.linspace(0, COUNTS["train"] - 1, 8).astype(int)
+    expected, found = whole.split("train"), few.split("train")
+    np.testing.assert_array_equal(found.labels, expected.labels[chosen])
+    if task == "retrieval":
+        np.testing.assert_array_equal(found.pairs, expected.pairs[chosen])
+        return
+    for index, one in enumerate(chosen):
+        np.testing.assert_array_equal(found.sequences[index], expected.sequences[one])
