@@ -79,7 +79,9 @@ def _fractions(row: CostRow | None) -> str:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f}" if fraction >= 0.1 else f"{100 * fraction:.1g}"
+    percent = 100 * fraction
+    # One digit at least; 9.5 and more would have an exponent with one.
+    return f"{percent:.1g}" if percent < 9.5 else f"{percent:.0f}"
 
 
 def against_peers(sheet: Sheet, what: str) -> dict[Line, dict[Line, Ratios]]:

@@ -218,11 +218,15 @@ def test_a_fixed_number_of_tokens_is_one_sheet():
     assert time.title == "Time, forward, 8,192 tokens at each length"
 
 
-def test_fractions_of_ceilings():
-    reached = {"flops_per_second": 3e9, "bytes_per_second": 4e8}
+@pytest.mark.parametrize(
+    ("flops", "shown"),
+    [(3e9, "30"), (9.6e8, "10"), (9.4e8, "9"), (2.4e7, "0.2"), (2e10, "200")],
+)
+def test_fractions_of_ceilings(flops, shown):
+    reached = {"flops_per_second": flops, "bytes_per_second": 4e8}
     limits = {"peak_flops_per_second": 1e10, "peak_bytes_per_second": 1e10}
     table = ceilings(only([cost_row(**reached, **limits), cost_row(length=2048)]))
-    assert table.lines == [["Nyströmformer-64", "30 / 4", "–"]]
+    assert table.lines == [["Nyströmformer-64", f"{shown} / 4", "–"]]
 
 
 def test_settings_have_sections_of_their_own():
