@@ -93,7 +93,7 @@ def _model(attention: str) -> config_dict.ConfigDict:
 def _train() -> config_dict.ConfigDict:
     train = config_dict.ConfigDict()
     train.steps = 5_000  # each task sets its own: steps, warmup_steps, batch_size, eval_every
-    train.warmup_steps = 1_000  # linear, from 1/25 of the learning rate
+    train.warmup_steps = 1_000  # linear, from 1/25 of the learning rate; may outlast the run
     train.learning_rate = 1e-4  # NYS: the peak of the one-cycle schedule
     train.weight_decay = 0.0  # NYS
     train.max_grad_norm = 0.0  # longer gradients are scaled down to it; 0 = never, as NYS
@@ -106,4 +106,5 @@ def _train() -> config_dict.ConfigDict:
     # many as keep a part in its caches. Each example draws by itself, so this changes rounding only
     # (unless a part's size lets standard attention's "auto" choose another implementation).
     train.microbatches = 1
+    train.init_from = ""  # workdir of a run whose best parameters each seed starts from; "" = drawn
     return train

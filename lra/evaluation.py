@@ -51,6 +51,9 @@ def evaluate_workdir(
     best = evaluate(trainer, state.best.params, state.best.rest, split)
     last = evaluate(trainer, state.params, state.rest, split)
     for index, seed in enumerate(trainer.config.seeds):
+        if not state.alive[index]:
+            print(f"seed {seed}: diverged at step {int(state.diverged_step[index])}, no accuracy")
+            continue
         print(
             f"seed {seed}: {split} accuracy {best.accuracy[index]:.4f} with the parameters of "
             f"step {int(state.best.step[index])}, {last.accuracy[index]:.4f} with those of step "

@@ -25,6 +25,7 @@ from lra.settings import flatten
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import get_task
 from lra.trainer import Trainer
+from lra.warm_start import initial_state
 from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
@@ -69,6 +70,8 @@ def train(
         # A call that may be repeated to find a NaN must not use up its arguments.
         trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
         folder = Workdir(workdir)
+        if config.train.init_from and not folder.config.exists():
+            initial_state(trainer)  # whatever is wrong there is said before anything is written
         facts = {
             "data_dir": os.path.abspath(data_dir),
             "data_sha256": prepared.sha256,
@@ -128,7 +131,7 @@ class Run:
         self._config = trainer.config
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        self._state, self._progress = restored or (trainer.init(), Progress())
+        self._state, self._progress = restored or (initial_state(trainer), Progress())
         self._step = self._progress.step
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call

@@ -137,8 +137,11 @@ def from_json(line: str | bytes) -> Row:
         UserError: JSON, but not a row.
     """
     values = json.loads(line, parse_constant=refuse_constant)
-    if not isinstance(values, dict) or type(values.get("schema")) is not int:
-        raise UserError("not a row: no schema number")
+    if not isinstance(values, dict):
+        raise UserError("not a row: not an object of JSON")
+    values.setdefault("schema", min(_UPGRADES))  # written by hand
+    if type(values["schema"]) is not int:
+        raise UserError("not a row: its schema is no number")
     while values["schema"] in _UPGRADES:
         values = _UPGRADES[values["schema"]](values)
     if values["schema"] != SCHEMA:
@@ -164,7 +167,7 @@ _FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
 # What a row of each status must have, and what it must not.
 _HAS = {
     "ok": (*_FRACTIONS, "best_step", "params"),
-    "diverged": ("diverged_step", "params"),
+    "diverged": ("params",),
     "failed": ("error",),
 }
 _HAS_NOT = {

@@ -241,11 +241,6 @@ def _check_sizes(config: config_dict.ConfigDict) -> None:
             f"model.num_heads * model.head_dim = {model.num_heads} * {model.head_dim} is not "
             f"model.dim = {model.dim}; set the three together"
         )
-    if train.warmup_steps >= train.steps:
-        raise UserError(
-            f"train.warmup_steps = {train.warmup_steps} must be less than train.steps = "
-            f"{train.steps}"
-        )
     if train.batch_size % train.microbatches:
         raise UserError(
             f"train.batch_size = {train.batch_size} is not a multiple of train.microbatches = "

@@ -265,13 +265,18 @@ def number(value: float | None) -> str:
     return f"{value:,.2g}" if value < 10 and value != int(value) else f"{value:,.0f}"
 
 
+def _diverged(row: Row) -> str:
+    at = "" if row.diverged_step is None else f" at step {row.diverged_step:,}"
+    return f"diverged{at}"
+
+
 def _unfinished(group: Group) -> Table:
     lines = [
         [
             task_title(task),
             line.title,
             str(row.seed),
-            row.error or f"diverged at step {row.diverged_step:,}",
+            row.error or _diverged(row),
         ]
         for line, task, cell in group.all_cells()
         for row in cell.rows

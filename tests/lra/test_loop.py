@@ -190,12 +190,17 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
     assert [r.test_accuracy for r in rows[0]] == [r.test_accuracy for r in rows[1]]
 
 
-def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path):
+def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path, capsys):
     config = tiny_config("listops", "standard", "train.learning_rate=1e30", "seeds=(0, 1)")
     assert train(config, tmp_path, data_dir) == 1
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.status for row in rows] == ["diverged"] * 2
     assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
+    capsys.readouterr()
+    assert evaluate_workdir(tmp_path) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"seed {row.seed}: diverged at step {row.diverged_step}, no accuracy" for row in rows
+    ]
     assert train(config, tmp_path, data_dir) == 1
 
 

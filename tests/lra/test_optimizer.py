@@ -26,6 +26,16 @@ def test_a_schedule_without_warmup_starts_at_its_peak():
     np.testing.assert_allclose([schedule(s) for s in range(5)], [1, 0.75, 0.5, 0.25, 0])
 
 
+def test_a_training_shorter_than_its_warmup_only_rises():
+    train = load_config("configs/listops.py", ["train.steps=500"]).train
+    assert protocol_of(load_config("configs/listops.py", ["train.steps=500"])) == (
+        "changed: train.steps=500"
+    )
+    whole, short = learning_rate(load_config("configs/listops.py").train), learning_rate(train)
+    steps = np.arange(500)
+    np.testing.assert_allclose([short(s) for s in steps], [whole(s) for s in steps], rtol=1e-6)
+
+
 # One array of norm 5, one of norm 12: 13 together.
 GRADIENTS = {"a": jnp.array([3.0, -4.0]), "b": jnp.array([[12.0]])}
 PARAMS = jax.tree.map(jnp.ones_like, GRADIENTS)

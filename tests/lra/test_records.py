@@ -212,8 +212,21 @@ def test_missing_fields_and_nan_are_named(tmp_path):
     with pytest.raises(UserError, match="NaN"):
         records.read(path)
     path.write_text("[1, 2]\n")
-    with pytest.raises(UserError, match="no schema number"):
+    with pytest.raises(UserError, match="not an object"):
         records.read(path)
+    path.write_text(json.dumps(values | {"schema": "1"}) + "\n")
+    with pytest.raises(UserError, match="its schema is no number"):
+        records.read(path)
+
+
+def test_a_row_written_by_hand_needs_no_schema(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    values = json.loads(to_json(make_row()))
+    for name in ("schema", "config", "val_is_test", "finished"):
+        del values[name]
+    path.write_text(json.dumps(values) + "\n")
+    (row,) = records.read(path)
+    assert (row.test_accuracy, row.config) == (make_row().test_accuracy, {})
 
 
 def test_a_row_that_is_not_valid_is_not_written(tmp_path):

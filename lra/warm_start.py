@@ -1,0 +1,76 @@
+"""A training that starts from the parameters of another run, `train.init_from`.
+
+So a hard task is learned after an easy one (Pathfinder's difficulties), or a model goes on with
+another attention that has the same parameters, as the Nyströmformer paper does with BERT's.
+"""
+
+import jax
+import numpy as np
+from flax import nnx
+
+from lra import sharding
+from lra.errors import UserError
+from lra.evaluation import Restored, restore_workdir
+from lra.state import Best, TrainState
+from lra.trainer import Trainer
+
+
+def initial_state(trainer: Trainer) -> TrainState:
+    """The state before the first step.
+
+    With `train.init_from` each seed takes the best parameters of the same seed there, and the
+    untrained arrays that they were trained with; optimizer, schedule and data order start anew.
+
+    Raises:
+        UserError: no run or checkpoint there, or not its data; a seed that it has not, or has not
+            evaluated yet; arrays of other names or shapes.
+    """
+    state, workdir = trainer.init(), trainer.config.train.init_from
+    if not workdir:
+        return state
+    source = restore_workdir(workdir)
+    best = source.trainer.fetch(source.state.best)
+    _check_arrays(best, state, workdir)
+    rows = [_row(seed, source, best, workdir) for seed in trainer.config.seeds]
+
+    def taken(arrays: nnx.State) -> nnx.State:
+        return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
+
+    # Twice: a step uses up the arrays it is given, each once.
+    return state._replace(
+        params=taken(best.params),
+        rest=taken(best.rest),
+        best=state.best._replace(params=taken(best.params), rest=taken(best.rest)),
+    )
+
+
+def _row(seed: int, source: Restored, best: Best, workdir: str) -> int:
+    """Where a seed is among those of the source."""
+    seeds = source.trainer.config.seeds
+    if seed not in seeds:
+        raise UserError(f"train.init_from: {workdir} has no seed {seed}, only {seeds}")
+    row = seeds.index(seed)
+    if best.step[row] == 0:
+        raise UserError(
+            f"train.init_from: {workdir} has not evaluated seed {seed} yet; let it train on"
+        )
+    return row
+
+
+def _check_arrays(best: Best, state: TrainState, workdir: str) -> None:
+    there, here = _shapes(best.params, best.rest), _shapes(state.params, state.rest)
+    for name in sorted(there.keys() | here.keys()):
+        if there.get(name) != here.get(name):
+            raise UserError(
+                f"train.init_from: {name} is {there.get(name, 'not')} in {workdir} and "
+                f"{here.get(name, 'not')} in this model; give both the same model"
+            )
+
+
+def _shapes(*states: nnx.State) -> dict[str, tuple[int, ...]]:
+    """Of one seed, by name."""
+    return {
+        ".".join(map(str, path)): np.shape(array[...])[1:]
+        for state in states
+        for path, array in nnx.to_flat_state(state)
+    }

@@ -1,0 +1,105 @@
+"""Trainings that start from the parameters of another run."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from configs.default import ATTENTIONS
+from lra import records
+from lra.data import prepared
+from lra.errors import UserError
+from lra.evaluation import restore_workdir
+from lra.loop import train
+from lra.protocol import protocol_of
+from lra.stopping import STATUS_STOPPED
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+from lra.warm_start import initial_state
+from tests.lra.conftest import write_listops
+
+SEEDS = (4, 0, 2)
+
+
+@pytest.fixture
+def source(tiny_config, data_dir, tmp_path):
+    """A function of an attention: the folder of a run to start from, with three seeds."""
+
+    def arrange(attention="standard"):
+        folder = tmp_path / "a"
+        assert train(tiny_config("listops", attention, f"seeds={SEEDS}"), folder, data_dir) == 0
+        return folder
+
+    return arrange
+
+
+def equal(one, other):
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        # The only one with arrays that are not trained.
+        pytest.param(name, marks=() if name == "performer" else pytest.mark.slow)
+        for name in ATTENTIONS
+    ],
+)
+def test_each_seed_takes_the_best_arrays_of_the_same_seed(source, tiny_config, data_dir, attention):
+    folder = source(attention)
+    best = restore_workdir(folder).state.best
+    config = tiny_config("listops", attention, "seeds=(2, 4)", f"train.init_from={folder}")
+    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    drawn, state = trainer.init(), initial_state(trainer)
+    there = np.array([SEEDS.index(2), SEEDS.index(4)])
+    for name in ("params", "rest"):
+        expected = jax.tree.map(lambda x: np.asarray(x)[there], getattr(best, name))
+        assert equal(getattr(state, name), expected)
+        assert equal(getattr(state.best, name), expected)
+    assert not equal(state.params, drawn.params)
+    assert equal(state.opt_state, drawn.opt_state)
+    np.testing.assert_array_equal(state.best.val_accuracy, [-1, -1])
+    trainer.train(state, 0, 2)  # uses the arrays up, each once
+
+
+def test_runs_that_start_there(source, tiny_config, data_dir, tmp_path):
+    folder = source()
+    # Other data. Once there is a checkpoint the source is no longer needed.
+    write_listops(tmp_path / "other", seed=1)
+    config = tiny_config("listops", "standard", f"train.init_from={folder}", "train.steps=20")
+    stopped = train(config, tmp_path / "b", tmp_path / "other", budget_minutes=1e-9)
+    assert stopped == STATUS_STOPPED
+    shutil.move(folder, tmp_path / "moved")
+    assert train(config, tmp_path / "b", tmp_path / "other") == 0
+    (row,) = records.read(tmp_path / "b" / "rows.jsonl")
+    assert row.protocol == protocol_of(config)
+    assert f"train.init_from={folder}" in row.protocol
+    # Another attention with the same parameters.
+    overrides = (f"train.init_from={tmp_path / 'moved'}", "model.attention.conv_kernel=0")
+    assert train(tiny_config("listops", "nystrom", *overrides), tmp_path / "c", data_dir) == 0
+
+
+def test_what_does_not_fit_is_said_before_anything_is_written(
+    source, tiny_config, data_dir, tmp_path
+):
+    folder = source()
+    for overrides, message in (
+        (["seeds=(0, 1)"], r"has no seed 1, only \(4, 0, 2\)"),
+        (["model.mlp_dim=8"], r"mlp.* is \(16.* in .*a and \(8.* in this model"),
+        (["model.positions=none"], r"encoder.position is \(16, 16\) in .*a and not in this model"),
+        (["train.init_from=nowhere"], "nowhere holds no run"),
+    ):
+        config = tiny_config("listops", "standard", f"train.init_from={folder}", *overrides)
+        with pytest.raises(UserError, match=message):
+            train(config, tmp_path / "b", data_dir)
+        assert not (tmp_path / "b").exists()
+
+
+def test_a_source_without_an_evaluation(tiny_config, data_dir, tmp_path):
+    stopped = train(tiny_config(), tmp_path / "a", data_dir, budget_minutes=1e-9)
+    assert stopped == STATUS_STOPPED
+    config = tiny_config("listops", "standard", f"train.init_from={tmp_path / 'a'}")
+    with pytest.raises(UserError, match="has not evaluated seed 0 yet"):
+        train(config, tmp_path / "b", data_dir)
