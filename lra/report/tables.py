@@ -6,6 +6,7 @@ from typing import NamedTuple
 from lra.published import TABLE3, TASKS, TEST_EXAMPLES, XFORMERS
 from lra.report.cells import TITLES, Cell, Stat, differences, standard_error, task_title
 from lra.report.groups import LRA_DATA, Group, Line
+from lra.row import Row
 
 MISSING = "–"
 OTHER_DATA = "†"

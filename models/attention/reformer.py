@@ -220,8 +220,8 @@ def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes len
 
 @jax.custom_vjp
 def _permute(
-    x: Float[Array, "length *rest"], order: Int[Array, " length"], inverse: Int[Array, " length"]
-) -> Float[Array, "length *rest"]:
+    x: Float[Array, "length ..."], order: Int[Array, " length"], inverse: Int[Array, " length"]
+) -> Float[Array, "length ..."]:
     """x[order], differentiated as a gather by `inverse`: a scatter's order of sums is not fixed."""
     return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
 
