@@ -18,6 +18,9 @@ _SIZE = {
     "standard": "implementation",
 }
 
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+_ID_BYTES = 4
+
 # What users would pick instead: per method, names with the distribution that has them.
 PEERS = {
     "standard": {"torch sdpa": "torch", "torch plain": "torch", "jax.nn": "jax"},
@@ -74,6 +77,18 @@ class Case:
     def head_dim(self) -> int:
         """Width of a head."""
         return self.dim // self.heads
+
+    @property
+    def example_bytes(self) -> int:
+        """Of an example's arguments and outputs, masks and labels aside.
+
+        A model gets ids. A module gets the input and gives the output, and in a backward pass
+        the gradients of both.
+        """
+        if self.benchmark == "model":
+            return self.length * _ID_BYTES
+        arrays = 2 if self.mode == "forward" else 4
+        return arrays * self.length * self.dim * _DTYPE_BYTES[self.dtype]
 
 
 def parse_methods(text: str) -> list[Contender]:

@@ -15,16 +15,23 @@ _ACCELERATOR = (8192, 2**30)
 
 def measure(dtype: str) -> dict[str, float]:
     """`flops_per_second` of a product and `bytes_per_second` of a copy, read and written."""
-    side, size = _SIZES.get(jax.default_backend(), _ACCELERATOR)
+    return {"flops_per_second": product_rate(dtype), "bytes_per_second": _copy_rate(dtype)}
+
+
+def product_rate(dtype: str) -> float:
+    """Operations a second of a large matrix product, in the default precision of products."""
+    side, _ = _SIZES.get(jax.default_backend(), _ACCELERATOR)
     a = jax.random.normal(jax.random.key(0), (side, side), jnp.dtype(dtype))
-    x = jnp.ones(size // jnp.dtype(dtype).itemsize, jnp.dtype(dtype))
     product = jax.jit(lambda a: a @ a)
+    return 2 * side**3 / _fastest(lambda _: product(a), a)
+
+
+def _copy_rate(dtype: str) -> float:
+    """Bytes a second of a large copy, read and written."""
+    _, size = _SIZES.get(jax.default_backend(), _ACCELERATOR)
+    x = jnp.ones(size // jnp.dtype(dtype).itemsize, jnp.dtype(dtype))
     # A plain copy is optimised out; it stays where it is, since new pages are the system's cost.
-    copy = jax.jit(lambda x: -x, donate_argnums=0)
-    return {
-        "flops_per_second": 2 * side**3 / _fastest(lambda _: product(a), a),
-        "bytes_per_second": 2 * size / _fastest(copy, x),
-    }
+    return 2 * size / _fastest(jax.jit(lambda x: -x, donate_argnums=0), x)
 
 
 def _fastest(function: Callable, argument: jax.Array) -> float:

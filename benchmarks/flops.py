@@ -11,7 +11,8 @@ from jax.extend import core
 def product_flops(function: Callable, *arguments: Any) -> int:
     """Two operations for each multiply-and-add of `function(*arguments)`, shapes being enough.
 
-    Loops of known length count each turn. Elementwise work does not count.
+    Loops of known length count each turn; of the branches of a condition, of which one is for
+    each platform, the one with the most counts. Elementwise work does not count.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
@@ -27,6 +28,8 @@ def _count(jaxpr: core.Jaxpr) -> int:
         elif equation.primitive.name == "conv_general_dilated":
             kernel = equation.invars[1].aval.shape
             total += 2 * math.prod(kernel[1:]) * equation.outvars[0].aval.size
+        elif equation.primitive.name == "cond":
+            total += max(_count(branch.jaxpr) for branch in equation.params["branches"])
         else:
             turns = equation.params.get("length", 1)
             total += turns * sum(_count(inner) for inner in _inner(equation.params))

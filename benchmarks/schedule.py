@@ -10,6 +10,10 @@ from lra.efficiency import CostRow
 # A call shorter than this is repeated within a turn, after one that only warms caches up.
 _SHORT = 0.05
 _CALLS_OF_SHORT = 5
+# Calls before the turns, at most.
+_FIRST_CALLS = 3
+# Batches that tell what an example needs where 1 and 2 do not.
+_LARGER = (4, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Schedule:
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
             seconds = power_law(self._seconds.get(key, []), case.length)
-            if seconds and seconds * (self._limits.repeats + 2) > self._limits.max_seconds:
+            if seconds and self._in_all(seconds) > self._limits.max_seconds:
                 return self._extrapolated(contender, case, seconds, analysis, memory)
             first = worker.ask("first")
         except WorkerError as error:
@@ -103,11 +107,15 @@ class Schedule:
         one = self._of_one[_series(contender.label, case), case.length]
         if one.status in ("unsupported", "out_of_memory") or one.seconds is None:
             return dataclasses.replace(one, filled=True)
+        first, memory = one.peak_memory_mb * 1e6, self._limits.memory
         try:
-            largest = self._largest_batch(contender, dataclasses.replace(case, batch=1), one)
+            each = self._memory_of_each(contender, case, first)
         except WorkerError as error:
             return self._failed(contender, case, error, None)
-        batch = filling_batch(one.seconds, largest, self._limits.fill_seconds)
+        largest = _largest_batch(memory, first, each)
+        # The contenders that wait may hold together half of a device's memory, see `_is_large`.
+        mine = _largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
+        batch = filling_batch(one.seconds, mine, self._limits.fill_seconds)
         if batch == 1 or one.status == "extrapolated":
             return dataclasses.replace(one, filled=True, largest_batch=largest)
         filled = dataclasses.replace(case, batch=batch)
@@ -119,14 +127,28 @@ class Schedule:
             return self._failed(contender, filled, error, None)
         return _Measurement(contender, filled, first, analysis | {"largest_batch": largest})
 
-    def _largest_batch(self, contender: Contender, case: Case, one: CostRow) -> int:
-        """What fits in memory, from what one example more needs."""
-        first = one.peak_memory_mb * 1e6
-        each = first  # of peers: at most what the first one needs
-        if contender.framework == "jax":
-            two = dataclasses.asdict(dataclasses.replace(case, batch=2))
-            each = self._workers[contender.label].ask("prepare", case=two)["memory"] - first
-        return max(1, 1 + int((self._limits.memory - first) / each))
+    def _memory_of_each(self, contender: Contender, case: Case, first: float) -> float:
+        """Bytes that an example more needs, where the first takes `first`.
+
+        At least those of its arguments and outputs. Programs for batches 1 and 2 may differ by
+        other things than the example; where less is between them, larger batches tell.
+        """
+        if contender.framework == "torch":
+            return first  # at most
+        each = self._memory_of(contender, case, 2) - first
+        if each < case.example_bytes:
+            fewer, more = (self._memory_of(contender, case, batch) for batch in _LARGER)
+            each = (more - fewer) / (_LARGER[1] - _LARGER[0])
+        return max(each, case.example_bytes)
+
+    def _memory_of(self, contender: Contender, case: Case, batch: int) -> float:
+        """Bytes that the compiled program of a batch needs."""
+        sizes = dataclasses.asdict(dataclasses.replace(case, batch=batch))
+        return self._workers[contender.label].ask("prepare", case=sizes)["memory"]
+
+    def _in_all(self, seconds: float) -> float:
+        """Seconds of a case whose call takes `seconds`."""
+        return seconds * (self._limits.repeats + _FIRST_CALLS)
 
     def _in_turns(self, measurements: list[_Measurement]) -> list[CostRow]:
         failed: dict[int, CostRow] = {}
@@ -181,10 +203,8 @@ class Schedule:
             fields = {"peak_memory_mb": memory / 1e6, "memory_source": self._peer_memory}
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved}
-        total = seconds * (self._limits.repeats + 2)
-        note = (
-            f"from shorter lengths: {total:,.0f} s in all is more than {self._limits.max_seconds:g}"
-        )
+        total = f"{self._in_all(seconds):,.0f} s in all"
+        note = f"from shorter lengths: {total} is more than {self._limits.max_seconds:g}"
         row = {"status": "extrapolated", "seconds": seconds, "note": note}
         return self._row(contender, case, **row, **fields)
 
@@ -228,6 +248,11 @@ class Schedule:
             return False
         needed = measurement.analysis.get("memory") or measurement.first.get("device_memory") or 0
         return needed > self._limits.memory / (2 * contenders)
+
+
+def _largest_batch(memory: float, first: float, each: float) -> int:
+    """The examples that fit in `memory` bytes, where one takes `first` and any other `each`."""
+    return max(1, 1 + int((memory - first) / each))
 
 
 def _series(label: str, case: Case | CostRow) -> tuple:

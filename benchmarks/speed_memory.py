@@ -18,9 +18,9 @@ Memory counts parameters, inputs, outputs and what is between: of ours XLA's ana
 compiled program, of peers the device's statistics or, on a CPU, the growth of the process. Rows of
 ours have that as well; on a busy machine it may fall short: compare the larger of ours.
 
---batch=fill takes for each contender the largest power of two that fits in --memory_limit_gb and
-whose call takes about --fill_seconds; the largest batch that fits is recorded too, from what one
-example more needs.
+--batch=fill takes for each contender the largest power of two that fits in --memory_limit_gb (off
+the CPU in half of it, since others may hold the rest) and whose call takes about --fill_seconds;
+the largest batch that fits in all of it is recorded too, from what one example more needs.
 
 What would exceed --max_seconds, warm-up and repeats together, by the power law through the two
 longest shorter lengths, is not run but marked as extrapolated; what would exceed the memory is

@@ -10,8 +10,8 @@ its own. Printed, per case: seconds to compile, steps/s and examples/s (summed o
 of the calls that fit in --seconds), evaluated examples/s, peak memory, the hours that the
 protocol's training and evaluations take at that speed, the model's utilisation (the matrix
 products of its forward pass, three times (forward and backward, nothing recomputed), as a share
-of the rate of a large matrix product measured in the same process), and the time of a step of all
-seeds over that of one seed, where --seeds has 1 first.
+of the rate of a large matrix product in the same precision, measured in the same process), and the
+time of a step of all seeds over that of one seed, where --seeds has 1 first.
 
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
 operations that take the most time. --compare_loop also times the same steps as a loop of known
@@ -145,7 +145,7 @@ def _measure(options) -> dict:
         "peak_memory_mb": environment.peak_memory_mb(),
         "protocol_hours": _protocol_hours(config, per_step, num_seeds / eval_speed),
         "flops_per_step": num_seeds * _model_flops(config, task, trainer.length),
-        "peak_flops_per_second": _matmul_rate(options.dtype),
+        "peak_flops_per_second": _matmul_rate(config),
     }
     if options.compare_loop:
         state, step, row["loop"] = train_loops.compare(trainer, state, step, per_step)
@@ -208,20 +208,14 @@ def _protocol_hours(config, per_step: float, per_eval_example: float) -> float:
     return (config.train.steps * per_step + evaluated * per_eval_example) / 3600
 
 
-def _matmul_rate(dtype: str, size: int = 2048) -> float:
-    """Floating-point operations a second of a large matrix product on one device."""
+def _matmul_rate(config) -> float:
+    """Operations a second of a large matrix product in the model's precision, on one device."""
     import jax
-    import jax.numpy as jnp
 
-    a = jax.random.normal(jax.random.key(0), (size, size), jnp.dtype(dtype))
-    product = jax.jit(lambda a: a @ a)
-    jax.block_until_ready(product(a))
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        jax.block_until_ready(product(a))
-        times.append(time.perf_counter() - begun)
-    return 2 * size**3 / min(times)
+    from benchmarks.ceilings import product_rate
+
+    with jax.default_matmul_precision(config.matmul_precision):
+        return product_rate(config.dtype)
 
 
 _TITLES = (

@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 _SHARE = 0.8  # of a machine's free memory may be used; other processes need some
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -169,31 +170,20 @@ class _Handler:
         return self._program.analysis
 
     def first(self) -> dict:
-        """Runs once or twice; seconds of a call, and the memory that it took."""
+        """Seconds of a call, and the memory that it took: two runs, on a CPU three."""
         program = self._program
-        device = program.device_peak()
-        for _ in range(2):
-            # The second time everything that is allocated once has been.
-            start = time.perf_counter()
-            growth = self._memory.growth_in(program.run)
-            seconds = time.perf_counter() - start
-            if seconds > 2:
-                break
-        if self._programs.platform() != "cpu":
-            return {"seconds": seconds, "device_memory": program.device_peak(since=device)}
-        total = None if growth is None else growth + program.argument_bytes
-        return {"seconds": seconds, "process_memory": total}
+        before = program.device_peak()
+        program.run()  # with all that is allocated, or chosen, once
+        seconds = _timed(program.run)
+        if self._programs.platform() == "cpu":
+            return {"seconds": seconds, "process_memory": self._process_memory()}
+        return {"seconds": seconds, "device_memory": program.device_peak(since=before)}
 
     def time(self, calls: int, warm: bool) -> dict:
         """Seconds of each of `calls` calls."""
-        seconds = []
         if warm:
             self._program.run()
-        for _ in range(calls):
-            start = time.perf_counter()
-            self._program.run()
-            seconds.append(time.perf_counter() - start)
-        return {"seconds": seconds}
+        return {"seconds": [_timed(self._program.run) for _ in range(calls)]}
 
     def drop(self) -> dict:
         """Frees the program and its arrays."""
@@ -202,6 +192,18 @@ class _Handler:
             gc.collect()
             self._programs.release()
         return {}
+
+    def _process_memory(self) -> int | None:
+        """Bytes that a call needs, with its arguments; None where they cannot be told."""
+        growth = self._memory.growth_in(self._program.run)
+        return None if growth is None else growth + self._program.argument_bytes
+
+
+def _timed(run: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def _kind(error: Exception) -> str:

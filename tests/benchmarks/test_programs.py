@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks import programs
+from benchmarks.cases import Case
 
 CASE = {"benchmark": "module", "length": 64, "batch": 2, "dim": 16, "heads": 2, "dtype": "float32"}
 METHODS = {
@@ -50,6 +51,19 @@ def test_the_analysis_counts_arguments_and_products():
     projections, attention = 4 * 2 * 128 * 16 * 16, 2 * 2 * (2 * 64 * 64 * 16)
     assert analysis["flops"] >= projections + attention
     assert analysis["bytes_accessed"] > program.argument_bytes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mode", ["forward", "forward_backward"])
+def test_an_example_brings_its_arguments_and_outputs(mode, dtype):
+    def total(batch):
+        sizes = CASE | {"mode": mode, "dtype": dtype, "batch": batch}
+        program = programs.build(contender("linear"), sizes)
+        arrays = jax.tree.leaves((program._arguments, outputs(program)))
+        return sum(x.nbytes for x in arrays), Case(**sizes).example_bytes
+
+    (one, each), (three, _) = total(1), total(3)
+    assert three - one == 2 * (each + CASE["length"])  # a byte of the mask for each position
 
 
 def test_a_loop_counts_every_turn():

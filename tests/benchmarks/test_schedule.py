@@ -139,6 +139,38 @@ def test_a_filled_batch_is_bounded_by_memory_and_time():
     assert (filled.batch, filled.largest_batch) == (4, 24)
 
 
+def test_a_filled_batch_leaves_the_half_of_a_device_that_others_may_hold():
+    worker = FakeWorker(lambda c: 1e-4 * c["batch"], lambda c: 1e6 + 4e7 * c["batch"])
+    cases = [case(512), case(512, filled=True)]
+    on_cpu, on_gpu = (
+        rows_of(worker, LINEAR, cases, platform=platform)[1] for platform in ("cpu", "gpu")
+    )
+    assert (on_cpu.batch, on_cpu.largest_batch) == (16, 24)
+    assert (on_gpu.batch, on_gpu.largest_batch) == (8, 24)
+    assert worker.memory({"batch": on_gpu.batch}) <= 10**9 / 2
+
+
+EXAMPLE = 2 * 512 * 64 * 4  # input and output
+
+
+@pytest.mark.parametrize("lost", [EXAMPLE, 2 * EXAMPLE, 9 * EXAMPLE / 10])
+def test_larger_batches_tell_what_an_example_needs_where_two_take_no_more_than_one(lost):
+    worker = FakeWorker(
+        lambda c: 0.01, lambda c: 1e6 + EXAMPLE * c["batch"] * 1.5 - (c["batch"] > 1) * lost * 1.5
+    )
+    _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
+    first = 1e6 + 1.5 * EXAMPLE
+    assert filled.largest_batch == 1 + int((10**9 - first) / (1.5 * EXAMPLE))
+    assert ("prepare", 512, 8) in worker.log
+
+
+@pytest.mark.parametrize("slope", [0, -1000])
+def test_an_example_needs_at_least_its_input_and_output(slope):
+    worker = FakeWorker(lambda c: 0.01, lambda c: 1e7 + slope * c["batch"])
+    _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
+    assert filled.largest_batch == 1 + int((10**9 - 1e7 - slope) / EXAMPLE)
+
+
 def test_a_contender_that_keeps_a_devices_memory_does_not_wait_for_others():
     log = []
 

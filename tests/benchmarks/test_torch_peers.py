@@ -41,6 +41,27 @@ def test_every_peer_runs_forward_and_backward(method, peer, dtype):
     assert program.argument_bytes >= sum(p.numel() * 4 for p in used) + 2 * program._x.nbytes
 
 
+@pytest.fixture
+def on_meta():
+    """A default device whose tensors cannot be copied to the CPU, nor used with the CPU's."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device("cpu")
+
+
+@pytest.mark.filterwarnings("default")  # of the libraries
+@pytest.mark.parametrize(("method", "peer"), torch_peers._MODULES)
+def test_every_peer_is_made_on_the_cpu_and_runs_on_the_default_device(method, peer, on_meta):
+    if version_of(PEERS[method][peer]) is None:
+        pytest.skip(f"{peer} is not installed")
+    case = CASE | {"mode": "forward_backward", "dtype": "float32"}
+    program = torch_peers.build(contender(method, peer), case)
+    tensors = [*program._module.parameters(), *program._module.buffers(), program._x]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    program.run()  # raises where tensors of two devices meet
+    assert program._x.grad.device.type == "meta"
+
+
 def test_torchs_kernel_is_plain_softmax_attention():
     torch.manual_seed(0)
     module, x = torch_peers.Softmax(16, 2, fused=True), torch.randn(2, 64, 16)

@@ -5,7 +5,7 @@ import json
 import jax
 import pytest
 
-from benchmarks import train_loops, train_step
+from benchmarks import ceilings, train_loops, train_step
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
@@ -54,6 +54,24 @@ def test_nothing_measured_is_an_error(monkeypatch):
 def test_bad_flags(flag):
     with pytest.raises(UserError, match=r"did you mean|--seeds"):
         train_step.main([flag])
+
+
+@pytest.mark.parametrize(
+    ("precision", "named"),
+    [("float32", "HIGHEST"), ("tensorfloat32", "HIGH"), ("bfloat16", "DEFAULT")],
+)
+def test_utilisation_is_of_products_in_the_models_precision(precision, named, monkeypatch):
+    config = load_config("configs/listops.py:standard", [f"matmul_precision={precision}"])
+    products = []
+
+    def fastest(function, argument):
+        products.append(str(jax.make_jaxpr(function)(argument)))
+        return 2.0
+
+    monkeypatch.setattr(ceilings, "_fastest", fastest)
+    side = ceilings._SIZES["cpu"][0]
+    assert train_step._matmul_rate(config) == side**3
+    assert f"precision=(Precision.{named}, Precision.{named})" in products[0]
 
 
 @pytest.fixture(scope="module")

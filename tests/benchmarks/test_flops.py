@@ -1,0 +1,27 @@
+"""Products are counted once for each time they are computed."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks.flops import product_flops
+from models.attention.linformer import linformer_attention
+
+
+def test_of_the_branches_of_a_condition_the_largest_counts():
+    def either(number, a, b):
+        branches = (lambda a, b: a @ b, lambda a, b: a @ b @ b, lambda a, b: a)
+        return jax.lax.switch(number, branches, a, b)
+
+    a, b = jnp.ones((8, 16)), jnp.ones((16, 16))
+    assert product_flops(either, 0, a, b) == 2 * (2 * 8 * 16 * 16)
+
+
+@pytest.mark.parametrize("length", [1024, 8192])  # less than a block of positions, or two
+def test_linformer_projects_once_on_whichever_platform(length):
+    heads, head_dim, projected = 2, 32, 128
+    x = jnp.ones((1, length, heads, head_dim))
+    mask, e = jnp.ones((1, length), bool), jnp.ones((1, projected, length))
+    flops = product_flops(linformer_attention, x, x, x, mask, e)
+    # Of keys, of values, of scores and of what they weigh.
+    assert flops == 4 * (2 * length * projected * heads * head_dim)
