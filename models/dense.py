@@ -1,16 +1,19 @@
-"""The product of a Linear layer, with the gradient of its kernel in the order it is needed.
+"""A Linear layer whose gradients are fast and, of biases, exact in any format.
 
-Differentiated as usual, a product gives that gradient transposed, and XLA folds the transposition
-back into a product of two transposed matrices. On a CPU that one is slower where the layer is
-narrow: 650 against 260 us at width 64 (one core, 2,048 positions), and a fourth more at width 768.
+Differentiated as usual, a product gives the gradient of its kernel transposed, and XLA folds the
+transposition back into a product of two transposed matrices. On a CPU that one is slower where the
+layer is narrow: 650 against 260 us at width 64 (one core, 2,048 positions), and a fourth more at
+width 768. Here it is made in the order it is needed.
+
+The gradient of a bias is a sum over all positions of a batch: in bfloat16 it would lose percents,
+so biases are added in float32.
 
 Reverse mode only (`jax.custom_vjp`).
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Float
 
 
@@ -36,7 +39,15 @@ def _backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, A
 product.defvjp(_forward, _backward)
 
 
-def linear_product(x: Array, kernel: Array, dimension_numbers: Any, **unused: Any) -> Array:
-    """`product` in place of the `jax.lax.dot_general` of an `nnx.Linear`."""
-    del dimension_numbers, unused
-    return product(x, kernel)
+class Linear(nnx.Linear):
+    """`nnx.Linear` by `product`, its bias added in at least float32."""
+
+    def __call__(
+        self, x: Float[Array, "*shape {self.in_features}"]
+    ) -> Float[Array, "*shape {self.out_features}"]:
+        y = product(x.astype(self.dtype), self.kernel[...].astype(self.dtype))
+        if self.bias is None:
+            return y
+        wide = jnp.promote_types(self.dtype, jnp.float32)
+        bias = jnp.broadcast_to(self.bias[...].astype(wide), y.shape)
+        return (y.astype(wide) + bias).astype(self.dtype)

@@ -22,7 +22,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
-from models.dense import linear_product
+from models.dense import Linear
 from models.dropout import dropout
 from models.embedding import lookup
 from models.keys import split
@@ -36,14 +36,13 @@ _EMBEDDING_STD = 0.02
 def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool = True):
     """A Linear layer initialised as PyTorch's: kernel and bias uniform ±1/sqrt(fan in)."""
     uniform = _symmetric_uniform(fan_in**-0.5)
-    return nnx.Linear(
+    return Linear(
         fan_in,
         fan_out,
         use_bias=bias,
         kernel_init=uniform,
         bias_init=uniform,
         dtype=dtype,
-        dot_general=linear_product,
         rngs=rngs,
     )
 
@@ -220,12 +219,13 @@ class Encoder(nnx.Module):
 
     def _embed(self, ids: Array) -> Array:
         length = ids.shape[-1]
-        x = lookup(self.token[...], ids).astype(self.dtype)
+        # In float32, as gradients of embeddings are sums over the batch.
+        x = lookup(self.token[...], ids)
         if self.position is not None:
-            x = x + self.position[...].astype(self.dtype)[None, :length]
+            x = x + self.position[...][None, :length]
         if self.sinusoidal:
-            x = x + sinusoidal_positions(length, self.dim).astype(self.dtype)[None]
-        return x
+            x = x + sinusoidal_positions(length, self.dim)[None]
+        return x.astype(self.dtype)
 
 
 def _symmetric_uniform(bound: float):

@@ -10,8 +10,8 @@ from models.attention.contract import accumulation_dtype
 
 _MULTIPLE = 8
 
-# Scores that one step of a loop over tiles computes: tuned on a CPU core, whose cache holds them;
-# elsewhere enough to fill the device, not tuned.
+# Scores that one step of a loop computes: tuned on a CPU core, whose cache holds them; elsewhere
+# enough to fill the device and to launch few kernels, not tuned.
 _CPU_TILE_BYTES = 2**18
 _TILE_BYTES = 2**28
 

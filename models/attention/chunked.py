@@ -43,17 +43,18 @@ from models.attention.blocks import (
     padded,
     read_block,
     row_sums,
+    tile_bytes,
     write_block,
 )
 from models.attention.contract import accumulation_dtype
 from models.dropout import keep_mask, keep_probability
 from models.keys import draw
 
-# Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six shapes from
-# 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. 64 queries of 2,048 keys took a third
-# more in blocks of 128 keys than in one.
-_MAX_QUERIES = 512
-_MAX_SCORES = 2**17
+# Of each head. Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six
+# shapes from 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. 64 queries of 2,048 keys
+# took a third more in blocks of 128 keys than in one.
+_CPU_QUERIES, _CPU_SCORES = 512, 2**17
+_QUERIES, _MIN_SCORES = 2048, 2**14
 
 
 class Blocks(NamedTuple):
@@ -63,10 +64,20 @@ class Blocks(NamedTuple):
     keys: int
 
 
-def blocks_of(queries: int, keys: int) -> Blocks:
-    """The blocks for so many queries and keys: equal ones, with little padding."""
-    size = even_size(queries, _MAX_QUERIES)
-    return Blocks(size, even_size(keys, _MAX_SCORES // size))
+def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
+    """The blocks for so many queries and keys: equal ones, with little padding.
+
+    Args:
+        queries, keys: of each head.
+        heads: of the whole batch. Axes added by `vmap` are not seen.
+        backend: `jax.default_backend()`.
+    """
+    if backend == "cpu":
+        largest, scores = _CPU_QUERIES, _CPU_SCORES
+    else:
+        largest, scores = _QUERIES, max(tile_bytes(backend) // (4 * heads), _MIN_SCORES)
+    size = even_size(queries, largest)
+    return Blocks(size, even_size(keys, scores // size))
 
 
 def block_keep_mask(
@@ -97,8 +108,9 @@ def chunked_attention(
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block; None: those of `blocks_of`.
     """
-    queries = q.shape[1]
-    blocks = blocks or blocks_of(queries, k.shape[1])
+    batch, queries, heads, _ = q.shape
+    if blocks is None:
+        blocks = blocks_of(queries, k.shape[1], heads=batch * heads, backend=jax.default_backend())
     query_mask = jnp.ones(q.shape[:2], bool) if query_mask is None else query_mask
     q, query_mask = (padded(x, blocks.queries) for x in (q, query_mask))
     k, v, mask = (padded(x, blocks.keys) for x in (k, v, mask))

@@ -42,7 +42,7 @@ def depthwise_convolution(
     after = (count + 1) * size - length - before
     x = jnp.pad(x, ((0, 0), (before, after), (0, 0), (0, 0)))
     x = x.reshape(batch, count + 1, size, heads, head_dim)
-    kernel = _toeplitz(kernel.astype(x.dtype), size)
+    kernel = _toeplitz(kernel, size).astype(x.dtype)
     out = _product(kernel[..., :size], x[:, :-1])
     out += _product(kernel[..., size:], x[:, 1:, : width - 1])
     return out.reshape(batch, count * size, heads, head_dim)[:, :length].astype(x.dtype)

@@ -26,10 +26,27 @@ from models.attention.blocks import (
     padded,
     read_block,
     row_sums,
+    tile_bytes,
     write_block,
 )
 
-_MAX_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
+_CPU_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
+_MIN_POSITIONS = 256
+
+
+def size_of(length: int, features: int, *, heads: int, backend: str) -> int:
+    """Positions in a block: equal blocks, with little padding.
+
+    Args:
+        length: of the sequence.
+        features: of a head.
+        heads: of the whole batch. Axes added by `vmap` are not seen.
+        backend: `jax.default_backend()`.
+    """
+    if backend == "cpu":
+        return even_size(length, _CPU_ENTRIES // features)
+    fitting = tile_bytes(backend) // (4 * heads * features)
+    return even_size(length, max(fitting, _MIN_POSITIONS))
 
 
 def favor_attention(
@@ -49,10 +66,11 @@ def favor_attention(
         v, mask: see `models.attention.contract`.
         projection: P; no gradient reaches it.
         epsilon: added to every feature.
-        size: positions of a block; None: `_MAX_ENTRIES` over the number of features.
+        size: positions of a block; None: that of `size_of`.
     """
-    length = q.shape[1]
-    size = size or even_size(length, _MAX_ENTRIES // projection.shape[0])
+    batch, length, heads, _ = q.shape
+    if size is None:
+        size = size_of(length, len(projection), heads=batch * heads, backend=jax.default_backend())
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)

@@ -32,7 +32,10 @@ IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 # Forward and backward on one and two CPU cores, heads of 32: with scores of 4 MiB (batch 8,
 # 2 heads, length 256) `xla` takes two thirds of the time of `chunked`; with 16 MiB (batch 32, or
 # length 512) 1.1 to 2 times as much, with and without dropout.
-MAX_SCORE_BYTES = 8 * 2**20
+_CPU_SCORE_BYTES = 8 * 2**20
+# Elsewhere `xla` as long as its memory, some 6 times the scores, is affordable: ListOps at batch
+# 32. Compiled for a GPU it moves fewer bytes than `chunked`; not timed.
+_SCORE_BYTES = 2**30
 
 
 def standard_attention(
@@ -64,13 +67,18 @@ def standard_attention(
     return out.astype(q.dtype)
 
 
+def max_score_bytes(backend: str) -> int:
+    """The largest scores that `auto` holds as a whole, for `jax.default_backend()`."""
+    return _CPU_SCORE_BYTES if backend == "cpu" else _SCORE_BYTES
+
+
 def choose_implementation(
     shape: tuple[int, int, int, int], dtype: DTypeLike, *, dropout: bool, backend: str
 ) -> str:
     """What `auto` stands for.
 
     `cudnn` if its kernel takes such inputs and nothing is dropped; otherwise `xla` while the
-    scores are at most `MAX_SCORE_BYTES`, and `chunked` beyond.
+    scores take at most `max_score_bytes(backend)`, and `chunked` beyond.
 
     Args:
         shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen.
@@ -82,7 +90,7 @@ def choose_implementation(
     if not dropout and cudnn.supports(dtype, head_dim, backend):
         return "cudnn"
     score_bytes = batch * heads * length**2 * accumulation_dtype(jnp.dtype(dtype)).itemsize
-    return "xla" if score_bytes <= MAX_SCORE_BYTES else "chunked"
+    return "xla" if score_bytes <= max_score_bytes(backend) else "chunked"
 
 
 class StandardAttention(nnx.Module):

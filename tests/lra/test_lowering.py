@@ -24,8 +24,8 @@ def trainer(tiny_config, data_dir):
     return build
 
 
-def check(trainer):
-    """Lowers training and evaluation for both; nothing is compiled or run."""
+def check(trainer, platforms=PLATFORMS):
+    """Lowers training and evaluation for each; nothing is compiled or run."""
     state = trainer.abstract_state()
     config, batches = trainer.config, 2
     sizes = (len(config.seeds), batches, config.train.eval_batch_size)
@@ -44,7 +44,7 @@ def check(trainer):
         (programs.logits, evaluation),
     ):
         traced = function.trace(*arguments)
-        for platform in PLATFORMS:
+        for platform in platforms:
             text = traced.lower(lowering_platforms=(platform,)).as_text()
             assert "stablehlo.while" in text  # the loop over steps is on the device
             assert "callback" not in text  # and never returns to the host
@@ -53,6 +53,14 @@ def check(trainer):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_every_attention(trainer, attention):
     check(trainer("listops", attention, "seeds=(0, 1)"))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_as_a_gpu_would_have_it(trainer, attention, monkeypatch):
+    """With the sizes of blocks and the implementations that are chosen there."""
+    built = trainer("listops", attention)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    check(built, ("cuda",))
 
 
 def test_pairs_in_bfloat16_with_everything_that_saves_memory(trainer):

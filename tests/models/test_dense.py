@@ -1,11 +1,12 @@
-"""The product of Linear layers against `@` and its gradients."""
+"""Linear layers and their products against `@` and its gradients."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
-from models.dense import product
+from models.dense import Linear, product
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5), (2, 3, 5)])
@@ -30,3 +31,28 @@ def test_the_kernel_s_gradient_is_not_transposed():
         return jnp.sum(product(x, kernel))
 
     assert "transpose[" not in str(jax.make_jaxpr(jax.grad(loss))(kernel, x))
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_linear_is_flax_s(use_bias):
+    x = jax.random.normal(jax.random.key(0), (2, 5, 4))
+    layer = Linear(4, 6, use_bias=use_bias, dtype=jnp.float32, rngs=nnx.Rngs(1))
+    same = nnx.Linear(4, 6, use_bias=use_bias, dtype=jnp.float32, rngs=nnx.Rngs(1))
+    np.testing.assert_allclose(layer(x), same(x), atol=1e-6)
+    assert str(nnx.state(layer)) == str(nnx.state(same))
+
+
+def test_a_bias_has_its_gradient_in_bfloat16_too():
+    x = jnp.zeros((64, 256, 4), jnp.bfloat16)
+    g = jax.random.uniform(jax.random.key(0), (64, 256, 6)).astype(jnp.bfloat16)
+    layer = Linear(4, 6, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    graphdef, state = nnx.split(layer)
+
+    def run(state):
+        return nnx.merge(graphdef, state)(x)
+
+    out, vjp = jax.vjp(run, state)
+    assert out.dtype == jnp.bfloat16
+    (gradient,) = vjp(g)
+    expected = np.asarray(g, np.float64).sum((0, 1))
+    np.testing.assert_allclose(gradient["bias"][...], expected, rtol=1e-5)

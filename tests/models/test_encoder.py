@@ -43,6 +43,35 @@ def inputs():
     return jnp.where(mask, ids, 0), mask
 
 
+def equations(jaxpr):
+    """Those of a program and of all programs in it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            for item in value if isinstance(value, tuple | list) else (value,):
+                inner = getattr(item, "jaxpr", item)
+                if hasattr(inner, "eqns"):
+                    yield from equations(inner)
+
+
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
+    """Neither a gradient of a bias, over all positions, nor of an embedding, over the batch."""
+    graphdef, params, rest = nnx.split(build(attention, dtype=jnp.bfloat16), nnx.Param, ...)
+
+    def loss(params):
+        out = nnx.merge(graphdef, params, rest)(*inputs, jax.random.key(0))
+        return jnp.sum(out.astype(jnp.float32))
+
+    sums = [
+        equation.invars[0].aval
+        for equation in equations(jax.make_jaxpr(jax.grad(loss))(params).jaxpr)
+        if equation.primitive.name in ("reduce_sum", "scatter-add")
+    ]
+    assert sums
+    assert not [x.shape for x in sums if x.dtype == jnp.bfloat16]
+
+
 def test_all_attentions_are_tried():
     assert set(TINY_ATTENTION) == set(ATTENTIONS)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.attention.blocks import tile_bytes
 from models.attention.chunked import Blocks, block_keep_mask, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
@@ -184,13 +185,22 @@ def test_memory_grows_with_the_length_not_its_square():
 
 @pytest.mark.parametrize("length", [1, 8, 9, 127, 128, 129, 1000, 1024, 1025, 4000, 16_384])
 def test_blocks_are_multiples_of_eight_with_little_padding(length):
-    blocks = blocks_of(length, length)
+    blocks = blocks_of(length, length, heads=2, backend="cpu")
     for size, largest in ((blocks.queries, 512), (blocks.keys, 2**17 // blocks.queries)):
         assert size % 8 == 0
         assert size <= largest
         count = -(-length // size)
         assert count * size - length < 8 * count
         assert count == 1 or 2 * size > largest
+
+
+@pytest.mark.parametrize("heads", [1, 2, 64, 10_000])
+def test_an_accelerator_has_larger_blocks_that_its_memory_holds(heads):
+    blocks = blocks_of(65_536, 65_536, heads=heads, backend="gpu")
+    smallest = blocks_of(65_536, 65_536, heads=heads, backend="cpu")
+    scores = blocks.queries * blocks.keys
+    assert 4 * heads * scores <= tile_bytes("gpu") or scores <= 2**14
+    assert heads > 64 or scores >= 8 * smallest.queries * smallest.keys
 
 
 def test_no_second_order():

@@ -7,9 +7,9 @@ import pytest
 from flax import nnx
 
 from models.attention.standard import (
-    MAX_SCORE_BYTES,
     StandardAttention,
     choose_implementation,
+    max_score_bytes,
     standard_attention,
 )
 from models.dropout import keep_mask, keep_probability
@@ -102,7 +102,7 @@ def test_without_dropout_a_key_changes_nothing():
     )
 
 
-SMALL, LARGE = (8, 256, 2, 32), (32, 2048, 2, 32)
+SMALL, LARGE, TEXT = (8, 256, 2, 32), (32, 2048, 2, 32), (32, 4096, 2, 32)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,14 @@ SMALL, LARGE = (8, 256, 2, 32), (32, 2048, 2, 32)
     [
         (LARGE, jnp.bfloat16, False, "gpu", "cudnn"),
         (SMALL, jnp.float16, False, "gpu", "cudnn"),
-        (LARGE, jnp.bfloat16, True, "gpu", "chunked"),
-        (LARGE, jnp.float32, False, "gpu", "chunked"),
+        (LARGE, jnp.bfloat16, True, "gpu", "xla"),
+        (LARGE, jnp.float32, False, "gpu", "xla"),
+        (LARGE, jnp.bfloat16, False, "tpu", "xla"),
         (LARGE, jnp.bfloat16, False, "cpu", "chunked"),
-        (LARGE, jnp.bfloat16, False, "tpu", "chunked"),
-        ((32, 2048, 2, 12), jnp.bfloat16, False, "gpu", "chunked"),
-        ((32, 2048, 2, 256), jnp.bfloat16, False, "gpu", "chunked"),
+        (TEXT, jnp.bfloat16, True, "gpu", "chunked"),
+        (TEXT, jnp.float32, False, "tpu", "chunked"),
+        ((32, 4096, 2, 12), jnp.bfloat16, False, "gpu", "chunked"),
+        ((32, 4096, 2, 256), jnp.bfloat16, False, "gpu", "chunked"),
         (SMALL, jnp.bfloat16, True, "gpu", "xla"),
         (SMALL, jnp.float32, False, "gpu", "xla"),
         (SMALL, jnp.float32, True, "cpu", "xla"),
@@ -125,13 +127,14 @@ def test_what_auto_stands_for(shape, dtype, dropout, backend, expected):
     assert choose_implementation(shape, dtype, dropout=dropout, backend=backend) == expected
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(("dtype", "size"), [(jnp.bfloat16, 4), (jnp.float32, 4)])
-def test_auto_turns_to_chunked_beyond_the_limit(dtype, size):
+def test_auto_turns_to_chunked_beyond_the_limit(dtype, size, backend):
     length = 1024
-    fitting = MAX_SCORE_BYTES // (size * length**2)
+    fitting = max_score_bytes(backend) // (size * length**2)
     for batch, expected in ((fitting, "xla"), (fitting + 1, "chunked")):
         shape = (batch, length, 1, 32)
-        assert choose_implementation(shape, dtype, dropout=True, backend="cpu") == expected
+        assert choose_implementation(shape, dtype, dropout=True, backend=backend) == expected
 
 
 @pytest.mark.parametrize("length", [16, 1500])
