@@ -12,10 +12,8 @@ from importlib import metadata
 import jax
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-_DETERMINISTIC_FLAGS = (
-    "--xla_gpu_deterministic_ops=true",
-    "--xla_gpu_exclude_nondeterministic_ops=true",
-)
+# Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
+_DETERMINISTIC_FLAGS = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_deterministic_ops")
 
 
 @functools.cache
@@ -26,7 +24,10 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str:
-    """The commit of this checkout, `-dirty` with uncommitted changes, `unknown` without git."""
+    """The commit of this checkout, `-dirty` with uncommitted changes.
+
+    Of a copy without its history what the variable `LRA_COMMIT` says, else `unknown`.
+    """
     root = pathlib.Path(__file__).resolve().parent.parent
 
     def git(*arguments: str) -> str:
@@ -38,7 +39,7 @@ def commit() -> str:
     try:
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return os.environ.get("LRA_COMMIT", "unknown")
 
 
 def device_name() -> str:

@@ -1,6 +1,7 @@
 """Loads, checks and compares configurations. Knows values, not models: imports no JAX."""
 
 import ast
+import functools
 import json
 import pathlib
 import sys
@@ -100,12 +101,19 @@ def to_json(config: config_dict.ConfigDict) -> str:
 
 
 def from_json(text: str) -> config_dict.ConfigDict:
-    """The inverse of `to_json`.
+    """The inverse of `to_json`; keys that are newer than the text get their defaults.
 
     Raises:
         ValueError: not such a text.
     """
-    return config_dict.ConfigDict(_tuples(json.loads(text))).lock()
+    config = config_dict.ConfigDict(_tuples(json.loads(text)))
+    defaults = default.get_config(config.model.attention.name)
+    for key, value in flatten(defaults).items():
+        *blocks, name = key.split(".")
+        block = functools.reduce(lambda outer, inner: outer[inner], blocks, config)
+        if name not in block:
+            block[name] = value
+    return config.lock()
 
 
 def check(config: config_dict.ConfigDict) -> None:

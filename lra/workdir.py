@@ -70,7 +70,7 @@ class Workdir:
             check(config)
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.config.name} in it") from None
-        except (ValueError, TypeError, AttributeError, UserError):
+        except (ValueError, TypeError, AttributeError, KeyError, UserError):
             raise UserError(f"{self.config} is damaged") from None
         return config
 

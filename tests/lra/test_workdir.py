@@ -1,7 +1,10 @@
-"""What a folder says when its run goes on with other code."""
+"""What a folder says when its run goes on with other code, and what it reads of older ones."""
+
+import json
 
 import pytest
 
+from lra.errors import UserError
 from lra.workdir import Workdir
 
 FACTS = {
@@ -41,3 +44,17 @@ def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
     (tmp_path / "rows.jsonl").write_text("")
     open_again(tmp_path, tiny_config(), commit="unknown")
     assert capsys.readouterr().out == ""
+
+
+def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
+    config = tiny_config("listops", "linformer", "seeds=(2, 3)")
+    open_again(tmp_path, config)
+    folder = Workdir(tmp_path)
+    values = json.loads(folder.config.read_text())
+    del values["train"]["init_from"], values["model"]["remat"]
+    folder.config.write_text(json.dumps(values))
+    assert folder.load_config() == config
+    del values["train"]
+    folder.config.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="is damaged"):
+        folder.load_config()

@@ -1,0 +1,37 @@
+"""What rows say of the machine: determinism and commit."""
+
+import shutil
+
+import jax
+import pytest
+
+from lra import environment
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", False),
+        ("--xla_gpu_deterministic_ops=true", True),
+        ("--xla_dump_to=d --xla_gpu_deterministic_ops", True),
+        ("--xla_gpu_deterministic_ops=false", False),
+        ("--xla_gpu_exclude_nondeterministic_ops=true", False),  # autotuning goes on
+    ],
+)
+def test_a_gpu_is_deterministic_when_asked(monkeypatch, flags, expected):
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    assert environment.is_deterministic()  # a CPU is in any case
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert environment.is_deterministic() is expected
+
+
+def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):
+    package = tmp_path / "lra"
+    package.mkdir()
+    shutil.copy(environment.__file__, package / "environment.py")
+    monkeypatch.setattr(environment, "__file__", str(package / "environment.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    commit = environment.commit.__wrapped__
+    assert commit() == "unknown"
+    monkeypatch.setenv("LRA_COMMIT", "0123abc")
+    assert commit() == "0123abc"
