@@ -5,6 +5,7 @@ its memory is its own, and one that is killed takes nothing with it. `Worker` is
 process that asks. Commands: `hello`, `check`, `prepare`, `first`, `time`, `drop`, `ceilings`.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -64,7 +65,8 @@ class Worker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # of a command that it did not live to read
+                self._process.stdin.close()
             self._process.stdout.close()
             self._process = None
 

@@ -1,5 +1,7 @@
 """What a contender's process answers, with a program and a clock that only pretend."""
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -77,3 +79,25 @@ def test_a_short_call_is_repeated_within_its_turns(make_handler):
     case = Case(benchmark="module", mode="forward", **sizes)
     (row,) = schedule.rows([Contender("linear", {}, OURS, "linear")], case)
     assert (row.seconds, row.repeats) == (pytest.approx(WARM), 15)
+
+
+def test_a_process_that_was_killed_while_it_waited_is_said_and_another_started(monkeypatch):
+    echo = "import sys\nfor line in sys.stdin: print('{}', flush=True)"
+    started = []
+
+    def start(self):
+        command = [sys.executable, "-c", echo]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, **pipes))
+        return started[-1]
+
+    monkeypatch.setattr(worker.Worker, "_start", start)
+    one = worker.Worker({})
+    assert one.ask("hello") == {}
+    started[0].kill()
+    started[0].wait()
+    with pytest.raises(worker.WorkerError, match="killed by the operating system") as raised:
+        one.ask("hello")
+    assert raised.value.kind == "out_of_memory"
+    assert one.ask("hello") == {}
+    one.close()
