@@ -99,7 +99,7 @@ def _train() -> config_dict.ConfigDict:
     train.max_grad_norm = 0.0  # longer gradients are scaled down to it; 0 = never, as NYS
     train.batch_size = 32
     train.eval_every = 50  # steps between evaluations on the validation set
-    train.eval_batch_size = 32  # has no influence on the result
+    train.eval_batch_size = 32  # changes speed and rounding only
     train.steps_per_call = 0  # training steps in one call of the device; 0 = about a second's
     train.checkpoint_seconds = 300  # between checkpoints; the first of a start comes after 15 s
     # At least so many parts of the batch, whose gradients are added up: less memory. A CPU takes as

@@ -5,16 +5,23 @@ that in a fixed order on a CPU only. Elsewhere it is a product with the one-hot 
 one order and, for vocabularies of a few hundred ids, costs little on a matrix unit.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
-@jax.custom_vjp
 def lookup(
     table: Float[Array, "vocabulary dim"], ids: Int[Array, "*shape"]
 ) -> Float[Array, "*shape dim"]:
     """`table[ids]`; every id must be within the table."""
+    return _lookup(table, ids, table.shape[0])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _lookup(table: Array, ids: Array, vocabulary: int) -> Array:
+    del vocabulary  # all that the backward pass needs of the table
     return jnp.take(table, ids, axis=0, mode="clip")
 
 
@@ -33,21 +40,19 @@ def sum_by_product(
     return jnp.einsum("nv,nd->vd", one_hot, rows)
 
 
-def _forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
-    # The backward pass needs of the table only how many rows it has.
-    return lookup(table, ids), (ids, jnp.zeros((table.shape[0], 0)))
+def _forward(table: Array, ids: Array, vocabulary: int) -> tuple[Array, Array]:
+    return _lookup(table, ids, vocabulary), ids
 
 
-def _backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
-    ids, empty = residuals
+def _backward(vocabulary: int, ids: Array, gradient: Array) -> tuple[Array, None]:
     ids, rows = ids.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
     total = jax.lax.platform_dependent(
         ids,
         rows,
-        cpu=lambda ids, rows: sum_by_scatter(ids, rows, empty.shape[0]),
-        default=lambda ids, rows: sum_by_product(ids, rows, empty.shape[0]),
+        cpu=lambda ids, rows: sum_by_scatter(ids, rows, vocabulary),
+        default=lambda ids, rows: sum_by_product(ids, rows, vocabulary),
     )
     return total, None
 
 
-lookup.defvjp(_forward, _backward)
+_lookup.defvjp(_forward, _backward)
