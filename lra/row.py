@@ -130,7 +130,7 @@ def to_json(row: Row) -> str:
 
 
 def from_json(line: str | bytes) -> Row:
-    """The inverse of `to_json`; lines of older schemas are brought up to date.
+    """The inverse of `to_json`; lines of older schemas, or of none, are brought up to date.
 
     Raises:
         ValueError: not JSON.
