@@ -14,7 +14,7 @@ from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.pace import Pace
 from lra.state import TrainState
-from lra.stopping import Stop
+from lra.stopping import Stop, Stopped
 from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.workdir import Workdir
@@ -101,7 +101,7 @@ def evaluate(
     *,
     pace: Pace | None = None,
     stop: Stop | None = None,
-) -> Evaluation | None:
+) -> Evaluation:
     """Evaluates every example of a split, once, for all seeds.
 
     Args:
@@ -112,13 +112,13 @@ def evaluate(
         pace: what earlier evaluations taught about the length of calls.
         stop: asked between calls; None to go on in any case.
 
-    Returns:
-        The evaluation, None if told to stop before its end.
+    Raises:
+        Stopped: told to stop before the end.
     """
     run, pace = trainer.evaluation(params, rest, split), pace or Pace()
     while run.remaining:
         if stop is not None and hosts.any_of(stop.before(pace.call_seconds)):
-            return None
+            raise Stopped
         count = hosts.least(pace.next(run.remaining))
         begun = time.monotonic()
         run.advance(count)

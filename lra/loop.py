@@ -22,7 +22,7 @@ from lra.protocol import protocol_of
 from lra.records import read, write_once
 from lra.results import make_rows
 from lra.settings import flatten
-from lra.stopping import STATUS_STOPPED, Stop
+from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.warm_start import initial_state
@@ -146,9 +146,11 @@ class Run:
         """Runs until the last step or a stop; returns the exit status."""
         try:
             while not self._is_complete():
-                if not (self._evaluate_if_due() and self._train_to_next_stop()):
-                    return self._interrupted()
+                self._evaluate_if_due()
+                self._train_to_next_boundary()
             return self._finish()
+        except Stopped:
+            return self._interrupted()
         except FloatingPointError as error:
             error = nans.locate(error, lambda: self._trainer.train(self._state, self._step, 1))
             self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
@@ -171,29 +173,26 @@ class Run:
         last = self._step == self._config.train.steps and self._progress.evaluated == self._step
         return last or not any(self._alive)
 
-    def _evaluate_if_due(self) -> bool:
-        """Evaluates where the protocol asks for it; False if stopped before the end of it."""
+    def _evaluate_if_due(self) -> None:
+        """Evaluates where the protocol asks for it."""
         train, step = self._config.train, self._step
         due = step > 0 and (step % train.eval_every == 0 or step == train.steps)
         if not due or self._progress.evaluated == step:
-            return True
+            return
         evaluation = self._evaluate(self._state.params, self._state.rest, "validation")
-        if evaluation is None:
-            return False
         self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
         self._progress = self._progress._replace(evaluated=step)
         self._reporter.evaluated(step, "validation", evaluation)
-        return True
 
-    def _train_to_next_stop(self) -> bool:
-        """Trains up to the next evaluation or redraw; False if told to stop before."""
+    def _train_to_next_boundary(self) -> None:
+        """Trains up to the next evaluation or redraw."""
         end = self._next_boundary()
         self._redraw_if_due()
         while self._step < end and any(self._alive):
             # Two calls may be under way.
             if hosts.any_of(self._stop.before(2 * self._pace.call_seconds)):
                 self._wait()
-                return False
+                raise Stopped
             count = hosts.least(self._pace.next(end - self._step))
             dispatched = time.monotonic()
             self._state, metrics = self._trainer.train(self._state, self._step, count)
@@ -203,7 +202,6 @@ class Run:
             self._pending = _Call(self._step, count, metrics, dispatched)
             self._save_if_due()
         self._wait()
-        return True
 
     def _next_boundary(self) -> int:
         train = self._config.train
@@ -251,7 +249,7 @@ class Run:
                 )
         self._alive = [bool(alive) for alive in metrics.alive]
 
-    def _evaluate(self, params: Any, rest: Any, split: str) -> Evaluation | None:
+    def _evaluate(self, params: Any, rest: Any, split: str) -> Evaluation:
         return evaluate(self._trainer, params, rest, split, pace=self._eval_pace, stop=self._stop)
 
     def _save_if_due(self) -> None:
@@ -286,10 +284,7 @@ class Run:
         best, evaluations = self._state.best, []
         if any(self._alive):
             for params, rest in ((best.params, best.rest), (self._state.params, self._state.rest)):
-                evaluation = self._evaluate(params, rest, "test")
-                if evaluation is None:
-                    return self._interrupted()
-                evaluations.append(evaluation)
+                evaluations.append(self._evaluate(params, rest, "test"))
         self._save()
         rows = make_rows(
             self._trainer, self._prepared, self._state, self._present_progress(), evaluations

@@ -6,9 +6,12 @@ import time
 # EX_TEMPFAIL of sysexits.h: stopped before the end, run the same command again to go on.
 STATUS_STOPPED = 75
 
-
 # Left of a budget for saving and leaving.
 _SAVE_SECONDS = 5.0
+
+
+class Stopped(Exception):
+    """A run was told to stop before its end."""
 
 
 class Stop:
