@@ -7,10 +7,8 @@ not become a result; a line without one (written by hand) is read as well.
 """
 
 import contextlib
-import hashlib
 import os
 import pathlib
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -20,6 +18,7 @@ import filelock
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.row import Key, Row, from_json, key, latest, make_key, to_json
+from lra.seals import seal, unseal
 
 __all__ = [
     "Key",
@@ -33,8 +32,6 @@ __all__ = [
     "read",
     "write_once",
 ]
-
-_SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"}\s*$')
 
 
 def append(path: str | os.PathLike, rows: Iterable[Row]) -> int:
@@ -81,7 +78,7 @@ def append_new(
         lines = choose(_read_and_repair(path, parse))
         if lines:
             with open(path, "ab") as file:
-                file.write("".join(_seal(line) + "\n" for line in lines).encode())
+                file.write("".join(seal(line) + "\n" for line in lines).encode())
                 _sync(file)
     return len(lines)
 
@@ -91,7 +88,7 @@ def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
     path = pathlib.Path(path)
     if path.exists():
         return False
-    write_atomically(path, "".join(_seal(to_json(row)) + "\n" for row in rows))
+    write_atomically(path, "".join(seal(to_json(row)) + "\n" for row in rows))
     return True
 
 
@@ -175,7 +172,7 @@ def _parse(
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         try:
             if line.strip():
-                rows.append(parse(_unseal(line)))
+                rows.append(parse(unseal(line)))
         except UserError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
         except (ValueError, RecursionError):  # RecursionError: thousands of brackets
@@ -184,22 +181,6 @@ def _parse(
             return rows, position, line.strip()
         position += len(line)
     return rows, position, b""
-
-
-def _seal(line: str) -> str:
-    """A JSON object with the sha256 of its text as its last value."""
-    return f'{line[:-1]}, "sha256": "{hashlib.sha256(line.encode()).hexdigest()}"}}'
-
-
-def _unseal(line: bytes) -> bytes:
-    """The inverse of `_seal`; a damaged seal remains, as a field that no row has."""
-    found = _SEAL.search(line)
-    if not found:
-        return line
-    rest = line[: found.start()] + b"}"
-    if hashlib.sha256(rest).hexdigest().encode() != found[1]:
-        raise UserError("was edited or damaged (sha256); remove it")
-    return rest
 
 
 def _sync(file) -> None:

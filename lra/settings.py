@@ -100,7 +100,7 @@ def to_json(config: config_dict.ConfigDict) -> str:
     return json.dumps(config.to_dict(), indent=1)
 
 
-def from_json(text: str) -> config_dict.ConfigDict:
+def from_json(text: str | bytes) -> config_dict.ConfigDict:
     """The inverse of `to_json`; keys that are newer than the text get their defaults.
 
     Raises:

@@ -20,6 +20,7 @@ from ml_collections import config_dict
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.protocol import changed_keys
+from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
 
@@ -55,38 +56,38 @@ class Workdir:
             if self.config.exists():
                 self._compare(config, run)
             if not self.rows.exists():
-                write_atomically(self.run, json.dumps(run, indent=1))
-                write_atomically(self.config, to_json(config))
+                write_atomically(self.run, seal(json.dumps(run, indent=1)))
+                write_atomically(self.config, seal(to_json(config)))
             yield
 
     def load_config(self) -> config_dict.ConfigDict:
         """The configuration of the run.
 
         Raises:
-            UserError: no run, or a damaged file.
+            UserError: no run, or a file that is damaged or was edited.
         """
         try:
-            config = from_json(self.config.read_text(encoding="utf-8"))
+            config = from_json(unseal(self.config.read_bytes()))
             check(config)
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.config.name} in it") from None
         except (ValueError, TypeError, AttributeError, KeyError, UserError):
-            raise UserError(f"{self.config} is damaged") from None
+            raise UserError(f"{self.config} is damaged or was edited") from None
         return config
 
     def load_run(self) -> dict[str, Any]:
         """What `run.json` says.
 
         Raises:
-            UserError: no run, or a damaged file.
+            UserError: no run, or a file that is damaged or was edited.
         """
         try:
-            run = json.loads(self.run.read_text(encoding="utf-8"))
+            run = json.loads(unseal(self.run.read_bytes()))
             return {key: run[key] for key in ("data_dir", "data_sha256", "versions", "commit")}
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
-        except (ValueError, TypeError, KeyError):
-            raise UserError(f"{self.run} is damaged") from None
+        except (ValueError, TypeError, KeyError, UserError):
+            raise UserError(f"{self.run} is damaged or was edited") from None
 
     def _compare(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> None:
         there, here = flatten(self.load_config()), flatten(config)

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from lra.command_line import STATUS_BAD_INPUT, run
+from lra.seals import seal, unseal
 from tests.bad_inputs import cases
 from tests.small_world import ROOT, Case, build
 
@@ -75,7 +76,8 @@ def world(template, tmp_path, monkeypatch):
     """A copy of the template, and the working directory."""
     folder = shutil.copytree(template, tmp_path / "world", symlinks=True)
     run_file = folder / "run" / "run.json"
-    run_file.write_text(run_file.read_text().replace(str(template), str(folder)))
+    text = unseal(run_file.read_bytes()).decode()
+    run_file.write_text(seal(text.replace(str(template), str(folder))))
     monkeypatch.chdir(folder)
     return folder
 

@@ -1,5 +1,6 @@
 """What a folder says when its run goes on with other code, and what it reads of older ones."""
 
+import contextlib
 import json
 
 import pytest
@@ -51,10 +52,25 @@ def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
     open_again(tmp_path, config)
     folder = Workdir(tmp_path)
     values = json.loads(folder.config.read_text())
-    del values["train"]["init_from"], values["model"]["remat"]
+    del values["sha256"], values["train"]["init_from"], values["model"]["remat"]
     folder.config.write_text(json.dumps(values))
     assert folder.load_config() == config
     del values["train"]
     folder.config.write_text(json.dumps(values))
     with pytest.raises(UserError, match="is damaged"):
         folder.load_config()
+
+
+def test_every_flipped_bit_that_changes_a_value_is_noticed(tmp_path, tiny_config):
+    config = tiny_config()
+    open_again(tmp_path, config)
+    folder = Workdir(tmp_path)
+    for path, load in ((folder.config, folder.load_config), (folder.run, folder.load_run)):
+        sound, value = path.read_bytes(), load()
+        for position in range(0, len(sound), 7):
+            path.write_bytes(
+                sound[:position] + bytes([sound[position] ^ 1]) + sound[position + 1 :]
+            )
+            with contextlib.suppress(UserError):
+                assert load() == value
+        path.write_bytes(sound)
