@@ -29,7 +29,7 @@ def compare(
 
     def train(state, keys, examples, indices, start):
         with jax.default_matmul_precision(trainer.config.matmul_precision):
-            return trainer.programs._train(state, keys, examples, indices, start, count)
+            return trainer.programs.train_steps(state, keys, examples, indices, start, count)
 
     static = jax.jit(train, donate_argnums=0, out_shardings=trainer.shardings.per_seed)
     seconds = {"dynamic": [], "static": []}

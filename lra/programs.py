@@ -90,7 +90,7 @@ class Programs:
 
         self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
         self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
-        self.train = compiled("train", self._train, donated=True, out_shardings=s.per_seed)
+        self.train = compiled("train", self.train_steps, donated=True, out_shardings=s.per_seed)
         self.redraw = compiled(
             "redraw", jax.vmap(redraw, in_axes=(0, None, 0)), donated=True, out_shardings=s.per_seed
         )
@@ -104,7 +104,7 @@ class Programs:
         self.scores = compiled("scores", _scores, static_argnums=2, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
 
-    def _train(
+    def train_steps(
         self,
         train_state: TrainState,
         keys: Array,
@@ -113,7 +113,7 @@ class Programs:
         start: Int[Array, ""],
         count: Int[Array, ""],
     ) -> tuple[TrainState, CallMetrics]:
-        """Makes steps `start` to `start + count` of every seed."""
+        """Makes steps `start` to `start + count` of every seed; `train` is this, compiled."""
 
         def one_seed(seed_state, key, seed_indices):
             def body(i, carry):
