@@ -287,7 +287,12 @@ class Run:
                 evaluations.append(self._evaluate(params, rest, "test"))
         self._save()
         rows = make_rows(
-            self._trainer, self._prepared, self._state, self._present_progress(), evaluations
+            self._trainer,
+            self._prepared,
+            self._state,
+            self._present_progress(),
+            evaluations,
+            hosts.on_main(self._folder.load_run),
         )
         hosts.on_main(lambda: write_once(self._folder.rows, rows))
         for row in rows:

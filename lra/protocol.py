@@ -1,11 +1,14 @@
 """What a run changed: its overrides, and whether it still is the protocol of Table 3."""
 
 import functools
+import json
 from typing import Any
 
 from ml_collections import config_dict
 
+from configs.default import ATTENTIONS
 from lra.settings import CONFIGS, flatten, load_config
+from lra.tasks import TASKS
 
 TABLE3 = "table3"
 
@@ -30,6 +33,24 @@ def protocol_of(config: config_dict.ConfigDict) -> str:
     return "changed: " + ", ".join(f"{key}={value}" for key, value in changed.items())
 
 
+def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Which values of a row's configuration are not those of Table 3 as `configs` has them now.
+
+    A row says which protocol it followed by the defaults of its own day.
+
+    Args:
+        task: of the row.
+        attention: of the row; nothing is known of one that is not ours, nor of such a task.
+        values: flat, from JSON; keys that are not there count as unchanged.
+    """
+    if task not in TASKS or attention not in ATTENTIONS:
+        return {}
+    defaults = _json_defaults(task, attention)
+    return {
+        key: value for key, value in values.items() if key in defaults and defaults[key] != value
+    }
+
+
 def changed_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Keys by which two flat configurations are different runs."""
     keys = [*one, *(key for key in other if key not in one)]
@@ -49,6 +70,13 @@ def _difference(config: config_dict.ConfigDict, ignored: tuple[str, ...]) -> dic
 @functools.cache
 def _defaults(task: str, attention: str) -> dict[str, Any]:
     return flatten(load_config(f"{CONFIGS / task}.py:{attention}"))
+
+
+@functools.cache
+def _json_defaults(task: str, attention: str) -> dict[str, Any]:
+    """As they come back from JSON, neutral keys aside."""
+    defaults = json.loads(json.dumps(_defaults(task, attention)))
+    return {key: value for key, value in defaults.items() if key not in _NEUTRAL}
 
 
 def describe(config: config_dict.ConfigDict) -> str:

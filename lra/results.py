@@ -20,6 +20,7 @@ def make_rows(
     state: TrainState,
     progress: Progress,
     evaluations: list[Evaluation],
+    run: dict[str, Any],
 ) -> list[Row]:
     """One row a seed.
 
@@ -30,8 +31,9 @@ def make_rows(
         progress: time and steps spent, over all starts.
         evaluations: on the test set, of the best and of the last parameters; none where every
             seed diverged.
+        run: what its folder says of commit and versions.
     """
-    common = _common(trainer, prepared, state, progress)
+    common = _common(trainer, prepared, state, progress, run)
     chosen = trainer.fetch(
         (state.alive, state.diverged_step, state.best.val_accuracy, state.best.step)
     )
@@ -54,7 +56,11 @@ def make_rows(
 
 
 def _common(
-    trainer: Trainer, prepared: Prepared, state: TrainState, progress: Progress
+    trainer: Trainer,
+    prepared: Prepared,
+    state: TrainState,
+    progress: Progress,
+    run: dict[str, Any],
 ) -> dict[str, Any]:
     """What the rows of all seeds share."""
     config = trainer.config
@@ -81,7 +87,7 @@ def _common(
         "wall_seconds": progress.wall_seconds,
         "config": flatten(config),
         "config_overrides": overrides_of(config),
-        "commit": environment.commit(),
-        "versions": environment.versions(),
+        "commit": run["commit"],
+        "versions": run["versions"],
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

@@ -51,8 +51,8 @@ class Row:
         examples_per_second: training examples per second, over all seeds of the program.
         peak_memory_mb: of the program, in 10^6 bytes.
         wall_seconds: of the whole program, summed over its starts.
-        commit: of the code.
-        versions: of the packages.
+        commit: of the code; of a run that went on with other code all of them, `A, B`.
+        versions: of the packages, likewise.
         finished: ISO time in UTC.
         schema: version of this list.
     """

@@ -1,7 +1,7 @@
 """The folder of one run: its configuration, what it ran on, metrics, checkpoints and rows.
 
 config.json     the resolved configuration
-run.json        data folder and hash, versions, commit, command
+run.json        data folder and hash; versions and commit, all of them where they changed
 metrics.jsonl   one line a training call and an evaluation
 checkpoints/    the two latest
 rows.jsonl      one row a seed, once the run is complete
@@ -22,6 +22,8 @@ from lra.files import write_atomically
 from lra.protocol import changed_keys
 from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
+
+_THEN = ", "
 
 
 class Workdir:
@@ -56,7 +58,8 @@ class Workdir:
             if self.config.exists():
                 self._compare(config, run)
             if not self.rows.exists():
-                write_atomically(self.run, seal(json.dumps(run, indent=1)))
+                facts = run | self._history(run)
+                write_atomically(self.run, seal(json.dumps(facts, indent=1)))
                 write_atomically(self.config, seal(to_json(config)))
             yield
 
@@ -89,6 +92,20 @@ class Workdir:
         except (ValueError, TypeError, KeyError, UserError):
             raise UserError(f"{self.run} is damaged or was edited") from None
 
+    def _history(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Commit and versions of this start behind those of the starts before."""
+        if not self.config.exists():
+            return {}
+        before = self.load_run()
+        names = before["versions"] | run["versions"]
+        return {
+            "commit": _followed(before["commit"], run["commit"]),
+            "versions": {
+                name: _followed(*(r["versions"].get(name, "none") for r in (before, run)))
+                for name in names
+            },
+        }
+
     def _compare(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> None:
         there, here = flatten(self.load_config()), flatten(config)
         changed = changed_keys(there, here)
@@ -115,13 +132,18 @@ class Workdir:
 
 
 def _other_code(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """What of code and libraries is not as it was, said in words."""
-    if before["commit"] != now["commit"]:
+    """What of code and libraries is not as it was at the last start, said in words."""
+    if _followed(before["commit"], now["commit"]) != before["commit"]:
         yield f"commit {before['commit']} (now {now['commit']})"
     for name in sorted(before["versions"] | now["versions"]):
         there, here = (run["versions"].get(name, "none") for run in (before, now))
-        if there != here:
+        if _followed(there, here) != there:
             yield f"{name} {there} (now {here})"
+
+
+def _followed(before: str, now: str) -> str:
+    """`A, B`: what was, and what it is now where that is something else."""
+    return before if before.split(_THEN)[-1] == now else f"{before}{_THEN}{now}"
 
 
 class Metrics:

@@ -74,9 +74,9 @@ def stat(values: Iterable[float | None]) -> Stat | None:
 def cells(rows: Iterable[Row]) -> list[Cell]:
     """The rows of one place in a table as cells, largest first.
 
-    Rows that differ in number format, overrides, data or in the steps they were trained for are
-    different cells: they are shown side by side, never averaged. Seeds without a result go with
-    the largest cell of their configuration.
+    Rows that differ in number format, overrides, data (mark or hash) or in the steps they were
+    trained for are different cells: they are shown side by side, never averaged. Seeds without a
+    result go with the largest cell of their configuration.
     """
     configurations = defaultdict(list)
     for row in rows:
@@ -84,11 +84,11 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
         configurations[overrides, row.protocol, row.data].append(row)
     found = []
     for members in configurations.values():
-        by_steps = defaultdict(list)
+        alike = defaultdict(list)
         for row in members:
             if row.status == "ok":
-                by_steps[row.steps].append(row)
-        parts = sorted(by_steps.values(), key=len, reverse=True) or [[]]
+                alike[row.steps, row.data_sha256].append(row)
+        parts = sorted(alike.values(), key=len, reverse=True) or [[]]
         parts[0] += [row for row in members if row.status != "ok"]
         found += [Cell(tuple(sorted(part, key=lambda row: row.seed))) for part in parts]
     return sorted(found, key=lambda cell: len(cell.ok), reverse=True)
@@ -97,12 +97,27 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 def differences(parts: list[Cell]) -> list[str]:
     """For each of several cells in one place what it differs in: `bfloat16`, `2,500 steps`."""
     labels: list[list[str]] = [[] for _ in parts]
-    for field in (*_NEUTRAL, "steps"):
+    for field in (*_NEUTRAL, "steps", "data", "data_sha256"):
         values = [getattr((part.ok or part.rows)[0], field) for part in parts]
         if len(set(values)) > 1:
             for label, value in zip(labels, values, strict=True):
-                label.append(f"{value:,} steps" if field == "steps" else f"{field}={value}")
+                label.append(_difference(field, value))
     return [", ".join(label) for label in labels]
+
+
+def _difference(field: str, value: str | int | None) -> str:
+    if field == "steps":
+        return f"{value:,} steps"
+    return f"data {str(value)[:8]}" if field == "data_sha256" else f"{field}={value}"
+
+
+def number_format(cell: Cell) -> str:
+    """What its seeds were computed in, where it is not float32 throughout; else nothing."""
+    row = cell.rows[0]
+    if row.dtype != "float32":
+        return row.dtype
+    precise = row.matmul_precision == "float32"
+    return "" if precise else f"{row.matmul_precision} products"
 
 
 def attention_order(attention: str) -> tuple[int, str]:
@@ -115,11 +130,17 @@ def standard_error(cell: Cell, published: float, test_examples: int) -> float:
     """Standard deviation to expect between a cell's mean and one published run, a fraction.
 
     Both the test set and the seed make a single run a draw: binomial noise of the published
-    accuracy, and the spread over our seeds (0 for one seed) once for the published run and once,
-    divided by their number, for our mean.
+    accuracy (and of ours where the test set is not LRA's own but drawn as it was), and the spread
+    over our seeds (0 for one seed) once for the published run and once, divided by their number,
+    for our mean.
+
+    Args:
+        cell: with a result.
+        published: accuracy, a fraction.
+        test_examples: in the test set.
     """
-    found = cell.stat()
-    spread = found.std or 0.0 if found else 0.0
-    seeds = found.n if found else 1
-    noise = published * (1 - published) / test_examples
-    return math.sqrt(noise + spread**2 * (1 + 1 / seeds))
+    ours = cell.stat()
+    variance = published * (1 - published) / test_examples
+    if cell.ok[0].data != "official":
+        variance += ours.mean * (1 - ours.mean) / test_examples
+    return math.sqrt(variance + (ours.std or 0.0) ** 2 * (1 + 1 / ours.n))

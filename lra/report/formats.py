@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from lra.published import TABLE3
 from lra.report.cells import Cell
 from lra.report.figures import Figure
-from lra.report.groups import Group
+from lra.report.groups import LRA_DATA, Group
 from lra.report.tables import Table
 from lra.row import STATUSES
 
@@ -127,7 +127,7 @@ def _facts(group: Group, cell: Cell) -> dict[str, object]:
     published = TABLE3.get(row.attention, {}).get(row.task) if group.is_table3 else None
     if published is not None:
         facts["published"] = published / 100
-        if "test_accuracy_mean" in facts:
+        if "test_accuracy_mean" in facts and row.data in LRA_DATA:
             facts["difference"] = round(facts["test_accuracy_mean"] - published / 100, 6)
     return facts | {"group": group.slug}
 

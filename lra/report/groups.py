@@ -1,9 +1,10 @@
 """Groups: rows that may stand in one table, because protocol and data are comparable.
 
 The first group is the table itself: rows of the protocol `table3`, on official or generated data
-where there are any for a task, else on others, which are marked. All other rows are grouped by
-the keys they change besides the options of their attention, and by their data; where the values
-of these keys vary, as in a sweep, they go with the lines.
+where there are any for a task, else on others, which are marked. A row whose configuration is not
+the protocol as the present code has it is none of them, whatever it says. All other rows are
+grouped by the keys they change besides the options of their attention, and by their data; where
+the values of these keys vary, as in a sweep, they go with the lines.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from lra.protocol import TABLE3
+from lra.protocol import TABLE3, departures
 from lra.published import TABLE3 as PUBLISHED
 from lra.published import TASKS
 from lra.report.cells import TITLES, Cell, attention_order, cells
@@ -86,7 +87,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
     of_table = _data_of_the_table(rows)
     table, members = [], defaultdict(list)
     for row in rows:
-        if row.protocol == TABLE3 and row.data in of_table[row.task]:
+        if _is_table3(row) and row.data in of_table[row.task]:
             table.append(row)
         else:
             data = _LRA_DATA_TITLE if row.data in LRA_DATA else row.data
@@ -110,24 +111,35 @@ def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
     """By task the marks of data whose rows fill table cells."""
     chosen: dict[str, set[str]] = {}
     for task in {row.task for row in rows}:
-        marks = Counter(row.data for row in rows if row.task == task and row.protocol == TABLE3)
+        marks = Counter(row.data for row in rows if row.task == task and _is_table3(row))
         chosen[task] = set(LRA_DATA)
         if marks and not chosen[task] & set(marks):
             chosen[task] = {marks.most_common(1)[0][0]}
     return chosen
 
 
+def _is_table3(row: Row) -> bool:
+    return row.protocol == TABLE3 and not _departures(row)
+
+
+def _departures(row: Row) -> dict[str, Any]:
+    return departures(row.task, row.attention, row.config)
+
+
+def _overrides(row: Row) -> dict[str, Any]:
+    """What the row has changed, said by itself or seen in its configuration."""
+    return row.config_overrides | _departures(row)
+
+
 def _options(row: Row) -> dict[str, Any]:
     """Overrides of the attention's own options."""
-    return {k: v for k, v in row.config_overrides.items() if k.startswith(_OPTIONS)}
+    return {k: v for k, v in _overrides(row).items() if k.startswith(_OPTIONS)}
 
 
 def _changes(row: Row) -> dict[str, Any]:
     """Overrides that make another protocol, the attention's own options aside."""
     return {
-        k: v
-        for k, v in row.config_overrides.items()
-        if not k.startswith(_OPTIONS) and k not in _NEUTRAL
+        k: v for k, v in _overrides(row).items() if not k.startswith(_OPTIONS) and k not in _NEUTRAL
     }
 
 
@@ -176,7 +188,8 @@ def _make(slug: str, title: str, rows: list[Row], *, is_table3: bool) -> Group:
 
 
 def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    return {name: row.config_overrides.get(name, row.config.get(name)) for name in names}
+    overrides = _overrides(row)
+    return {name: overrides.get(name, row.config.get(name)) for name in names}
 
 
 def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:

@@ -4,13 +4,22 @@ import dataclasses
 from typing import NamedTuple
 
 from lra.published import TABLE3, TASKS, TEST_EXAMPLES, XFORMERS
-from lra.report.cells import TITLES, Cell, Stat, differences, standard_error, task_title
+from lra.report.cells import (
+    TITLES,
+    Cell,
+    Stat,
+    differences,
+    number_format,
+    standard_error,
+    task_title,
+)
 from lra.report.groups import LRA_DATA, Group, Line
+from lra.report.notes import OTHER_DATA, commits_of, notes, number_formats
 from lra.row import Row
 
 MISSING = "–"
-OTHER_DATA = "†"
 BELOW = "‡"
+ABOVE = "§"
 
 
 class Table(NamedTuple):
@@ -95,16 +104,18 @@ def _accuracy(group: Group, what: _Accuracy) -> Table:
             mean = average(line, what.field)
             mark = OTHER_DATA if any(group.data_of(task) for task in TASKS) else ""
             texts.append(MISSING if mean is None else f"{100 * mean:.2f}{mark}")
-    return Table(what.title, what.caption, header, lines, _notes(group, what))
+    return Table(what.title, what.caption, header, lines, notes(group, selected=what is _SELECTED))
 
 
 def _place(group: Group, parts: list[Cell], field: str) -> str:
     """The text of one place: one cell, or several with what tells them apart."""
     if not parts:
         return MISSING
+    formats = {number_format(part) for part in parts}
+    told = ", ".join(formats) if len(formats) == 1 < len(number_formats(group)) else ""
     texts = []
-    for part, label in zip(parts, differences(parts), strict=True):
-        text = _cell(part, field)
+    for part, difference in zip(parts, differences(parts), strict=True):
+        text, label = _cell(part, field), ", ".join(filter(None, (told, difference)))
         mark = OTHER_DATA if group.is_table3 and part.rows[0].data not in LRA_DATA else ""
         texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
     return " / ".join(texts)
@@ -118,83 +129,46 @@ def _cell(cell: Cell, field: str) -> str:
     return f"{'diverged' if diverged else 'failed'} ({seeds})"
 
 
-def _notes(group: Group, what: _Accuracy) -> list[str]:
-    """What must be known to read the numbers of an accuracy table."""
-    rows = [row for _, _, cell in group.all_cells() for row in cell.rows]
-    marks = {task: group.data_of(task) for task in group.tasks}
-    if group.is_table3:
-        notes = [
-            f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
-            for task, of_task in marks.items()
-            if of_task
-        ]
-    elif any(marks.values()):
-        notes = ["These are not LRA numbers: the data are others."]
-    else:
-        notes = ["Not comparable with Table 3: the protocol is another."]
-    if any(row.status != "ok" for row in rows):
-        notes.append("n of m seeds: the others diverged or failed and are in no mean.")
-    if what is _SELECTED:
-        notes += [
-            f"{task_title(task)}: validation = test, as LRA has it: the parameters were chosen on "
-            "the test set."
-            for task in dict.fromkeys(row.task for row in rows if row.val_is_test)
-        ]
-        notes += _note_on_listops({row.data for row in rows if row.task == "listops"})
-    return notes
-
-
-def _note_on_listops(data: set[str]) -> list[str]:
-    """What can be had without reading the expression (measured on generated ones)."""
-    if data.intersection(LRA_DATA):
-        return [
-            "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
-            "operator alone in 36.4 % of cases."
-        ]
-    if data:
-        return [
-            "ListOps: the most frequent of the ten classes makes up 13 to 17 %, depending on the "
-            "lengths."
-        ]
-    return []
-
-
 def _published(group: Group) -> Table:
-    below = False
     lines = []
+    other_data = any(group.data_of(task) for task in TASKS)
     for line in group.lines:
         if line.attention not in TABLE3 or line.options:
             continue
-        texts = [line.title]
-        for task in TASKS:
-            text, is_below = _difference(line, task)
-            texts.append(text)
-            below |= is_below
         published = sum(TABLE3[line.attention].values()) / len(TASKS)
-        mean = average(line)
+        mean = None if other_data else average(line)
         difference = "" if mean is None else f" ({100 * mean - published:+.2f})"
-        lines.append([*texts, f"{published:.2f}{difference}"])
-    notes = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
-    if below:
-        notes.append(
-            f"{BELOW} Below the published value by more than two standard deviations: binomial "
-            "noise of the test set, and our spread over seeds, once for the published run and "
-            "once for our mean."
+        texts = [_difference(line, task) for task in TASKS]
+        lines.append([line.title, *texts, f"{published:.2f}{difference}"])
+    remarks = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
+    text = "".join(cell for line in lines for cell in line)
+    if OTHER_DATA in text:
+        remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
+    if BELOW in text or ABOVE in text:
+        remarks.append(
+            f"{BELOW} below, {ABOVE} above the published value by more than two standard "
+            "deviations: binomial noise of the test sets, and our spread over seeds, once for the "
+            "published run and once for our mean. Of one seed, whose spread is unknown, the noise "
+            "alone."
         )
     header = ["Attention", *map(task_title, TASKS), "Average"]
     caption = "In percent; in brackets ours minus published."
-    return Table("Published accuracy and difference", caption, header, lines, notes)
+    return Table("Published accuracy and difference", caption, header, lines, remarks)
 
 
-def _difference(line: Line, task: str) -> tuple[str, bool]:
+def _difference(line: Line, task: str) -> str:
     published = TABLE3[line.attention][task]
     cell = line.cell(task)
     if cell is None:
-        return f"{published:.2f}", False
+        return f"{published:.2f}"
+    if cell.rows[0].data not in LRA_DATA:
+        return f"{published:.2f}{OTHER_DATA}"
     difference = 100 * cell.stat().mean - published
-    error = 100 * standard_error(cell, published / 100, TEST_EXAMPLES[task])
-    is_below = difference < -2 * error
-    return f"{published:.2f} ({difference:+.2f}){BELOW if is_below else ''}", is_below
+    error = standard_error(cell, published / 100, TEST_EXAMPLES[task])
+    mark = ""
+    if abs(difference) > 200 * error:
+        mark = BELOW if difference < 0 else ABOVE
+    return f"{published:.2f} ({difference:+.2f}){mark}"
 
 
 def _reruns() -> Table:
@@ -225,6 +199,7 @@ def _costs(group: Group) -> Table:
         "Peak MB",
         "Seeds together",
         "Device",
+        "Commit",
     ]
     lines = []
     for task in group.tasks:
@@ -242,11 +217,13 @@ def _costs(group: Group) -> Table:
     return Table("Cost", caption, header, lines, [])
 
 
-def _program(row) -> tuple[str, int | None, int | None, str]:
-    return row.device or MISSING, row.num_devices, row.seeds_in_program, row.dtype
+def _program(row: Row) -> tuple:
+    return row.device or MISSING, row.num_devices, row.seeds_in_program, row.dtype, commits_of(row)
 
 
-def _cost(part: Cell, device: str, devices: int | None, seeds: int | None, dtype: str) -> list[str]:
+def _cost(
+    part: Cell, device: str, devices: int | None, seeds: int | None, dtype: str, commit: str
+) -> list[str]:
     seconds = part.median("wall_seconds")
     many = f"{devices} x " if (devices or 1) > 1 else ""
     return [
@@ -256,6 +233,7 @@ def _cost(part: Cell, device: str, devices: int | None, seeds: int | None, dtype
         number(part.median("peak_memory_mb")),
         number(seeds),
         f"{many}{device}, {dtype}",
+        commit,
     ]
 
 

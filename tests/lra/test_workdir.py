@@ -41,6 +41,20 @@ def test_other_code_is_said(tmp_path, tiny_config, capsys, changed, said):
     assert line == f"note: {tmp_path} was begun with {said}: it goes on, but not to the same bits"
 
 
+def test_a_run_remembers_all_code_it_was_trained_with(tmp_path, tiny_config, capsys):
+    other = {"commit": "b" * 40, "versions": FACTS["versions"] | {"jax": "0.11.2"}}
+    open_again(tmp_path, tiny_config(), **other)
+    with Workdir(tmp_path).open_for(tiny_config(), FACTS | other):
+        pass
+    assert len(capsys.readouterr().out.splitlines()) == 1  # the third start is as the second
+    run = Workdir(tmp_path).load_run()
+    assert run["commit"] == f"{'a' * 40}, {'b' * 40}"
+    assert run["versions"] == {"python": "3.11.9", "jax": "0.10.2, 0.11.2"}
+    with Workdir(tmp_path).open_for(tiny_config(), FACTS):
+        pass
+    assert "bbb (now aaa" in capsys.readouterr().out
+
+
 def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
     (tmp_path / "rows.jsonl").write_text("")
     open_again(tmp_path, tiny_config(), commit="unknown")

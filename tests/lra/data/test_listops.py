@@ -127,6 +127,9 @@ def test_files_with_the_official_counts_are_official(tmp_path, monkeypatch, shor
     manifest = prepare.prepare_task("listops", tmp_path / "data", **flags)
     assert manifest["data"] == "official"
     assert manifest["seed"] is None
+    # Longer inputs make other models.
+    manifest = prepare.prepare_task("listops", tmp_path / "data", **flags, max_length=3000)
+    assert manifest["data"] == "differs (max_length 3000)"
     manifest = prepare.prepare_task("listops", tmp_path / "data", **flags, data_label="copy")
     assert manifest["data"] == "copy"
 

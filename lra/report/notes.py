@@ -1,0 +1,93 @@
+"""Notes under the tables of accuracies: what data, what code, what chance would give."""
+
+from lra.report.cells import number_format, task_title
+from lra.report.groups import LRA_DATA, Group
+from lra.row import Row
+
+OTHER_DATA = "†"
+
+
+def notes(group: Group, *, selected: bool) -> list[str]:
+    """What must be known to read an accuracy table.
+
+    Args:
+        group: of the table.
+        selected: whether the accuracies are those of the best parameters on the validation set.
+    """
+    rows = [row for _, _, cell in group.all_cells() for row in cell.rows]
+    found = [*_on_comparability(group), *_on_generated_data(rows), *_on_number_formats(group)]
+    if any(row.status != "ok" for row in rows):
+        found.append("n of m seeds: the others diverged or failed and are in no mean.")
+    found += _on_commits(group)
+    if selected:
+        found += [
+            f"{task_title(task)}: validation = test, as LRA has it: the parameters were chosen on "
+            "the test set."
+            for task in dict.fromkeys(row.task for row in rows if row.val_is_test)
+        ]
+        found += _on_chance({row.data for row in rows if row.task == "listops"})
+    return found
+
+
+def number_formats(group: Group) -> set[str]:
+    """What its cells were computed in; nothing stands for float32."""
+    return {number_format(cell) for _, _, cell in group.all_cells() if cell.ok}
+
+
+def _on_comparability(group: Group) -> list[str]:
+    marks = {task: group.data_of(task) for task in group.tasks}
+    if group.is_table3:
+        return [
+            f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
+            for task, of_task in marks.items()
+            if of_task
+        ]
+    if any(marks.values()):
+        return ["These are not LRA numbers: the data are others."]
+    return ["Not comparable with Table 3: the protocol is another."]
+
+
+def _on_generated_data(rows: list[Row]) -> list[str]:
+    tasks = dict.fromkeys(task_title(row.task) for row in rows if row.data == "generated")
+    if not tasks:
+        return []
+    return [
+        f"{', '.join(tasks)}: examples generated here, from LRA's distribution and as many, not "
+        "the released ones."
+    ]
+
+
+def _on_number_formats(group: Group) -> list[str]:
+    formats = number_formats(group)
+    return [f"All in {formats.pop()}."] if len(formats) == 1 and formats != {""} else []
+
+
+def _on_commits(group: Group) -> list[str]:
+    """Which cells no single commit can repeat."""
+    found = []
+    for line, task, cell in group.all_cells():
+        commits = dict.fromkeys(commits_of(row) for row in cell.ok)
+        if len(commits) > 1 or any("+" in commit or "-dirty" in commit for commit in commits):
+            found.append(f"{task_title(task)}, {line.title}: commits {', '.join(commits)}.")
+    return found
+
+
+def commits_of(row: Row) -> str:
+    """Short; of a run that went on with other code, each of them; `unknown` without any."""
+    full = (row.commit or "unknown").split(", ")
+    return " + ".join(commit[:7] + commit[40:] for commit in full)
+
+
+def _on_chance(data: set[str]) -> list[str]:
+    """What ListOps gives without reading the expression (measured on generated ones)."""
+    if data.intersection(LRA_DATA):
+        return [
+            "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
+            "operator alone in 36.4 % of cases."
+        ]
+    if data:
+        return [
+            "ListOps: the most frequent of the ten classes makes up 13 to 17 %, depending on the "
+            "lengths."
+        ]
+    return []
