@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import math
+import re
 from importlib import metadata
 
 from lra.command_line import near_match
@@ -199,12 +200,12 @@ def parse_widths(text: str) -> list[tuple[int, int]]:
     """
     widths = []
     for part in text.split(","):
-        dim, _, heads = part.partition("x")
-        if not (dim.isdigit() and heads.isdigit()) or int(heads) < 1 or int(dim) < 1:
+        if not re.fullmatch(r"[1-9][0-9]*x[1-9][0-9]*", part):
             raise UserError(f"--widths: '{part}' is not WIDTHxHEADS, as in 64x2")
-        if int(dim) % int(heads):
+        dim, heads = map(int, part.split("x"))
+        if dim % heads:
             raise UserError(f"--widths: {heads} heads do not divide a width of {dim}")
-        widths.append((int(dim), int(heads)))
+        widths.append((dim, heads))
     return widths
 
 

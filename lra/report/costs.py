@@ -252,7 +252,9 @@ def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
         one, two = (
             max(cost(each, field) or 0, cost(each, "xla_memory_mb") or 0) for each in (row, other)
         )
-        if one and two and (getattr(row, field) or getattr(other, field)):
+        known = min(one, two) > 0
+        taken = getattr(row, field) or getattr(other, field)
+        if known and taken:
             return one, two
     return None, None
 
