@@ -167,11 +167,11 @@ def either_from_json(line: str | bytes) -> Row | CostRow:
 def _from_values(values: Any) -> CostRow:
     if not isinstance(values, dict) or values.get("kind") != KIND:
         raise UserError(f"not a row of cost: its kind is not '{KIND}'")
-    if values.get("schema") != SCHEMA:
-        raise UserError(
-            f"schema {values.get('schema')} is unknown, this version reads {SCHEMA}; "
-            "update the code"
-        )
+    schema = values.get("schema")
+    if type(schema) is not int:
+        raise UserError("not a row of cost: its schema is missing or no number")
+    if schema != SCHEMA:
+        raise UserError(f"schema {schema} is unknown, this version reads {SCHEMA}; update the code")
     _check(values)
     return CostRow(**values)
 

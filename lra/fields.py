@@ -1,7 +1,7 @@
 """What rows of accuracy and rows of cost check alike: the fields of a dataclass read from JSON."""
 
 import dataclasses
-import math
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +10,14 @@ from lra.errors import UserError
 
 # Fields that a status demands or forbids.
 Rules = Mapping[str, Sequence[str]]
+_SHOWN = 60  # characters of a wrong value in a message
 
 
 def check_fields(values: Mapping[str, Any], row: type, what: str) -> None:
-    """Raises UserError for fields missing or unknown, of a wrong type, negative or infinite.
+    """Raises UserError for fields missing or unknown, of a wrong type, negative or too large.
+
+    A number is at most what a float holds: reports divide and average all of them, whereas an
+    integer of JSON may have any number of digits.
 
     Args:
         values: by field.
@@ -33,9 +37,19 @@ def check_fields(values: Mapping[str, Any], row: type, what: str) -> None:
     for name, value in values.items():
         if name not in fields:
             raise UserError(f"not a {what}: unknown field '{name}'")
-        number = isinstance(value, int | float)
-        if not is_a(value, fields[name].type) or (number and not 0 <= value < math.inf):
-            raise UserError(f"not a {what}: {name} cannot be {value!r}")
+        if not is_a(value, fields[name].type) or _beyond_range(value):
+            raise UserError(f"not a {what}: {name} cannot be {_shown(value)}")
+
+
+def _beyond_range(value: Any) -> bool:
+    """Whether it is a number that is negative, NaN or more than a float holds."""
+    return isinstance(value, int | float) and not 0 <= value <= sys.float_info.max
+
+
+def _shown(value: Any) -> str:
+    """As Python writes it, cut where a message would not be read any more."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
 def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> list[str]:

@@ -80,11 +80,34 @@ def test_values_that_a_row_cannot_have_are_refused(values):
         to_json(cost_row(**values))
 
 
-@pytest.mark.parametrize("change", [{"schema": 2}, {"schema": None}, {"kind": "x"}, {"new": 1}])
-def test_lines_of_other_lists_are_refused(change):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": 2}, "schema 2 is unknown, this version reads 1; update the code"),
+        ({"schema": None}, "its schema is missing or no number"),
+        ({"kind": "x"}, "its kind is not 'cost'"),
+        ({"new": 1}, "unknown field 'new'"),
+    ],
+)
+def test_lines_of_other_lists_are_refused(change, message):
     line = json.dumps(json.loads(to_json(cost_row())) | change)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=message):
         from_json(line)
+
+
+def test_a_line_of_nothing_but_its_kind_is_told_what_it_lacks():
+    with pytest.raises(UserError, match="its schema is missing"):
+        efficiency.either_from_json('{"kind": "cost"}')
+    with pytest.raises(UserError, match=r"benchmark, method, .* missing"):
+        efficiency.either_from_json('{"kind": "cost", "schema": 1}')
+
+
+@pytest.mark.parametrize("field", ["flops", "length"])
+def test_an_integer_beyond_the_floats_is_refused(field):
+    values = json.loads(to_json(cost_row())) | {field: 10**400}
+    with pytest.raises(UserError, match=f"{field} cannot be 1000.* characters") as refused:
+        from_json(json.dumps(values))
+    assert len(str(refused.value)) < 150
 
 
 def test_a_missing_field_is_named():

@@ -136,6 +136,7 @@ def test_a_broken_line_elsewhere_is_named(tmp_path):
         ({"test_accuracy": "0.5"}, "test_accuracy cannot be '0.5'"),
         ({"seed": True}, "seed cannot be True"),
         ({"seed": -1}, "seed cannot be -1"),
+        ({"params": 10**400}, "params cannot be 1000"),
         ({"status": "fine"}, "status is one of"),
         ({"accuracy": 0.5}, "unknown field 'accuracy'"),
         ({"test_accuracy": None}, "test_accuracy does not fit status 'ok'"),
