@@ -5,7 +5,7 @@ import itertools
 
 from benchmarks.cases import Case, parse_widths
 from lra import efficiency
-from lra.command_line import near_match
+from lra.command_line import near_match, positive_integer
 from lra.errors import UserError
 
 ALL_METHODS = (
@@ -80,10 +80,9 @@ def settle(options: argparse.Namespace) -> dict:
     flags["modes"] = _choose("modes", flags["modes"], efficiency.MODES)
     flags["dtypes"] = _choose("dtypes", flags["dtypes"], efficiency.DTYPES)
     flags["widths"] = parse_widths(flags["widths"])
-    lengths = {_positive("lengths", part) for part in flags["lengths"].split(",")}
-    flags["lengths"] = sorted(lengths)
+    flags["lengths"] = _positive("lengths", flags["lengths"].split(","))
     batches = flags["batch"].split(",")
-    flags["batch"] = sorted({_positive("batch", part) for part in batches if part != FILL})
+    flags["batch"] = _positive("batch", [part for part in batches if part != FILL])
     if FILL in batches:
         flags["batch"] = [*sorted({1, *flags["batch"]}), FILL]
     return flags
@@ -97,10 +96,12 @@ def _choose(flag: str, text: str, known: tuple[str, ...]) -> list[str]:
     return [name for name in known if name in names]
 
 
-def _positive(flag: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise UserError(f"--{flag}: '{text}' is not a positive integer")
-    return int(text)
+def _positive(flag: str, parts: list[str]) -> list[int]:
+    """Ascending, each once."""
+    try:
+        return sorted({positive_integer(part) for part in parts})
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f"--{flag}: {error}") from None
 
 
 def cases_of(flags: dict, tokens: int) -> list[Case]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, positive_integers, run
 from models.attention.chunked import chunked_attention
 from models.attention.standard import standard_attention
 
@@ -23,7 +23,7 @@ from models.attention.standard import standard_attention
 def main(argv: list[str]) -> int:
     """Measures every length and prints a table."""
     parser = ArgumentParser(prog="python -m benchmarks.standard_memory", description=__doc__)
-    parser.add_argument("--lengths", type=_sizes, default=_sizes("1024,2048,4096"))
+    parser.add_argument("--lengths", type=positive_integers, default=[1024, 2048, 4096])
     parser.add_argument("--batch", type=int, default=4, help="sequences (%(default)s)")
     parser.add_argument("--heads", type=int, default=2, help="heads (%(default)s)")
     parser.add_argument("--head_dim", type=int, default=32, help="width of one (%(default)s)")
@@ -85,10 +85,6 @@ def _gradients(attend: Callable) -> Callable:
         return jnp.sum(jnp.square(attend(q, k, v, mask, key)))
 
     return jax.grad(loss, argnums=(0, 1, 2))
-
-
-def _sizes(text: str) -> list[int]:
-    return [int(size) for size in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.random_data import SIZES, write_random
-from lra.command_line import ArgumentParser, near_match, run
+from lra.command_line import ArgumentParser, near_match, positive_integer, run
 from lra.errors import UserError
 from lra.tasks import get_task
 
@@ -87,15 +87,16 @@ def main(argv: list[str]) -> int:
 
 def _parse(argv: list[str]):
     parser = ArgumentParser(prog="python -m benchmarks.torch_train_step", description=__doc__)
-    parser.add_argument("--attentions", default="all", help="comma-separated (%(default)s)")
-    parser.add_argument("--task", default="listops", help="of the benchmark (%(default)s)")
-    parser.add_argument("--length", type=_positive, help="of the sequences; default: the task's")
-    parser.add_argument("--batch", type=_positive, default=4, help="examples (%(default)s)")
-    parser.add_argument("--threads", type=_positive, default=2, help="of each (%(default)s)")
-    parser.add_argument("--rounds", type=_positive, default=7, help="turns each (%(default)s)")
-    parser.add_argument("--steps", type=_positive, default=5, help="in a turn (%(default)s)")
-    parser.add_argument("--compile", action="store_true", help="the peer through torch.compile")
-    parser.add_argument("--out", type=pathlib.Path, help="append one JSON line an attention")
+    add = parser.add_argument
+    add("--attentions", default="all", help="comma-separated (%(default)s)")
+    add("--task", default="listops", help="of the benchmark (%(default)s)")
+    add("--length", type=positive_integer, help="of the sequences; default: the task's")
+    add("--batch", type=positive_integer, default=4, help="examples (%(default)s)")
+    add("--threads", type=positive_integer, default=2, help="of each (%(default)s)")
+    add("--rounds", type=positive_integer, default=7, help="turns each (%(default)s)")
+    add("--steps", type=positive_integer, default=5, help="in a turn (%(default)s)")
+    add("--compile", action="store_true", help="the peer through torch.compile")
+    add("--out", type=pathlib.Path, help="append one JSON line an attention")
     options = parser.parse_args(argv)
     every = options.attentions == "all"
     options.attentions = list(PEERS) if every else options.attentions.split(",")
@@ -104,12 +105,6 @@ def _parse(argv: list[str]):
             raise UserError(f"no peer for the attention '{name}'{near_match(name, PEERS)}")
     get_task(options.task)
     return options
-
-
-def _positive(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(text)
-    return int(text)
 
 
 def _has_peer(attention: str) -> bool:

@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterable
 
 from benchmarks.random_data import SIZES, write_random
 from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, near_match, run
+from lra.command_line import ArgumentParser, near_match, positive_integers, run
 from lra.errors import UserError
 
 TABLE = ("listops", "text", "retrieval", "image", "pathfinder")
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--tasks", default="all", help="comma-separated; all = those of the table")
     parser.add_argument("--attentions", default="all", help="comma-separated")
     parser.add_argument(
-        "--seeds", type=_numbers, default=[1], help="numbers of seeds in a program: 1,3"
+        "--seeds", type=positive_integers, default=[1], help="numbers of seeds in a program: 1,3"
     )
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--seconds", type=float, default=20.0, help="of measuring per case")
@@ -73,13 +73,6 @@ def main(argv: list[str]) -> int:
     if not measured:
         raise UserError("no case could be measured, see above")
     return 0
-
-
-def _numbers(text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",")]
-    if min(numbers) < 1:
-        raise ValueError(text)
-    return numbers
 
 
 def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -67,11 +68,30 @@ def parse_with_overrides(
     return parser.parse_args(rest), overrides
 
 
+def positive_integer(text: str) -> int:
+    """The type of a flag that counts: an integer from 1 on."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
+    return number
+
+
+def positive_integers(text: str) -> list[int]:
+    """The type of a flag that takes several, separated by commas."""
+    return [positive_integer(part) for part in text.split(",")]
+
+
 def positive_minutes(text: str) -> float:
-    """The type of `--budget_minutes`: a number greater than 0."""
-    minutes = float(text)
-    if not 0 < minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of minutes greater than 0")
+    """The type of `--budget_minutes`: a finite number greater than 0."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of minutes")
     return minutes
 
 

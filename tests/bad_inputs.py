@@ -50,9 +50,12 @@ def _flags() -> list[Case]:
         Case("train.py --config=configs/listops.py", "--workdir=DIR is needed"),
         Case("train.py --confg=configs/listops.py", "did you mean '--config'?"),
         Case(f"{NYSTROM} more", "unrecognized arguments: more"),
-        Case(f"{NYSTROM} --budget_minutes=-1", "greater than 0"),
-        Case(f"{NYSTROM} --budget_minutes=nan", "greater than 0"),
-        Case(f"{NYSTROM} --budget_minutes=soon", "invalid positive_minutes value: 'soon'"),
+        Case(f"{NYSTROM} --budget_minutes=-1", "'-1' is not a positive number of minutes"),
+        Case(f"{NYSTROM} --budget_minutes=nan", "'nan' is not a positive number of minutes"),
+        Case(
+            f"{NYSTROM} --budget_minutes=soon",
+            "--budget_minutes: 'soon' is not a positive number of minutes",
+        ),
         Case(f"{NYSTROM} --config.train.steps", "needs a value"),
         Case(f"{NYSTROM} --config.trian.steps=3", "did you mean 'train.steps'?"),
         Case(f"{NYSTROM} --config.task=text", "task comes from --config"),
@@ -190,9 +193,9 @@ def _analysis() -> list[Case]:
     return [
         Case("lra.analysis", "--workdir=DIR of a training is needed"),
         Case("lra.analysis --workdir=nowhere", "nowhere holds no run"),
-        Case(f"{command} --examples=0", "argument --examples"),
+        Case(f"{command} --examples=0", "--examples: '0' is not a positive integer"),
         Case(f"{command} --methods=magic", "magic"),
-        Case(f"{command} --sizes=many", "argument --sizes"),
+        Case(f"{command} --sizes=many", "--sizes: 'many' is not a positive integer"),
         Case(f"{command} --seed=9", "9"),
         Case(command, "no checkpoint in run", remove("run/checkpoints")),
     ]

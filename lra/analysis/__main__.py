@@ -12,10 +12,9 @@ All is computed in float64 on the CPU; time and memory grow with --length square
 cubed).
 """
 
-import argparse
 import pathlib
 
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, positive_integer, positive_integers, run
 from lra.errors import UserError
 
 
@@ -52,33 +51,25 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
     parser.add_argument("--seed", type=int, metavar="S", help="of the run's (its first)")
     parser.add_argument(
-        "--examples", type=_positive, default=4, metavar="N", help="validation examples (4)"
+        "--examples", type=positive_integer, default=4, metavar="N", help="validation examples (4)"
     )
     parser.add_argument(
-        "--length", type=_positive, default=512, metavar="N", help="positions of each (512)"
+        "--length", type=positive_integer, default=512, metavar="N", help="positions of each (512)"
     )
     parser.add_argument(
         "--methods", type=_names, metavar="A,B", help="attentions to approximate with (all)"
     )
     parser.add_argument(
-        "--sizes", type=_sizes, metavar="M,N", help="landmarks, projections, ... (powers of two)"
+        "--sizes",
+        type=positive_integers,
+        metavar="M,N",
+        help="landmarks, projections, ... (powers of two)",
     )
     return parser
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
-    return number
-
-
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
-
-
-def _sizes(text: str) -> list[int]:
-    return [_positive(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from lra.command_line import (
     file_to_write,
     near_match,
     parse_with_overrides,
+    positive_integers,
     positive_minutes,
     run,
 )
@@ -143,8 +144,14 @@ def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
 
 def test_positive_minutes():
     assert positive_minutes("0.5") == 0.5
-    for text in ("0", "-1", "inf", "nan"):
-        with pytest.raises(argparse.ArgumentTypeError, match="minutes greater than 0"):
+    for text in ("0", "-1", "inf", "nan", "soon"):
+        message = f"'{text}' is not a positive number of minutes"
+        with pytest.raises(argparse.ArgumentTypeError, match=message):
             positive_minutes(text)
-    with pytest.raises(ValueError, match="could not convert"):
-        positive_minutes("soon")
+
+
+def test_positive_integers():
+    assert positive_integers("1,20") == [1, 20]
+    for text in ("0", "-1", "1.5", "many", "", "9" * 5000):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}' is not a positive integer"):
+            positive_integers(f"3,{text}")
