@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import math
 
 from benchmarks.cases import Case, parse_widths
 from lra import efficiency
@@ -105,15 +106,17 @@ def _positive(flag: str, parts: list[str]) -> list[int]:
 
 
 def cases_of(flags: dict, tokens: int) -> list[Case]:
-    """In the order of measuring: each series from short to long, batch 1 before full."""
+    """In the order of measuring: each series from short to long, batch 1 before full.
+
+    Raises:
+        UserError: a fixed number of tokens that is not whole sequences of some length.
+    """
     cases = []
     series = itertools.product(flags["widths"], flags["dtypes"], flags["modes"])
     for (dim, heads), dtype, mode in series:
         for length, batch in itertools.product(flags["lengths"], flags["batch"]):
             if flags["benchmark"] == "fixed_tokens":
-                batch = tokens // length
-                if batch < 1:
-                    raise UserError(f"--tokens={tokens} are fewer than the length {length}")
+                batch = _sequences(tokens, length, flags["lengths"])
             filled = batch == FILL
             sizes = {"length": length, "batch": 1 if filled else batch, "dim": dim, "heads": heads}
             case = Case(
@@ -121,3 +124,17 @@ def cases_of(flags: dict, tokens: int) -> list[Case]:
             )
             cases.append(case)
     return cases
+
+
+def _sequences(tokens: int, length: int, lengths: list[int]) -> int:
+    """The batch whose sequences have so many tokens together, neither fewer nor more."""
+    if tokens < length:
+        raise UserError(
+            f"--tokens={tokens} are fewer than the length {length}; give more, or shorter --lengths"
+        )
+    if tokens % length:
+        raise UserError(
+            f"--tokens={tokens} are no whole sequences of length {length}; give --lengths that "
+            f"divide them, or a multiple of {math.lcm(*lengths)}"
+        )
+    return tokens // length

@@ -145,6 +145,11 @@ def test_tables_set_flags(table, capsys):
         (["--memory_limit_gb=inf"], "--memory_limit_gb must be greater than 0"),
         (["--batch=all"], "'all' is not a positive integer"),
         (["--benchmark=fixed_tokens", "--tokens=100"], "--tokens=100 are fewer than the length"),
+        (
+            ["--benchmark=fixed_tokens", "--tokens=1000", "--lengths=500,512"],
+            "--tokens=1000 are no whole sequences of length 512; give --lengths that divide them, "
+            "or a multiple of 64000",
+        ),
         (["--benchmark=fixed_tokens", "--batch=2"], "--batch is --tokens / length"),
         (["--benchmark=model", "--widths=64x2"], "--widths is set by the configuration"),
         (["--benchmark=model", "--peers"], "--peers are attention modules"),
