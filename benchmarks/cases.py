@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import math
 import re
+import statistics
 from importlib import metadata
 
 from lra.command_line import near_match
@@ -21,6 +22,9 @@ _SIZE = {
 
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 _ID_BYTES = 4
+
+# What predictions are fitted to: lengths from here on, and so many points at least.
+_LONG, _FITTED = 1024, 3
 
 # What users would pick instead: per method, names with the distribution that has them.
 PEERS = {
@@ -209,18 +213,38 @@ def parse_widths(text: str) -> list[tuple[int, int]]:
     return widths
 
 
-def power_law(points: list[tuple[float, float]], at: float) -> float | None:
-    """The value at `at` on the power law through the two longest of `points` (length, value).
+def least_exponent(method: str, benchmark: str) -> int:
+    """With which power of the length the time of a method grows in the end, at least.
 
-    None with fewer than two points: one tells no exponent. It lies between 0 and 2, since nothing
-    here grows faster than all pairs of positions; what was measured beyond that is noise.
+    Exact attention looks at all pairs of positions, the others at each position so many times; with
+    a fixed number of tokens longer sequences are fewer.
+    """
+    of_a_sequence = 2 if method == "standard" else 1
+    return of_a_sequence - 1 if benchmark == "fixed_tokens" else of_a_sequence
+
+
+def power_law(points: list[tuple[float, float]], at: float, least: float = 0) -> float | None:
+    """The value at `at` on the power law fitted to `points` (length, value).
+
+    Least squares of the logarithms over all lengths from 1,024 on, the three longest if there are
+    fewer: two alone would tell the noise of both. None with fewer than two points.
+
+    Args:
+        points: of one series, in any order.
+        at: a length.
+        least: bound of the exponent from below: what is known of the method (`least_exponent`).
+            Where projections still rule the lengths measured, the value is then an upper estimate.
+            From above 2 bounds it, since nothing here grows faster than all pairs of positions.
     """
     points = sorted(point for point in points if point[1] > 0)
     if len(points) < 2:
         return None
-    (x0, y0), (x1, y1) = points[-2:]
-    exponent = math.log(y1 / y0) / math.log(x1 / x0)
-    return y1 * (at / x1) ** min(max(exponent, 0), 2)
+    long = [point for point in points if point[0] >= _LONG]
+    chosen = long if len(long) >= _FITTED else points[-_FITTED:]
+    xs, ys = ([math.log(point[axis]) for point in chosen] for axis in (0, 1))
+    exponent = min(max(statistics.linear_regression(xs, ys).slope, least), 2)
+    # Whatever the exponent, the line that fits best goes through the mean of the points.
+    return math.exp(statistics.fmean(ys) + exponent * (math.log(at) - statistics.fmean(xs)))
 
 
 def filling_batch(seconds: float, largest: int, target: float) -> int:

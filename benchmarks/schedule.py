@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 
-from benchmarks.cases import Case, Contender, filling_batch, power_law
+from benchmarks.cases import Case, Contender, filling_batch, least_exponent, power_law
 from benchmarks.worker import Worker, WorkerError
 from lra.efficiency import CostRow
 
@@ -91,7 +91,8 @@ class Schedule:
             needed = analysis.get("memory")
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
-            seconds = power_law(self._seconds.get(key, []), case.length)
+            least = least_exponent(contender.method, case.benchmark)
+            seconds = power_law(self._seconds.get(key, []), case.length, least)
             if seconds and self._in_all(seconds) > self._limits.max_seconds:
                 return self._extrapolated(contender, case, seconds, analysis, memory)
             first = worker.ask("first")

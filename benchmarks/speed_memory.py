@@ -22,9 +22,9 @@ ours have that as well; on a busy machine it may fall short: compare the larger 
 the CPU in half of it, since others may hold the rest) and whose call takes about --fill_seconds;
 the largest batch that fits in all of it is recorded too, from what one example more needs.
 
-What would exceed --max_seconds, warm-up and repeats together, by the power law through the two
-longest shorter lengths, is not run but marked as extrapolated; what would exceed the memory is
-recorded as out of memory, with the estimate.
+What would exceed --max_seconds, warm-up and repeats together, by the power law fitted to shorter
+lengths (at least quadratic for exact attention, linear for the others), is not run but marked as
+extrapolated; what would exceed the memory is recorded as out of memory, with the estimate.
 """
 
 import argparse

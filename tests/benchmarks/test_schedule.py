@@ -95,6 +95,16 @@ def test_what_would_take_too_long_is_extrapolated_with_exact_memory():
     assert ("first", 8192, 1) not in worker.log
 
 
+def test_what_is_extrapolated_grows_as_its_method_must():
+    worker = FakeWorker(lambda c: 1e-3 * c["length"], lambda c: 100 * c["length"])
+    lengths = [case(n) for n in (1024, 2048, 4096, 65536)]
+    exact, linear = (
+        rows_of(worker, each, lengths, max_seconds=100)[3] for each in (STANDARD, LINEAR)
+    )
+    assert exact.seconds == pytest.approx(2.048 * (65536 / 2048) ** 2)
+    assert linear.seconds == pytest.approx(1e-3 * 65536)
+
+
 def test_what_does_not_fit_is_recorded_with_its_estimate_and_the_rest_goes_on():
     worker = FakeWorker(lambda c: 0.1, lambda c: 1000 * c["length"] ** 2)
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)])
