@@ -26,6 +26,11 @@ from lra.report.tables import MISSING, Table
 
 EXTRAPOLATED = "~"
 OTHER_SOURCE = "§"
+_FILLING = (
+    "A batch that fills the device is, for each method and length alone, the largest power of two "
+    "that fits in memory and whose call takes no longer than about a second (--fill_seconds); it "
+    "is 1 where one input takes as long."
+)
 
 _TITLES = {
     "module": "Cost of one attention module",
@@ -87,25 +92,26 @@ def section_title(setting: Setting) -> str:
 def describe(sheet: Sheet) -> str:
     """Where, what and how: what must be the same for two tables to be comparable."""
     setting = sheet.setting
-    return f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}, {sheet.batches}."
+    text = f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}, {sheet.batches}."
+    return f"{text} {_FILLING}" if sheet.fills else text
 
 
 def paper_tables(sheet: Sheet) -> list[Table]:
-    """Time (or steps/s) and memory of every line at every length, published lines beneath ours."""
+    """Time (or steps/s) and memory of every line at every length.
+
+    A published line stands beneath that of ours which is of its method and size, if there is one.
+    """
     return [_paper_table(sheet, quantity) for quantity in _quantities(sheet)]
 
 
 def _paper_table(sheet: Sheet, quantity: _Quantity) -> Table:
-    published = quantity.published
-    lengths = sorted({*sheet.lengths, *(n for line in published for n in line.values)})
+    beneath = _published_beneath(sheet, quantity.published)
+    published = [theirs for of_line in beneath.values() for theirs in of_line]
+    lengths = sorted({*sheet.lengths, *(n for theirs in published for n in theirs.values)})
     lines = []
-    left = list(published)
     for line in sheet.lines:
         lines.append([line.title, *(_cell(sheet, line, n, quantity) for n in lengths)])
-        for theirs in [theirs for theirs in left if _is_published(line, sheet, theirs)]:
-            left.remove(theirs)
-            lines.append(_published_line(theirs, quantity, lengths))
-    lines += [_published_line(theirs, quantity, lengths) for theirs in left]
+        lines += [_published_line(theirs, quantity, lengths) for theirs in beneath.get(line, [])]
     title = f"{quantity.title}, {MODES[sheet.mode]}, {sheet.batches}"
     caption = f"{quantity.unit}; {_relative(sheet, quantity)} {describe(sheet)}"
     notes = [quantity.source] if published else []
@@ -162,6 +168,18 @@ def short(value: float) -> str:
         return f"{value:.3g}"
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:,.{digits}f}"
+
+
+def _published_beneath(
+    sheet: Sheet, published: tuple[Published, ...]
+) -> dict[Line, list[Published]]:
+    """The published lines by the first line of ours that each is of; the others are left out."""
+    found: dict[Line, list[Published]] = {}
+    for theirs in published:
+        ours = next((line for line in sheet.lines if _is_published(line, sheet, theirs)), None)
+        if ours is not None:
+            found.setdefault(ours, []).append(theirs)
+    return found
 
 
 def _is_published(line: Line, sheet: Sheet, theirs: Published) -> bool:

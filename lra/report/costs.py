@@ -108,6 +108,11 @@ class Sheet:
         return sorted(dict.fromkeys(line for line, _ in self.rows), key=_order)
 
     @property
+    def fills(self) -> bool:
+        """Whether the batch of each cell was chosen to fill the device."""
+        return self.batch is None and self.setting.tokens is None
+
+    @property
     def batches(self) -> str:
         """The batch in words."""
         if self.batch is not None:
