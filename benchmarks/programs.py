@@ -26,11 +26,11 @@ _TEXT_CLASSES = 2
 
 
 class Program:
-    """A compiled function with its arguments."""
+    """A compiled function with its arguments; `parts` of a batch that it takes one by one."""
 
-    def __init__(self, function, arguments: tuple):
+    def __init__(self, function, arguments: tuple, parts: int | None = None):
         self._compiled = jax.jit(function).lower(*arguments).compile()
-        self._function, self._arguments = function, arguments
+        self._function, self._arguments, self._parts = function, arguments, parts
 
     @property
     def argument_bytes(self) -> int:
@@ -39,7 +39,7 @@ class Program:
 
     @property
     def analysis(self) -> dict[str, float]:
-        """What XLA knows of the compiled program: memory, operations, bytes moved."""
+        """What XLA knows of the compiled program, memory, operations, bytes moved; its parts."""
         memory = self._compiled.memory_analysis()
         needed = (
             memory.argument_size_in_bytes
@@ -47,7 +47,8 @@ class Program:
             + memory.temp_size_in_bytes
             - memory.alias_size_in_bytes
         )
-        return {"memory": needed, **cost_of(self._compiled, self._function, self._arguments)}
+        costs = cost_of(self._compiled, self._function, self._arguments)
+        return {"memory": needed, **costs, "parts": self._parts}
 
     def run(self) -> None:
         """One call, waited for."""
@@ -171,7 +172,7 @@ def _module(contender: dict, case: dict) -> MultiHeadAttention:
 
 
 def _training(contender: dict, case: dict) -> tuple:
-    """The training step of a configuration of Text, and its arguments."""
+    """The training step of a configuration of Text, its arguments, and the parts of a batch."""
     from lra.arrays import Batch
     from lra.optimizer import make_optimizer
     from lra.parts import number_of_parts
@@ -190,7 +191,9 @@ def _training(contender: dict, case: dict) -> tuple:
     shape = (case["batch"], case["length"])
     ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)
     batch = Batch(ids, jnp.ones(shape, bool), jnp.arange(shape[0]) % _TEXT_CLASSES)
-    parts = Microbatches(number_of_parts(case["batch"], case["length"] * config.model.dim))
-    step = functools.partial(train_step, graphdef=graphdef, optimizer=optimizer, microbatches=parts)
+    parts = number_of_parts(case["batch"], case["length"] * config.model.dim)
+    step = functools.partial(
+        train_step, graphdef=graphdef, optimizer=optimizer, microbatches=Microbatches(parts)
+    )
     state = jax.jit(init)(jax.random.key(0))
-    return step, (state, jnp.int32(1), batch, jax.random.key(2))
+    return step, (state, jnp.int32(1), batch, jax.random.key(2)), parts

@@ -188,6 +188,7 @@ class Schedule:
             bytes_per_second=moved / median if moved and median else None,
             peak_flops_per_second=ceilings["flops_per_second"],
             peak_bytes_per_second=ceilings["bytes_per_second"],
+            parts=analysis.get("parts"),
             largest_batch=analysis.get("largest_batch"),
             **_memory_fields(analysis, first),
         )
@@ -203,7 +204,7 @@ class Schedule:
         if not fields and memory:
             fields = {"peak_memory_mb": memory / 1e6, "memory_source": self._peer_memory}
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
-        fields |= {"flops": flops, "bytes_accessed": moved}
+        fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}
         total = f"{self._in_all(seconds):,.0f} s in all"
         note = f"from shorter lengths: {total} is more than {self._limits.max_seconds:g}"
         row = {"status": "extrapolated", "seconds": seconds, "note": note}

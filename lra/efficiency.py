@@ -61,6 +61,8 @@ class CostRow:
         flops_per_second, bytes_per_second: those over `seconds`.
         peak_flops_per_second, peak_bytes_per_second: of a large matrix product and of a large
             copy on this device, in this dtype and run.
+        parts: in how many a `model` took the batch (`lra.parts`), which bounds its memory; None:
+            of older rows and of modules, which take it as a whole.
         largest_batch: the largest batch that fits in `memory_limit_mb` (Linformer Table 3).
         memory_limit_mb: what counts as fitting.
         matmul_precision: of float32 products; `float32` is exact on every device.
@@ -105,6 +107,7 @@ class CostRow:
     bytes_per_second: float | None = None
     peak_flops_per_second: float | None = None
     peak_bytes_per_second: float | None = None
+    parts: int | None = None
     largest_batch: int | None = None
     memory_limit_mb: float | None = None
     matmul_precision: str | None = None

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import programs
 from benchmarks.cases import Case
+from lra import parts
 
 CASE = {"benchmark": "module", "length": 64, "batch": 2, "dim": 16, "heads": 2, "dtype": "float32"}
 METHODS = {
@@ -78,11 +79,18 @@ def test_a_loop_counts_every_turn():
 def test_a_model_is_a_training_step_of_the_configuration():
     case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
     program = programs.build(contender("linformer", proj_dim=8), case)
+    assert program.analysis["parts"] == 1  # so short that all of it fits the caches
     state, metrics = outputs(program)
     before = program._arguments[0]
     assert np.isfinite(metrics.loss)
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), state.params, before.params)
     assert any(jax.tree.leaves(changed))
+
+
+def test_a_model_says_in_how_many_parts_it_takes_a_batch(monkeypatch):
+    monkeypatch.setattr(parts, "number_of_parts", lambda batch, numbers: batch)
+    case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
+    assert programs.build(contender("linear"), case).analysis["parts"] == 2
 
 
 def test_a_case_that_a_method_refuses_is_a_value_error():

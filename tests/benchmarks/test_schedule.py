@@ -16,8 +16,9 @@ PEER = Contender("standard", {}, "torch plain", "standard (torch plain)")
 class FakeWorker:
     """Takes `seconds(case)` and `memory(case)` bytes; XLA knows the latter if `analysed`."""
 
-    def __init__(self, seconds, memory, *, analysed=True, log=None, errors=()):
+    def __init__(self, seconds, memory, *, analysed=True, parts=None, log=None, errors=()):
         self.seconds, self.memory, self.analysed = seconds, memory, analysed
+        self.parts = parts
         self.log = [] if log is None else log
         self.errors = dict(errors)
         self.case = None
@@ -30,7 +31,8 @@ class FakeWorker:
             raise WorkerError(*error)
         if command == "prepare":
             memory = self.memory(self.case)
-            return {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5} if self.analysed else {}
+            known = {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5, "parts": self.parts}
+            return known if self.analysed else {}
         if command == "first":
             memory = self.memory(self.case)
             return {"seconds": self.seconds(self.case), "process_memory": memory}
@@ -93,6 +95,13 @@ def test_what_would_take_too_long_is_extrapolated_with_exact_memory():
     assert rows[2].seconds == pytest.approx(1e-6 * 8192**2)
     assert (rows[2].peak_memory_mb, rows[2].memory_source) == (0.8192, "xla")
     assert ("first", 8192, 1) not in worker.log
+
+
+def test_rows_say_in_how_many_parts_a_batch_was_taken():
+    worker = FakeWorker(lambda c: 1e-6 * c["length"] ** 2, lambda c: 1e6, parts=8)
+    rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 8192)])
+    assert [row.status for row in rows] == ["ok", "ok", "extrapolated"]
+    assert [row.parts for row in rows] == [8, 8, 8]
 
 
 def test_what_is_extrapolated_grows_as_its_method_must():

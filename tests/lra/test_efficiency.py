@@ -110,6 +110,13 @@ def test_an_integer_beyond_the_floats_is_refused(field):
     assert len(str(refused.value)) < 150
 
 
+def test_rows_without_parts_are_read():
+    values = json.loads(to_json(cost_row(benchmark="model", mode="forward_backward", parts=8)))
+    assert from_json(json.dumps(values)).parts == 8
+    del values["parts"]
+    assert from_json(json.dumps(values)).parts is None
+
+
 def test_a_missing_field_is_named():
     values = json.loads(to_json(cost_row()))
     del values["label"]
