@@ -4,15 +4,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lra.report import cost_drawing
+from lra.report.cost_fits import Fit, fit
 from lra.report.cost_summaries import against_peers, best_peer, mean_ratio
 from lra.report.costs import (
     MODES,
-    Fit,
     Line,
     Sheet,
     cost,
     first_of_each_mode,
-    fit,
     is_measured,
 )
 from lra.report.figures import Figure

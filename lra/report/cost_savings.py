@@ -10,7 +10,8 @@ from lra.published_efficiency import (
     TABLE3_SOURCE,
     TABLE3_TIME_SAVED,
 )
-from lra.report.cost_tables import EXTRAPOLATED, describe, ratio, short
+from lra.report.cost_notes import EXTRAPOLATED
+from lra.report.cost_tables import describe, ratio, short
 from lra.report.costs import MODES, Line, Sheet, times_less
 from lra.report.tables import MISSING, Table
 

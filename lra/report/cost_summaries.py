@@ -1,14 +1,13 @@
 """What the tables of cost come to: fitted exponents, fractions of ceilings, ours against peers."""
 
 from lra.efficiency import CostRow
+from lra.report.cost_fits import FIT, fit
 from lra.report.cost_tables import describe, ratio
 from lra.report.costs import (
-    FIT,
     MODES,
     Line,
     Sheet,
     first_of_each_mode,
-    fit,
     geometric_mean,
     same_options,
     times_less,

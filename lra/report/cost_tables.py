@@ -1,6 +1,6 @@
 """Tables of cost in the papers' layout: absolute, relative to exact attention, published beside."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lra.efficiency import CostRow
@@ -13,6 +13,7 @@ from lra.published_efficiency import (
     TABLE1_TIME,
     Published,
 )
+from lra.report.cost_notes import EXTRAPOLATED, OTHER_SOURCE, main_source, notes
 from lra.report.costs import (
     MODES,
     Line,
@@ -24,8 +25,6 @@ from lra.report.costs import (
 )
 from lra.report.tables import MISSING, Table
 
-EXTRAPOLATED = "~"
-OTHER_SOURCE = "§"
 _FILLING = (
     "A batch that fills the device is, for each method and length alone, the largest power of two "
     "that fits in memory and whose call takes no longer than about a second (--fill_seconds); it "
@@ -114,11 +113,9 @@ def _paper_table(sheet: Sheet, quantity: _Quantity) -> Table:
         lines += [_published_line(theirs, quantity, lengths) for theirs in beneath.get(line, [])]
     title = f"{quantity.title}, {MODES[sheet.mode]}, {sheet.batches}"
     caption = f"{quantity.unit}; {_relative(sheet, quantity)} {describe(sheet)}"
-    notes = [quantity.source] if published else []
-    if quantity.what == "peak_memory_mb":
-        notes += _notes_on_memory(sheet)
     header = ["Attention", *(f"{n:,}" for n in lengths)]
-    return Table(title, caption, header, lines, notes + _notes(sheet, lines))
+    source = [quantity.source] if published else []
+    return Table(title, caption, header, lines, source + notes(sheet, lines, quantity.what))
 
 
 def _relative(sheet: Sheet, quantity: _Quantity) -> str:
@@ -143,7 +140,7 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
         return MISSING
     mark = "" if is_measured(row, quantity.what) else EXTRAPOLATED
     text = f"{mark}{short(value)}"
-    if quantity.what == "peak_memory_mb" and row.memory_source != _main_source(sheet):
+    if quantity.what == "peak_memory_mb" and row.memory_source != main_source(sheet):
         text += OTHER_SOURCE
     return text + bracketed(times_less(sheet, line, sheet.reference, length, quantity.what))
 
@@ -208,59 +205,3 @@ def _published_times(theirs: Published, quantity: _Quantity, length: int) -> flo
     times = quantity.published[0].values[length] / theirs.values[length]
     # Of steps per second more are better.
     return 1 / times if quantity.value is _steps_per_second else times
-
-
-def _main_source(sheet: Sheet) -> str | None:
-    """How the memory of ours was taken."""
-    row = next((row for row in _all_rows(sheet) if row.memory_source), None)
-    return row.memory_source if row else None
-
-
-_SOURCES = {
-    "xla": "XLA's analysis of the compiled program",
-    "device": "the device's statistics",
-    "process": "the growth of the process",
-}
-
-
-def _notes_on_memory(sheet: Sheet) -> list[str]:
-    main = _main_source(sheet)
-    others = {row.memory_source for row in _all_rows(sheet)} - {main, None}
-    notes = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []
-    if others:
-        named = " or ".join(_SOURCES[source] for source in sorted(others))
-        notes.append(
-            f"{OTHER_SOURCE} From {named}; its ratio is to the same of the others, or to XLA's "
-            "analysis where that is larger."
-        )
-    return notes
-
-
-def _all_rows(sheet: Sheet) -> Iterable[CostRow]:
-    """The latest row of every cell, ours first."""
-    return (row for line in sheet.lines for row in sheet.all_rows(line))
-
-
-def _notes(sheet: Sheet, lines: list[list[str]]) -> list[str]:
-    """What the marks among the lines mean, and what else must be known to read them."""
-    texts = [text for line in lines for text in line[1:]]
-    notes = []
-    if any(EXTRAPOLATED in text for text in texts):
-        notes.append(
-            f"{EXTRAPOLATED} Extrapolated from shorter lengths, estimated, or relative to what is."
-        )
-    if any(text.startswith("OOM") for text in texts):
-        notes.append("OOM: did not fit in memory and was not run; in brackets the estimate.")
-    reasons = {
-        row.note if line.label in row.note else f"{line.title}: {row.note}"
-        for line in sheet.lines
-        for row in sheet.all_rows(line)
-        if row.status == "unsupported"
-    }
-    notes += [f"Unsupported: {'; '.join(sorted(reasons))}."] if reasons else []
-    runs = {row.run for row in _all_rows(sheet)}
-    if len(runs) > 1:
-        notes.append(
-            f"Cells are of {len(runs)} runs, the latest that has each; a ratio is of one run."
-        )
-    return notes

@@ -21,8 +21,6 @@ MODES = {"forward": "forward", "forward_backward": "forward and backward"}
 _ANY_SOURCE = ("device_memory_mb", "process_memory_mb")
 # Options that say how, not what, is computed.
 _HOW = ("implementation",)
-# Exponents are fitted between these lengths where there are enough.
-FIT = (4096, 65536)
 
 
 class Line(NamedTuple):
@@ -70,14 +68,6 @@ class Setting(NamedTuple):
         exact = self.dtype != "float32" or self.matmul_precision in (None, "float32")
         products = "" if exact else f" ({self.matmul_precision} products)"
         return f"d = {self.dim:,}, {self.heads} heads, {self.dtype}{products}"
-
-
-class Fit(NamedTuple):
-    """A power law: cost grows as length to this exponent, from one length to another."""
-
-    exponent: float
-    low: int
-    high: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,29 +261,6 @@ def same_options(ours: CostRow, peer: CostRow) -> bool:
         for row in (ours, peer)
     )
     return ours_options == peer_options
-
-
-def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
-    """The exponent of a line's measured costs, between the lengths of `FIT` if two are there."""
-    points = []
-    for length in sheet.lengths:
-        row = sheet.row(line, length)
-        value = cost(row, what)
-        if value and is_measured(row, what):
-            points.append((length, value))
-    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
-    points = inside if len(inside) > 1 else points
-    if len(points) < 2:
-        return None
-    return Fit(_slope(points), points[0][0], points[-1][0])
-
-
-def _slope(points: list[tuple[int, float]]) -> float:
-    """Of the least-squares line through the logarithms."""
-    xs, ys = ([math.log(point[axis]) for point in points] for axis in (0, 1))
-    x_mean, y_mean = (math.fsum(values) / len(values) for values in (xs, ys))
-    covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    return covariance / math.fsum((x - x_mean) ** 2 for x in xs)
 
 
 def geometric_mean(values: list[float]) -> float | None:

@@ -1,0 +1,40 @@
+"""How costs grow with length: exponents of power laws fitted to what was measured."""
+
+import math
+from typing import NamedTuple
+
+from lra.report.costs import Line, Sheet, cost, is_measured
+
+# Exponents are fitted between these lengths where there are enough.
+FIT = (4096, 65536)
+
+
+class Fit(NamedTuple):
+    """A power law: cost grows as length to this exponent, from one length to another."""
+
+    exponent: float
+    low: int
+    high: int
+
+
+def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
+    """The exponent of a line's measured costs, between the lengths of `FIT` if two are there."""
+    points = []
+    for length in sheet.lengths:
+        row = sheet.row(line, length)
+        value = cost(row, what)
+        if value and is_measured(row, what):
+            points.append((length, value))
+    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
+    points = inside if len(inside) > 1 else points
+    if len(points) < 2:
+        return None
+    return Fit(_slope(points), points[0][0], points[-1][0])
+
+
+def _slope(points: list[tuple[int, float]]) -> float:
+    """Of the least-squares line through the logarithms."""
+    xs, ys = ([math.log(point[axis]) for point in points] for axis in (0, 1))
+    x_mean, y_mean = (math.fsum(values) / len(values) for values in (xs, ys))
+    covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    return covariance / math.fsum((x - x_mean) ** 2 for x in xs)

@@ -1,0 +1,80 @@
+"""Notes under the tables of cost: what their marks mean, and what must be known to read them."""
+
+from collections.abc import Iterable
+
+from lra.efficiency import CostRow
+from lra.report.costs import Sheet
+
+EXTRAPOLATED = "~"
+OTHER_SOURCE = "§"
+
+_SOURCES = {
+    "xla": "XLA's analysis of the compiled program",
+    "device": "the device's statistics",
+    "process": "the growth of the process",
+}
+
+
+def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
+    """All of a table of absolute costs.
+
+    Args:
+        sheet: of the table.
+        lines: its cells, titles first.
+        what: field of the rows that it shows.
+    """
+    found = _on_memory(sheet) if what == "peak_memory_mb" else []
+    return [*found, *_on_marks(lines), *_on_unsupported(sheet), *_on_runs(sheet)]
+
+
+def main_source(sheet: Sheet) -> str | None:
+    """How the memory of ours was taken."""
+    row = next((row for row in _shown(sheet) if row.memory_source), None)
+    return row.memory_source if row else None
+
+
+def _on_memory(sheet: Sheet) -> list[str]:
+    main = main_source(sheet)
+    others = {row.memory_source for row in _shown(sheet)} - {main, None}
+    found = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []
+    if others:
+        named = " or ".join(_SOURCES[source] for source in sorted(others))
+        found.append(
+            f"{OTHER_SOURCE} From {named}; its ratio is to the same of the others, or to XLA's "
+            "analysis where that is larger."
+        )
+    return found
+
+
+def _on_marks(lines: list[list[str]]) -> list[str]:
+    texts = [text for line in lines for text in line[1:]]
+    found = []
+    if any(EXTRAPOLATED in text for text in texts):
+        found.append(
+            f"{EXTRAPOLATED} Extrapolated from shorter lengths, estimated, or relative to what is."
+        )
+    if any(text.startswith("OOM") for text in texts):
+        found.append("OOM: did not fit in memory and was not run; in brackets the estimate.")
+    return found
+
+
+def _on_unsupported(sheet: Sheet) -> list[str]:
+    reasons = {
+        row.note if line.label in row.note else f"{line.title}: {row.note}"
+        for line in sheet.lines
+        for row in sheet.all_rows(line)
+        if row.status == "unsupported"
+    }
+    return [f"Unsupported: {'; '.join(sorted(reasons))}."] if reasons else []
+
+
+def _on_runs(sheet: Sheet) -> list[str]:
+    runs = {row.run for row in _shown(sheet)}
+    if len(runs) < 2:
+        return []
+    return [f"Cells are of {len(runs)} runs, the latest that has each; a ratio is of one run."]
+
+
+def _shown(sheet: Sheet) -> Iterable[CostRow]:
+    """The row of every cell, ours first."""
+    return (row for line in sheet.lines for row in sheet.all_rows(line))
