@@ -18,7 +18,12 @@ class Fit(NamedTuple):
 
 
 def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
-    """The exponent of a line's measured costs, between the lengths of `FIT` if two are there."""
+    """The exponent of a line's measured costs, between the lengths of `FIT` if two are there.
+
+    None with fewer points, and of memory where it is that of parts of a batch.
+    """
+    if what == "peak_memory_mb" and sheet.in_parts:
+        return None
     points = []
     for length in sheet.lengths:
         row = sheet.row(line, length)

@@ -24,7 +24,8 @@ def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
         what: field of the rows that it shows.
     """
     found = _on_memory(sheet) if what == "peak_memory_mb" else []
-    return [*found, *_on_marks(lines), *_on_unsupported(sheet), *_on_runs(sheet)]
+    found += [*_on_parts(sheet), *_on_marks(lines), *_on_unsupported(sheet)]
+    return found + _on_runs(sheet)
 
 
 def main_source(sheet: Sheet) -> str | None:
@@ -44,6 +45,21 @@ def _on_memory(sheet: Sheet) -> list[str]:
             "analysis where that is larger."
         )
     return found
+
+
+def _on_parts(sheet: Sheet) -> list[str]:
+    """Of a model; rows that do not say how many are of before they did."""
+    if not sheet.in_parts:
+        return []
+    known = {row.length: row.parts for row in _shown(sheet) if row.parts}
+    taken = "On a CPU the batch is taken in parts"
+    if known:
+        numbers = ", ".join(f"{parts} at {length:,}" for length, parts in sorted(known.items()))
+        taken = f"The batch was taken in parts ({numbers})"
+    return [
+        f"{taken} that fit the caches (lra/parts.py): memory is that of one part and the "
+        "parameters, and tells no exponent."
+    ]
 
 
 def _on_marks(lines: list[list[str]]) -> list[str]:

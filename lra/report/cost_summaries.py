@@ -23,9 +23,17 @@ Ratios = dict[int, tuple[float, bool]]
 
 
 def exponents(of_setting: list[Sheet]) -> Table:
-    """The fitted exponents of all lines of a setting, a column for time and memory of each pass."""
+    """The fitted exponents of all lines of a setting, a column for time and memory of each pass.
+
+    No memory where the batch was taken in parts: it tells how large they were.
+    """
     sheets = first_of_each_mode(of_setting)
-    columns = [(sheet, what) for sheet in sheets for what in _WHAT]
+    columns = [
+        (sheet, what)
+        for sheet in sheets
+        for what in _WHAT
+        if what == "seconds" or not sheet.in_parts
+    ]
     titles = dict.fromkeys(line for sheet in sheets for line in sheet.lines)
     lines = [[line.title, *(_exponent(*column, line) for column in columns)] for line in titles]
     header = [f"{_WHAT[what].title()}, {MODES[sheet.mode]}" for sheet, what in columns]

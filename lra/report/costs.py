@@ -102,6 +102,16 @@ class Sheet:
         """Whether the batch of each cell was chosen to fill the device."""
         return self.batch is None and self.setting.tokens is None
 
+    @functools.cached_property
+    def in_parts(self) -> bool:
+        """Whether the batch of a model was, or may have been, taken in parts (`lra.parts`).
+
+        Its memory is then that of a part, and parts of longer sequences have fewer of them.
+        """
+        rows = [row for line in self.lines for row in self.all_rows(line)]
+        measured = [row for row in rows if row.status in ("ok", "extrapolated")]
+        return self.setting.benchmark == "model" and any(row.parts != 1 for row in measured)
+
     @property
     def batches(self) -> str:
         """The batch in words."""

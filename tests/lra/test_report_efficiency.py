@@ -214,6 +214,37 @@ def test_lras_efficiency_table():
     assert any("compare ratios only" in note for note in steps.notes)
 
 
+@pytest.mark.parametrize(
+    ("parts", "note"),
+    [
+        ((8, 16), "The batch was taken in parts (8 at 1,024, 16 at 2,048) that fit the caches"),
+        ((None, None), "On a CPU the batch is taken in parts that fit the caches"),
+    ],
+)
+def test_a_batch_in_parts_is_told_and_has_no_exponent_of_memory(parts, note):
+    model = {"benchmark": "model", "mode": "forward_backward", "batch": 32}
+    short, long = parts
+    rows = [
+        cost_row(length=1024, parts=short, **model),
+        cost_row(2.0, length=2048, parts=long, **model),
+    ]
+    sheet = only(rows)
+    for table in paper_tables(sheet):
+        assert any(text.startswith(note) for text in table.notes)
+    assert exponents([sheet]).header == ["Attention", "Time, forward and backward"]
+    assert line(exponents([sheet])) == ["1.00 (1,024–2,048)"]
+    assert series(sheet, sheet.lines)[0].fits[1] is None
+
+
+def test_a_batch_as_a_whole_has_an_exponent_of_memory():
+    model = {"benchmark": "model", "mode": "forward_backward", "batch": 32, "parts": 1}
+    rows = [cost_row(n, n, length=n, **model) for n in (1024, 2048)]
+    too_long = model | {"length": 4096, "status": "out_of_memory", "parts": None}
+    sheet = only([*rows, cost_row(None, 9e9, **too_long)])
+    assert not any("parts" in note for table in paper_tables(sheet) for note in table.notes)
+    assert line(exponents([sheet])) == ["1.00 (1,024–2,048)"] * 2
+
+
 def test_a_fixed_number_of_tokens_is_one_sheet():
     fixed = {"benchmark": "fixed_tokens"}
     rows = [
