@@ -20,21 +20,27 @@ class Fit(NamedTuple):
 def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
     """The exponent of a line's measured costs, between the lengths of `FIT` if two are there.
 
-    None with fewer points, and of memory where it is that of parts of a batch.
+    Of one run, that which has most of them. None with fewer points, and of memory where it is that
+    of parts of a batch.
     """
     if what == "peak_memory_mb" and sheet.in_parts:
         return None
-    points = []
-    for length in sheet.lengths:
-        row = sheet.row(line, length)
-        value = cost(row, what)
-        if value and is_measured(row, what):
-            points.append((length, value))
-    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
-    points = inside if len(inside) > 1 else points
+    points = max((_points(sheet, line, what, run) for run in sheet.runs), key=len)
     if len(points) < 2:
         return None
     return Fit(_slope(points), points[0][0], points[-1][0])
+
+
+def _points(sheet: Sheet, line: Line, what: str, run: str) -> list[tuple[int, float]]:
+    """Lengths and costs of a line that a run has measured; those inside `FIT` if two are there."""
+    points = []
+    for length in sheet.lengths:
+        for row in sheet.rows.get((line, length), ()):
+            value = cost(row, what)
+            if row.run == run and value and is_measured(row, what):
+                points.append((length, value))
+    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
+    return inside if len(inside) > 1 else points
 
 
 def _slope(points: list[tuple[int, float]]) -> float:

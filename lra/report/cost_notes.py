@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 
 from lra.efficiency import CostRow
-from lra.report.costs import Sheet
+from lra.report.costs import SCATTER, Sheet
 
 EXTRAPOLATED = "~"
 OTHER_SOURCE = "§"
+OTHER_RUN = "†"
+SCATTERED = "‡"
 
 _SOURCES = {
     "xla": "XLA's analysis of the compiled program",
@@ -24,8 +26,7 @@ def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
         what: field of the rows that it shows.
     """
     found = _on_memory(sheet) if what == "peak_memory_mb" else []
-    found += [*_on_parts(sheet), *_on_marks(lines), *_on_unsupported(sheet)]
-    return found + _on_runs(sheet)
+    return [*found, *_on_parts(sheet), *_on_marks(sheet, lines), *_on_unsupported(sheet)]
 
 
 def main_source(sheet: Sheet) -> str | None:
@@ -62,16 +63,21 @@ def _on_parts(sheet: Sheet) -> list[str]:
     ]
 
 
-def _on_marks(lines: list[list[str]]) -> list[str]:
+def _on_marks(sheet: Sheet, lines: list[list[str]]) -> list[str]:
+    own = f"its ratio is to {sheet.reference.title} of its own run; " if sheet.reference else ""
+    meanings = {
+        EXTRAPOLATED: " Extrapolated from shorter lengths, estimated, or relative to what is.",
+        OTHER_RUN: f" Of another run than most cells: {own}do not divide it by another cell.",
+        SCATTERED: " The fastest and the slowest of its repeats differ by more than "
+        f"{100 * SCATTER:.0f} % of their median.",
+        "OOM": ": did not fit in memory and was not run; in brackets the estimate.",
+    }
     texts = [text for line in lines for text in line[1:]]
-    found = []
-    if any(EXTRAPOLATED in text for text in texts):
-        found.append(
-            f"{EXTRAPOLATED} Extrapolated from shorter lengths, estimated, or relative to what is."
-        )
-    if any(text.startswith("OOM") for text in texts):
-        found.append("OOM: did not fit in memory and was not run; in brackets the estimate.")
-    return found
+    return [
+        f"{mark}{meaning}"
+        for mark, meaning in meanings.items()
+        if any(mark in text for text in texts)
+    ]
 
 
 def _on_unsupported(sheet: Sheet) -> list[str]:
@@ -82,13 +88,6 @@ def _on_unsupported(sheet: Sheet) -> list[str]:
         if row.status == "unsupported"
     }
     return [f"Unsupported: {'; '.join(sorted(reasons))}."] if reasons else []
-
-
-def _on_runs(sheet: Sheet) -> list[str]:
-    runs = {row.run for row in _shown(sheet)}
-    if len(runs) < 2:
-        return []
-    return [f"Cells are of {len(runs)} runs, the latest that has each; a ratio is of one run."]
 
 
 def _shown(sheet: Sheet) -> Iterable[CostRow]:

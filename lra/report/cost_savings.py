@@ -28,7 +28,7 @@ class _Saving(NamedTuple):
 def savings(sheets: list[Sheet]) -> list[Table]:
     """The tables of those sheets of a setting that have a forward pass of Linformer."""
     chosen = [
-        sheet
+        sheet.of_lines({sheet.reference, *_linformers(sheet).values()})
         for sheet in sheets
         if sheet.mode == "forward" and sheet.reference and _linformers(sheet)
     ]

@@ -48,7 +48,7 @@ def sections(
 
 
 def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
-    """One line a cell: its row, and how many times less it costs than exact attention."""
+    """One line a cell: its row, and how many times less it costs than exact attention there."""
     text = io.StringIO()
     writer = csv.DictWriter(text, [*_FIELDS, *_RATIOS], lineterminator="\n")
     writer.writeheader()
@@ -61,7 +61,7 @@ def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
                     if sheet.reference:
                         facts["relative_to"] = sheet.reference.label
                     for name, what in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
-                        found = times_less(sheet, line, sheet.reference, row.length, what)
+                        found = times_less(sheet, line, sheet.reference, row.length, what, row.run)
                         facts[name] = round(found[0], 4) if found else None
                     writer.writerow(facts)
     return text.getvalue()

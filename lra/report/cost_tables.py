@@ -13,7 +13,14 @@ from lra.published_efficiency import (
     TABLE1_TIME,
     Published,
 )
-from lra.report.cost_notes import EXTRAPOLATED, OTHER_SOURCE, main_source, notes
+from lra.report.cost_notes import (
+    EXTRAPOLATED,
+    OTHER_RUN,
+    OTHER_SOURCE,
+    SCATTERED,
+    main_source,
+    notes,
+)
 from lra.report.costs import (
     MODES,
     Line,
@@ -21,6 +28,7 @@ from lra.report.costs import (
     Sheet,
     cost,
     is_measured,
+    scatters,
     times_less,
 )
 from lra.report.tables import MISSING, Table
@@ -126,7 +134,7 @@ def _relative(sheet: Sheet, quantity: _Quantity) -> str:
 
 
 def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
-    """`12.3 (3.61×)`, `~12.3 (~3.61×)`, `OOM (needs 34.4 GB)`, `unsupported` or `–`."""
+    """`12.3 (3.61×)`, `~12.3† (~3.61×)`, `OOM (needs 34.4 GB)`, `unsupported` or `–`."""
     row = sheet.row(line, length)
     if row is None:
         return MISSING
@@ -142,7 +150,10 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
     text = f"{mark}{short(value)}"
     if quantity.what == "peak_memory_mb" and row.memory_source != main_source(sheet):
         text += OTHER_SOURCE
-    return text + bracketed(times_less(sheet, line, sheet.reference, length, quantity.what))
+    text += OTHER_RUN * sheet.is_of_another_run(row)
+    text += SCATTERED * (quantity.what == "seconds" and scatters(row))
+    found = times_less(sheet, line, sheet.reference, length, quantity.what, row.run)
+    return text + bracketed(found)
 
 
 def bracketed(found: tuple[float, bool] | None) -> str:

@@ -1,7 +1,7 @@
 """Costs: rows of `lra.efficiency` in sheets, a line a method and a column a length.
 
-Times of different runs are never compared: a cell is of the latest run that has it, a ratio of two
-cells of the latest run that has both.
+Times of different runs are never compared. The cells of a sheet are of the run that has most of
+them, others only where that one has none, and a ratio is of two cells of one run.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ import functools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from lra.efficiency import BENCHMARKS, CostRow
@@ -21,6 +21,8 @@ MODES = {"forward": "forward", "forward_backward": "forward and backward"}
 _ANY_SOURCE = ("device_memory_mb", "process_memory_mb")
 # Options that say how, not what, is computed.
 _HOW = ("implementation",)
+# Repeats farther apart than this part of their median are marked: others disturbed them.
+SCATTER = 0.3
 
 
 class Line(NamedTuple):
@@ -79,12 +81,14 @@ class Sheet:
         mode: key of `MODES`.
         batch: of all cells; None where each has its own: it fills the device, or makes up the
             setting's tokens.
-        rows: of a line and length, the latest run first.
+        runs: by how many of its cells they have, most first; of equals the latest first.
+        rows: of a line and length, in the order of `runs`.
     """
 
     setting: Setting
     mode: str
     batch: int | None
+    runs: tuple[str, ...]
     rows: dict[tuple[Line, int], tuple[CostRow, ...]]
 
     @functools.cached_property
@@ -129,15 +133,26 @@ class Sheet:
         return (plain or exact or [None])[0]
 
     def row(self, line: Line | None, length: int) -> CostRow | None:
-        """The latest row of a cell."""
+        """What a cell shows."""
         return self.rows.get((line, length), (None,))[0]
 
+    def is_of_another_run(self, row: CostRow) -> bool:
+        """Whether it is not of the run that most cells are of."""
+        return row.run != self.runs[0]
+
     def all_rows(self, line: Line) -> list[CostRow]:
-        """The latest row of each cell of a line."""
+        """What each cell of a line shows."""
         return [row for length in self.lengths if (row := self.row(line, length))]
 
+    def of_lines(self, lines: Collection[Line]) -> "Sheet":
+        """Some of its lines, as a sheet of their own: another run may have most of its cells."""
+        cells = {cell: rows for cell, rows in self.rows.items() if cell[0] in lines}
+        rows = [row for of_cell in cells.values() for row in of_cell]
+        runs = _by_coverage(rows)
+        return dataclasses.replace(self, runs=runs, rows=_by_cell(rows, runs))
+
     def together(self, one: Line | None, other: Line | None, length: int) -> Iterable[tuple]:
-        """Rows of both lines at a length, of one run each time, the latest run first."""
+        """Rows of both lines at a length, of one run each time, in the order of `runs`."""
         others = {row.run: row for row in self.rows.get((other, length), ())}
         for row in self.rows.get((one, length), ()):
             if row.run in others:
@@ -160,8 +175,9 @@ def sheets(rows: Iterable[CostRow]) -> dict[Setting, list[Sheet]]:
         by_sheet[_setting(row), None if has_own else row.batch, row.mode].append(row)
     found: dict[Setting, list[Sheet]] = defaultdict(list)
     for setting, batch, mode in sorted(by_sheet, key=_sheet_order):
-        members = _by_cell(by_sheet[setting, batch, mode])
-        found[setting].append(Sheet(setting, mode, batch, members))
+        members = by_sheet[setting, batch, mode]
+        runs = _by_coverage(members)
+        found[setting].append(Sheet(setting, mode, batch, runs, _by_cell(members, runs)))
     return dict(found)
 
 
@@ -188,16 +204,25 @@ def _sheet_order(key: tuple[Setting, int | None, str]) -> tuple:
     return BENCHMARKS.index(setting.benchmark), *place, *size, *of_sheet
 
 
-def _by_cell(rows: list[CostRow]) -> dict[tuple[Line, int], tuple[CostRow, ...]]:
-    """The rows of each cell, one a run (its last), the latest run first."""
+def _by_coverage(rows: list[CostRow]) -> tuple[str, ...]:
+    """The runs of a sheet, as `Sheet.runs` has them."""
+    cells: dict[str, set[tuple[Line, int]]] = defaultdict(set)
     ended: dict[str, tuple[str, int]] = {}
-    chosen: dict[tuple[Line, int], dict[str, CostRow]] = defaultdict(dict)
     for position, row in enumerate(rows):
-        chosen[_line(row), row.length][row.run] = row
+        cells[row.run].add((_line(row), row.length))
         ended[row.run] = max((row.finished, position), ended.get(row.run, ("", 0)))
+    return tuple(sorted(cells, key=lambda run: (len(cells[run]), ended[run]), reverse=True))
+
+
+def _by_cell(
+    rows: list[CostRow], runs: tuple[str, ...]
+) -> dict[tuple[Line, int], tuple[CostRow, ...]]:
+    """The rows of each cell, one a run (its last), in the order of `runs`."""
+    chosen: dict[tuple[Line, int], dict[str, CostRow]] = defaultdict(dict)
+    for row in rows:
+        chosen[_line(row), row.length][row.run] = row
     return {
-        cell: tuple(sorted(by_run.values(), key=lambda row: ended[row.run], reverse=True))
-        for cell, by_run in chosen.items()
+        cell: tuple(by_run[run] for run in runs if run in by_run) for cell, by_run in chosen.items()
     }
 
 
@@ -221,20 +246,34 @@ def cost(row: CostRow | None, what: str) -> float | None:
 
 def is_measured(row: CostRow, what: str) -> bool:
     """Whether the number stands for itself; else it was extrapolated or estimated."""
-    if row.status == "extrapolated":
-        return what != "seconds" and row.memory_source == "xla" and row.xla_memory_mb is not None
+    if row.status == "extrapolated" and what != "seconds":
+        return row.memory_source == "xla" and row.xla_memory_mb is not None
     return row.status == "ok"
 
 
+def scatters(row: CostRow) -> bool:
+    """Whether the fastest and slowest repeats differ by more than `SCATTER` of the median."""
+    if None in (row.seconds, row.seconds_min, row.seconds_max):
+        return False
+    return row.seconds_max - row.seconds_min > SCATTER * row.seconds
+
+
 def times_less(
-    sheet: Sheet, line: Line | None, reference: Line | None, length: int, what: str
+    sheet: Sheet,
+    line: Line | None,
+    reference: Line | None,
+    length: int,
+    what: str,
+    run: str | None = None,
 ) -> tuple[float, bool] | None:
     """How many times less `line` costs than `reference`, and whether both were measured.
 
-    Both of the latest run that has them, memory taken in the same way. None where
-    there is no such run or it has no such number.
+    Both of `run`, else of the first run of the sheet that has them, memory taken in the same way.
+    None where there is no such run or it has no such number.
     """
     for row, other in sheet.together(line, reference, length):
+        if run not in (None, row.run):
+            continue
         if what == "peak_memory_mb":
             less, more = _memory(row, other)
         else:
