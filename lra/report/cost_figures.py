@@ -5,15 +5,9 @@ from typing import NamedTuple
 
 from lra.report import cost_drawing
 from lra.report.cost_fits import Fit, fit
+from lra.report.cost_ratios import cost, is_measured
 from lra.report.cost_summaries import against_peers, best_peer, mean_ratio
-from lra.report.costs import (
-    MODES,
-    Line,
-    Sheet,
-    cost,
-    first_of_each_mode,
-    is_measured,
-)
+from lra.report.costs import MODES, Line, Sheet, first_of_each_mode
 from lra.report.figures import Figure
 
 # What a figure shows of a method that was measured in several sizes: that of Table 3.

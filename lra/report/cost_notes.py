@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from lra.efficiency import CostRow
-from lra.report.costs import SCATTER, Sheet
+from lra.report.cost_ratios import SCATTER
+from lra.report.costs import Sheet
 
 EXTRAPOLATED = "~"
 OTHER_SOURCE = "§"

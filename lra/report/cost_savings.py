@@ -11,8 +11,9 @@ from lra.published_efficiency import (
     TABLE3_TIME_SAVED,
 )
 from lra.report.cost_notes import EXTRAPOLATED
+from lra.report.cost_ratios import times_less
 from lra.report.cost_tables import describe, ratio, short
-from lra.report.costs import MODES, Line, Sheet, times_less
+from lra.report.costs import MODES, Line, Sheet
 from lra.report.tables import MISSING, Table
 
 

@@ -7,10 +7,11 @@ import json
 
 from lra.efficiency import CostRow
 from lra.report.cost_figures import cost_figures
+from lra.report.cost_ratios import times_less
 from lra.report.cost_savings import savings
 from lra.report.cost_summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.cost_tables import paper_tables, section_title
-from lra.report.costs import Setting, Sheet, times_less
+from lra.report.costs import Setting, Sheet
 from lra.report.figures import Figure
 from lra.report.tables import Table
 

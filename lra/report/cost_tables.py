@@ -21,16 +21,8 @@ from lra.report.cost_notes import (
     main_source,
     notes,
 )
-from lra.report.costs import (
-    MODES,
-    Line,
-    Setting,
-    Sheet,
-    cost,
-    is_measured,
-    scatters,
-    times_less,
-)
+from lra.report.cost_ratios import cost, is_measured, scatters, times_less
+from lra.report.costs import MODES, Line, Setting, Sheet
 from lra.report.tables import MISSING, Table
 
 _FILLING = (

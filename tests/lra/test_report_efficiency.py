@@ -5,11 +5,12 @@ import pytest
 from lra.published_efficiency import LRA_MEMORY, LRA_STEPS, TABLE1_MEMORY, TABLE1_TIME
 from lra.report.cost_figures import races, series
 from lra.report.cost_fits import fit
+from lra.report.cost_ratios import geometric_mean
 from lra.report.cost_savings import savings
 from lra.report.cost_sections import sections
 from lra.report.cost_summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.cost_tables import paper_tables, short
-from lra.report.costs import Sheet, geometric_mean, sheets
+from lra.report.costs import Sheet, sheets
 from lra.report.formats import latex
 from lra.report.tables import Table
 from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard

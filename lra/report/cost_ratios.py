@@ -1,0 +1,96 @@
+"""What a row costs, and how many times less that is than another row of its run."""
+
+import math
+
+from lra.efficiency import CostRow
+from lra.report.costs import Line, Sheet
+
+# What measures memory of whatever runs; XLA's analysis is of JAX alone.
+_ANY_SOURCE = ("device_memory_mb", "process_memory_mb")
+# Options that say how, not what, is computed.
+_HOW = ("implementation",)
+# Repeats farther apart than this part of their median are marked: others disturbed them.
+SCATTER = 0.3
+
+
+def cost(row: CostRow | None, what: str) -> float | None:
+    """Seconds or megabytes: of a module per input, else of the whole batch; None without any."""
+    value = getattr(row, what, None)
+    if not value:
+        return None
+    return value / row.batch if row.benchmark == "module" else value
+
+
+def is_measured(row: CostRow, what: str) -> bool:
+    """Whether the number stands for itself; else it was extrapolated or estimated."""
+    if row.status == "extrapolated" and what != "seconds":
+        return row.memory_source == "xla" and row.xla_memory_mb is not None
+    return row.status == "ok"
+
+
+def scatters(row: CostRow) -> bool:
+    """Whether the fastest and slowest repeats differ by more than `SCATTER` of the median."""
+    if None in (row.seconds, row.seconds_min, row.seconds_max):
+        return False
+    return row.seconds_max - row.seconds_min > SCATTER * row.seconds
+
+
+def times_less(
+    sheet: Sheet,
+    line: Line | None,
+    reference: Line | None,
+    length: int,
+    what: str,
+    run: str | None = None,
+) -> tuple[float, bool] | None:
+    """How many times less `line` costs than `reference`, and whether both were measured.
+
+    Both of `run`, else of the first run of the sheet that has them, memory taken in the same way.
+    None where there is no such run or it has no such number.
+    """
+    for row, other in sheet.together(line, reference, length):
+        if run not in (None, row.run):
+            continue
+        if what == "peak_memory_mb":
+            less, more = _memory(row, other)
+        else:
+            less, more = cost(row, what), cost(other, what)
+        if not less or not more:
+            return None
+        return more / less, is_measured(row, what) and is_measured(other, what)
+    return None
+
+
+def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
+    """The memory of two rows, as comparable as it was taken; None where it cannot be compared.
+
+    Against another source XLA's analysis counts where it is the larger figure: a process grows by
+    less than a program needs while its allocator has memory left, and by nothing if not run.
+    """
+    if row.memory_source == other.memory_source:
+        return cost(row, "peak_memory_mb"), cost(other, "peak_memory_mb")
+    for field in _ANY_SOURCE:
+        one, two = (
+            max(cost(each, field) or 0, cost(each, "xla_memory_mb") or 0) for each in (row, other)
+        )
+        known = min(one, two) > 0
+        taken = getattr(row, field) or getattr(other, field)
+        if known and taken:
+            return one, two
+    return None, None
+
+
+def same_options(ours: CostRow, peer: CostRow) -> bool:
+    """Whether a peer was asked to compute the same."""
+    ours_options, peer_options = (
+        {name: value for name, value in row.options.items() if name not in _HOW}
+        for row in (ours, peer)
+    )
+    return ours_options == peer_options
+
+
+def geometric_mean(values: list[float]) -> float | None:
+    """None without values."""
+    if not values:
+        return None
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
