@@ -21,14 +21,11 @@ length, which on a GPU need not ask the device after each step whether to go on;
 import itertools
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Collection, Iterable
 
-from benchmarks.random_data import SIZES, write_random
+from benchmarks.random_data import SIZES
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, near_match, positive_integers, run
 from lra.errors import UserError
@@ -100,115 +97,14 @@ def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:
 
 
 def _measure(options) -> dict:
-    """The row of one case."""
-    import jax
+    """The row of `--case`, in this process."""
+    from benchmarks.train_case import Case, measure
 
-    from benchmarks import train_loops
-    from lra import environment
-    from lra.data import prepared
-    from lra.settings import load_config
-    from lra.tasks import get_task
-    from lra.trainer import Trainer
-
-    task_name, attention, number = options.case.split(",")
-    num_seeds = int(number)
-    seeds, dtype = f"seeds={tuple(range(num_seeds))}", f"dtype={options.dtype}"
-    config = load_config(f"configs/{task_name}.py:{attention}", [seeds, dtype])
-    task = get_task(task_name)
-    with tempfile.TemporaryDirectory() as folder:
-        write_random(folder, task, 4 * config.train.batch_size, SIZES[task_name][0])
-        trainer = Trainer(config, task, prepared.load(folder, task_name))
-    state = trainer.init()
-    begun = time.perf_counter()
-    state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
-    first = time.perf_counter() - begun
-    state, per_step, step = _time_steps(trainer, state, 1, options.seconds)
-    eval_speed = num_seeds * _evaluated_per_second(trainer, state)
-    row = {
-        "task": task_name,
-        "attention": attention,
-        "seeds": num_seeds,
-        "dtype": options.dtype,
-        "device": environment.device_name(),
-        "versions": environment.versions(),
-        "compile_seconds": first - per_step,
-        "steps_per_second": 1 / per_step,
-        "examples_per_second": config.train.batch_size * num_seeds / per_step,
-        "eval_examples_per_second": eval_speed,
-        "peak_memory_mb": environment.peak_memory_mb(),
-        "protocol_hours": _protocol_hours(config, per_step, num_seeds / eval_speed),
-        "flops_per_step": num_seeds * _model_flops(config, task, trainer.length),
-        "peak_flops_per_second": _matmul_rate(config),
-    }
-    if options.compare_loop:
-        state, step, row["loop"] = train_loops.compare(trainer, state, step, per_step)
-    if options.profile:
-        folder = options.profile / options.case.replace(",", "-")
-        text = train_loops.profile(trainer, state, step, per_step, folder)
-        print(f"{options.case}, trace in {folder}\n{text}", file=sys.stderr)
-    return row
-
-
-def _time_steps(trainer, state, step: int, seconds: float):
-    """The state after calls of about a second each, the median time of a step, the next step."""
-    import jax
-
-    step_seconds = []
-    begun = time.perf_counter()
-    count = 1
-    while not step_seconds or time.perf_counter() - begun < seconds:
-        call = time.perf_counter()
-        state, _ = jax.block_until_ready(trainer.train(state, step, count))
-        step_seconds.append((time.perf_counter() - call) / count)
-        step += count
-        count = max(1, min(100, int(1.0 / step_seconds[-1])))
-    return state, statistics.median(step_seconds), step
-
-
-def _evaluated_per_second(trainer, state) -> float:
-    from lra.evaluation import evaluate
-
-    evaluate(trainer, state.params, state.rest, "test")
-    begun = time.perf_counter()
-    evaluate(trainer, state.params, state.rest, "test")
-    return trainer.num_examples("test") / (time.perf_counter() - begun)
-
-
-def _model_flops(config, task, length: int) -> int:
-    """Operations in the matrix products of a training step of one seed."""
-    import jax
-    import jax.numpy as jnp
-    from flax import nnx
-
-    from benchmarks.flops import product_flops
-    from lra.state import make_model
-
-    graphdef, state = nnx.split(
-        nnx.eval_shape(lambda: make_model(config, task, length, nnx.Rngs(0)))
+    task, attention, seeds = options.case.split(",")
+    case = Case(task, attention, int(seeds), options.dtype)
+    return measure(
+        case, options.seconds, compare_loop=options.compare_loop, profile=options.profile
     )
-    shape = (config.train.batch_size, *((2,) if task.pairs else ()), length)
-    ids = jax.ShapeDtypeStruct(shape, jnp.int32)
-    mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-    forward = product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
-    return 3 * forward
-
-
-def _protocol_hours(config, per_step: float, per_eval_example: float) -> float:
-    """Hours of the whole protocol: training, an evaluation every so often, two on the test set."""
-    _, _, validation, test = SIZES[config.task]
-    evaluations = config.train.steps // config.train.eval_every
-    evaluated = evaluations * validation + 2 * test
-    return (config.train.steps * per_step + evaluated * per_eval_example) / 3600
-
-
-def _matmul_rate(config) -> float:
-    """Operations a second of a large matrix product in the model's precision, on one device."""
-    import jax
-
-    from benchmarks.ceilings import product_rate
-
-    with jax.default_matmul_precision(config.matmul_precision):
-        return product_rate(config.dtype)
 
 
 _TITLES = (

@@ -5,7 +5,7 @@ import json
 import jax
 import pytest
 
-from benchmarks import ceilings, train_loops, train_step
+from benchmarks import ceilings, train_case, train_loops, train_step
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
@@ -70,7 +70,7 @@ def test_utilisation_is_of_products_in_the_models_precision(precision, named, mo
 
     monkeypatch.setattr(ceilings, "_fastest", fastest)
     side = ceilings._SIZES["cpu"][0]
-    assert train_step._matmul_rate(config) == side**3
+    assert train_case._matmul_rate(config) == side**3
     assert f"precision=(Precision.{named}, Precision.{named})" in products[0]
 
 
@@ -80,6 +80,21 @@ def trainer(tmp_path_factory):
     write_listops(folder)
     config = load_config("configs/listops.py:standard", TINY)
     return Trainer(config, get_task("listops"), prepared.load(folder, "listops"))
+
+
+def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
+    monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
+    monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
+    case = train_case.Case("listops", "standard", 1, "float32")
+    row = json.loads(json.dumps(train_case.measure(case, seconds=0.01)))
+    assert (row["task"], row["attention"], row["seeds"]) == ("listops", "standard", 1)
+    assert row["examples_per_second"] == pytest.approx(8 * row["steps_per_second"])
+    steps, evaluated = (
+        12 / row["steps_per_second"],
+        (2 * 2000 + 2 * 2000) / row["eval_examples_per_second"],
+    )
+    assert row["protocol_hours"] == pytest.approx((steps + evaluated) / 3600)
+    assert train_step._line(row).count("|") == train_step._HEADER.splitlines()[0].count("|")
 
 
 @pytest.mark.slow

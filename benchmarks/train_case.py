@@ -1,0 +1,157 @@
+"""One case of `benchmarks.train_step`, measured in the process that asks."""
+
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from benchmarks import train_loops
+from benchmarks.ceilings import product_rate
+from benchmarks.flops import product_flops
+from benchmarks.random_data import SIZES, write_random
+from lra import environment
+from lra.data import prepared
+from lra.evaluation import evaluate
+from lra.settings import load_config
+from lra.state import TrainState, make_model
+from lra.tasks import get_task
+from lra.trainer import Trainer
+
+_CALL_SECONDS = 1.0  # about what a timed call takes
+_CALL_STEPS = 100  # at most
+
+
+class Case(NamedTuple):
+    """What is measured: `seeds` of them in one program."""
+
+    task: str
+    attention: str
+    seeds: int
+    dtype: str
+
+
+class Times(NamedTuple):
+    """Seconds: of a step of all seeds, of an example evaluated by one, and of compiling a step."""
+
+    step: float
+    evaluated: float
+    compilation: float
+
+
+def measure(
+    case: Case, seconds: float, *, compare_loop: bool = False, profile: pathlib.Path | None = None
+) -> dict[str, Any]:
+    """The row of a case.
+
+    Args:
+        case: of a task, of whose length random examples are drawn.
+        seconds: of timing steps.
+        compare_loop: whether to time the two forms of the loop as well.
+        profile: folder for a trace, whose largest costs are printed to stderr.
+    """
+    trainer = make_trainer(case)
+    state, step, times = _times(trainer, seconds)
+    row = case._asdict() | _facts(trainer, times)
+    if compare_loop:
+        state, step, row["loop"] = train_loops.compare(trainer, state, step, times.step)
+    if profile:
+        folder = profile / f"{case.task}-{case.attention}-{case.seeds}"
+        text = train_loops.profile(trainer, state, step, times.step, folder)
+        print(f"{case.task}, {case.attention}, trace in {folder}\n{text}", file=sys.stderr)
+    return row
+
+
+def make_trainer(case: Case) -> Trainer:
+    """Of the case's protocol, on random examples."""
+    overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}"]
+    config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
+    task = get_task(case.task)
+    with tempfile.TemporaryDirectory() as folder:
+        write_random(folder, task, 4 * config.train.batch_size, SIZES[case.task][0])
+        return Trainer(config, task, prepared.load(folder, case.task))
+
+
+def _times(trainer: Trainer, seconds: float) -> tuple[TrainState, int, Times]:
+    """Also the state after and the next step."""
+    state = trainer.init()
+    begun = time.perf_counter()
+    state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
+    first = time.perf_counter() - begun
+    state, step, per_step = time_steps(trainer.train, state, 1, seconds)
+    return state, step, Times(per_step, _evaluated(trainer, state), first - per_step)
+
+
+def time_steps(
+    train: Callable, state: TrainState, step: int, seconds: float
+) -> tuple[TrainState, int, float]:
+    """The state after calls of about a second each, the next step, the median time of a step."""
+    step_seconds = []
+    begun = time.perf_counter()
+    count = 1
+    while not step_seconds or time.perf_counter() - begun < seconds:
+        call = time.perf_counter()
+        state, _ = jax.block_until_ready(train(state, step, count))
+        step_seconds.append((time.perf_counter() - call) / count)
+        step += count
+        count = max(1, min(_CALL_STEPS, int(_CALL_SECONDS / step_seconds[-1])))
+    return state, step, statistics.median(step_seconds)
+
+
+def _evaluated(trainer: Trainer, state: TrainState) -> float:
+    """Seconds an example and seed."""
+    evaluate(trainer, state.params, state.rest, "test")
+    begun = time.perf_counter()
+    evaluate(trainer, state.params, state.rest, "test")
+    seeds = len(trainer.config.seeds)
+    return (time.perf_counter() - begun) / (seeds * trainer.num_examples("test"))
+
+
+def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
+    """What a row says beside its case."""
+    config, seeds = trainer.config, len(trainer.config.seeds)
+    return {
+        "device": environment.device_name(),
+        "versions": environment.versions(),
+        "compile_seconds": times.compilation,
+        "steps_per_second": 1 / times.step,
+        "examples_per_second": config.train.batch_size * seeds / times.step,
+        "eval_examples_per_second": 1 / times.evaluated,
+        "peak_memory_mb": environment.peak_memory_mb(),
+        "protocol_hours": _protocol_hours(config, times),
+        "flops_per_step": seeds * _model_flops(trainer),
+        "peak_flops_per_second": _matmul_rate(config),
+    }
+
+
+def _protocol_hours(config, times: Times) -> float:
+    """Hours of the whole protocol: training, an evaluation every so often, two on the test set."""
+    _, _, validation, test = SIZES[config.task]
+    evaluations = config.train.steps // config.train.eval_every
+    evaluated = (evaluations * validation + 2 * test) * len(config.seeds)
+    return (config.train.steps * times.step + evaluated * times.evaluated) / 3600
+
+
+def _model_flops(trainer: Trainer) -> int:
+    """Operations in the matrix products of a training step of one seed."""
+    config, task, length = trainer.config, trainer.task, trainer.length
+    graphdef, state = nnx.split(
+        nnx.eval_shape(lambda: make_model(config, task, length, nnx.Rngs(0)))
+    )
+    shape = (config.train.batch_size, *((2,) if task.pairs else ()), length)
+    ids = jax.ShapeDtypeStruct(shape, jnp.int32)
+    mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
+    forward = product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
+    return 3 * forward
+
+
+def _matmul_rate(config) -> float:
+    """Operations a second of a large matrix product in the model's precision, on one device."""
+    with jax.default_matmul_precision(config.matmul_precision):
+        return product_rate(config.dtype)
