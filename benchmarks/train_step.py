@@ -11,7 +11,15 @@ of the calls that fit in --seconds), evaluated examples/s, peak memory, the hour
 protocol's training and evaluations take at that speed, the model's utilisation (the matrix
 products of its forward pass, three times (forward and backward, nothing recomputed), as a share
 of the rate of a large matrix product in the same precision, measured in the same process), and the
-time of a step of all seeds over that of one seed, where --seeds has 1 first.
+time of a step of all seeds over that of one seed, where --seeds has 1 first. At the end, for each
+number of seeds, the hours of all whole runs measured that the table of accuracies needs.
+
+What deterministic operations cost on a GPU is the difference of two tables; a column and the rows
+say which is which:
+
+    python -m benchmarks.train_step --tasks=listops --out=results/train_step.jsonl
+    XLA_FLAGS=--xla_gpu_deterministic_ops=true python -m benchmarks.train_step --tasks=listops \\
+        --out=results/train_step.jsonl
 
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
 operations that take the most time. --compare_loop also times the same steps as a loop of known
@@ -29,8 +37,10 @@ from benchmarks.random_data import SIZES
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, near_match, positive_integers, run
 from lra.errors import UserError
+from lra.published import TABLE3
 
 TABLE = ("listops", "text", "retrieval", "image", "pathfinder")
+_CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
 
 
 def main(argv: list[str]) -> int:
@@ -54,21 +64,24 @@ def main(argv: list[str]) -> int:
     tasks = choose(options.tasks, TABLE, SIZES)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     print(_HEADER)
-    measured = 0
+    rows = []
     for task, attention in itertools.product(tasks, attentions):
         one = None
         for seeds in options.seeds:
             row = _in_a_process(task, attention, seeds, options)
-            measured += "failed" not in row
             one = row if seeds == 1 else one
             if one and "failed" not in one | row:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
             print(_line(row), flush=True)
+            rows.append(row)
             if options.out:
                 with open(options.out, "a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
-    if not measured:
+    if all("failed" in row for row in rows):
         raise UserError("no case could be measured, see above")
+    print()
+    for line in _sums(rows):
+        print(line)
     return 0
 
 
@@ -107,8 +120,33 @@ def _measure(options) -> dict:
     )
 
 
+def _sums(rows: list[dict]) -> list[str]:
+    """A line for each number of seeds: the hours of whole runs, and which part of the table's."""
+    hours: dict[int, dict[tuple[str, str], float]] = {}
+    for row in rows:
+        cell = row["task"], row["attention"]
+        if cell in _CELLS and "failed" not in row:
+            hours.setdefault(row["seeds"], {})[cell] = row["whole_hours"]
+    return [
+        f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(of_cells)} of "
+        f"{len(_CELLS)} cells of the table, {sum(of_cells.values()):.3g} h in all (training, "
+        "evaluations, compilation)"
+        for seeds, of_cells in hours.items()
+    ]
+
+
 _TITLES = (
-    *("task", "attention", "seeds", "compile s", "steps/s", "examples/s", "eval ex/s", "peak MB"),
+    *(
+        "task",
+        "attention",
+        "seeds",
+        "deterministic",
+        "compile s",
+        "steps/s",
+        "examples/s",
+        "eval ex/s",
+        "peak MB",
+    ),
     *("protocol h", "of matmul rate", "of one seed's time"),
 )
 _HEADER = f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}"
@@ -124,7 +162,8 @@ def _line(row: dict) -> str:
         milliseconds = {form: f"{1e3 * seconds:.3g}" for form, seconds in row["loop"].items()}
         loop = "\nloop, ms/step: " + ", ".join(f"{k} {v}" for k, v in milliseconds.items())
     return (
-        f"| {row['task']} | {row['attention']} | {row['seeds']} | {row['compile_seconds']:.1f} | "
+        f"| {row['task']} | {row['attention']} | {row['seeds']} | "
+        f"{'yes' if row['deterministic'] else 'no'} | {row['compile_seconds']:.1f} | "
         f"{row['steps_per_second']:.3g} | {row['examples_per_second']:.4g} | "
         f"{row['eval_examples_per_second']:.4g} | {row['peak_memory_mb']:.0f} | "
         f"{row['protocol_hours']:.3g} | {share:.1%} | {against} |{loop}"

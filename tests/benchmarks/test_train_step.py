@@ -14,12 +14,14 @@ from lra.trainer import Trainer
 from tests.lra.conftest import TINY, write_listops
 
 ROW = {
+    "deterministic": False,
     "compile_seconds": 2.0,
     "steps_per_second": 4.0,
     "examples_per_second": 128.0,
     "eval_examples_per_second": 300.0,
     "peak_memory_mb": 500.0,
     "protocol_hours": 1.5,
+    "whole_hours": 1.55,
     "flops_per_step": 10**9,
     "peak_flops_per_second": 10**10,
 }
@@ -41,7 +43,20 @@ def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
     assert [row.get("cost_against_one_seed") for row in rows] == [1.0, 1.5, None, None]
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].split(" | ")[-2:] == ["26.7%", "1.50 |"]
+    assert lines[3].split(" | ")[3] == "no"
     assert lines[4] == "| listops | reformer | 1 | failed |"
+
+
+def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):
+    monkeypatch.setattr(train_step, "_in_a_process", fake)
+    flags = ["--tasks=listops,pathx,text", "--attentions=nystrom,linear,reformer", "--seeds=1,3"]
+    assert train_step.main(flags) == 0
+    # Neither Path-X nor linear attention is in the table, and Reformer failed.
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "1 seed: 2 of 25 cells of the table, 3.1 h in all (training, evaluations, compilation)",
+        "3 seeds in one program: 2 of 25 cells of the table, 3.1 h in all (training, evaluations, "
+        "compilation)",
+    ]
 
 
 def test_nothing_measured_is_an_error(monkeypatch):
@@ -94,6 +109,9 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
         (2 * 2000 + 2 * 2000) / row["eval_examples_per_second"],
     )
     assert row["protocol_hours"] == pytest.approx((steps + evaluated) / 3600)
+    compiled = row["compile_seconds"] + row["eval_compile_seconds"]
+    assert row["whole_hours"] == pytest.approx(row["protocol_hours"] + compiled / 3600)
+    assert row["deterministic"]
     assert train_step._line(row).count("|") == train_step._HEADER.splitlines()[0].count("|")
 
 
