@@ -1,4 +1,4 @@
-"""Operations and bytes of a compiled program, with every turn of its loops.
+"""Operations, bytes and memory of a compiled program, with every turn of its loops.
 
 XLA's own analysis counts the body of a loop once, whatever its number of turns, and nothing of
 products that it hands to a library. Where a program has loops its bytes are counted here, from the
@@ -38,6 +38,17 @@ class _Instruction(NamedTuple):
     def operands(self) -> list[str]:
         """Names of the instructions it reads."""
         return _NAME.findall(self.arguments)
+
+
+def memory_of(compiled: Compiled) -> int:
+    """Bytes of a device that one call needs at once: arguments, outputs and what is between."""
+    memory = compiled.memory_analysis()
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        + memory.temp_size_in_bytes
+        - memory.alias_size_in_bytes
+    )
 
 
 def cost_of(compiled: Compiled, function: Callable, arguments: tuple) -> dict[str, float | None]:

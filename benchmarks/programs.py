@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from benchmarks.hlo_cost import cost_of
+from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
 from models.encoder import MultiHeadAttention
@@ -40,15 +40,8 @@ class Program:
     @property
     def analysis(self) -> dict[str, float]:
         """What XLA knows of the compiled program, memory, operations, bytes moved; its parts."""
-        memory = self._compiled.memory_analysis()
-        needed = (
-            memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            + memory.temp_size_in_bytes
-            - memory.alias_size_in_bytes
-        )
         costs = cost_of(self._compiled, self._function, self._arguments)
-        return {"memory": needed, **costs, "parts": self._parts}
+        return {"memory": memory_of(self._compiled), **costs, "parts": self._parts}
 
     def run(self) -> None:
         """One call, waited for."""

@@ -15,7 +15,10 @@ from flax import nnx
 from benchmarks import train_loops
 from benchmarks.ceilings import product_rate
 from benchmarks.flops import product_flops
+from benchmarks.hlo_cost import memory_of
+from benchmarks.memory import available_bytes
 from benchmarks.random_data import SIZES, write_random
+from benchmarks.worker import failure_kind
 from lra import environment
 from lra.data import prepared
 from lra.evaluation import evaluate
@@ -26,15 +29,19 @@ from lra.trainer import Trainer
 
 _CALL_SECONDS = 1.0  # about what a timed call takes
 _CALL_STEPS = 100  # at most
+_EXAMPLES = 1024  # drawn, at most: larger batches have some of them again
+_TRIAL_SECONDS = 3.0
+_NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # the protocol has another batch
 
 
 class Case(NamedTuple):
-    """What is measured: `seeds` of them in one program."""
+    """What is measured: `seeds` of them in one program; `batch` None is the protocol's."""
 
     task: str
     attention: str
     seeds: int
     dtype: str
+    batch: int | None = None
 
 
 class Times(NamedTuple):
@@ -60,6 +67,7 @@ def measure(
     trainer = make_trainer(case)
     state, step, times = _times(trainer, seconds)
     row = case._asdict() | _facts(trainer, times)
+    row |= _hours(trainer.config, times) if case.batch is None else _NO_HOURS
     if compare_loop:
         state, step, row["loop"] = train_loops.compare(trainer, state, step, times.step)
     if profile:
@@ -69,13 +77,54 @@ def measure(
     return row
 
 
+def trial(case: Case) -> dict[str, Any]:
+    """Whether the case's batch fits in the memory of the device, and how fast it is if it does."""
+    row = case._asdict() | {
+        "device": environment.device_name(),
+        "deterministic": environment.is_deterministic(),
+    }
+    try:
+        return row | _trial(make_trainer(case))
+    except Exception as error:
+        if failure_kind(error) != "out_of_memory":
+            raise
+        return row | {"fits": False, "why": "out of memory"}
+
+
+def _trial(trainer: Trainer) -> dict[str, Any]:
+    state = trainer.init()
+    compiled = trainer.programs.train.lower(*trainer.train_arguments(state, 0, 1)).compile()
+    needed, limit = memory_of(compiled), device_bytes()
+    if limit and needed > limit:
+        why = f"needs {needed / 1e9:,.1f} GB of {limit / 1e9:,.1f}"
+        return {"fits": False, "why": why, "needed_mb": needed / 1e6}
+
+    def train(state: TrainState, step: int, count: int):
+        return compiled(*trainer.train_arguments(state, step, count))
+
+    state, step, _ = time_steps(train, state, 0, seconds=0)
+    *_, per_step = time_steps(train, state, step, _TRIAL_SECONDS)
+    examples = trainer.config.train.batch_size * len(trainer.config.seeds)
+    speeds = {"seconds_per_step": per_step, "examples_per_second": examples / per_step}
+    return {"fits": True, "needed_mb": needed / 1e6, **speeds}
+
+
+def device_bytes() -> int | None:
+    """What a device has for JAX, a CPU what the machine has left; None where it does not tell."""
+    if jax.default_backend() == "cpu":
+        return available_bytes()
+    return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+
+
 def make_trainer(case: Case) -> Trainer:
-    """Of the case's protocol, on random examples."""
+    """Of the case's protocol, its batch aside, on random examples."""
     overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}"]
+    overrides += [f"train.batch_size={case.batch}"] if case.batch else []
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
     task = get_task(case.task)
     with tempfile.TemporaryDirectory() as folder:
-        write_random(folder, task, 4 * config.train.batch_size, SIZES[case.task][0])
+        examples = min(4 * config.train.batch_size, _EXAMPLES)
+        write_random(folder, task, examples, SIZES[case.task][0])
         return Trainer(config, task, prepared.load(folder, case.task))
 
 
@@ -120,8 +169,8 @@ def _evaluation(trainer: Trainer, state: TrainState) -> tuple[float, float]:
 def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
     """What a row says beside its case."""
     config, seeds = trainer.config, len(trainer.config.seeds)
-    hours = _protocol_hours(config, times)
     return {
+        "batch": config.train.batch_size,
         "device": environment.device_name(),
         "versions": environment.versions(),
         "deterministic": environment.is_deterministic(),
@@ -131,19 +180,21 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
         "examples_per_second": config.train.batch_size * seeds / times.step,
         "eval_examples_per_second": 1 / times.evaluated,
         "peak_memory_mb": environment.peak_memory_mb(),
-        "protocol_hours": hours,
-        "whole_hours": hours + (times.compilation + times.eval_compilation) / 3600,
         "flops_per_step": seeds * _model_flops(trainer),
         "peak_flops_per_second": _matmul_rate(config),
     }
 
 
-def _protocol_hours(config, times: Times) -> float:
-    """Hours of the whole protocol: training, an evaluation every so often, two on the test set."""
+def _hours(config, times: Times) -> dict[str, float]:
+    """Of the protocol (training, an evaluation every so often, two on the test set), and with it
+    of compiling: a whole run.
+    """
     _, _, validation, test = SIZES[config.task]
     evaluations = config.train.steps // config.train.eval_every
     evaluated = (evaluations * validation + 2 * test) * len(config.seeds)
-    return (config.train.steps * times.step + evaluated * times.evaluated) / 3600
+    protocol = config.train.steps * times.step + evaluated * times.evaluated
+    whole = protocol + times.compilation + times.eval_compilation
+    return {"protocol_hours": protocol / 3600, "whole_hours": whole / 3600}
 
 
 def _model_flops(trainer: Trainer) -> int:

@@ -3,6 +3,7 @@
     python -m benchmarks.train_step --tasks=listops --attentions=all --seeds=1,3
     python -m benchmarks.train_step --tasks=all --dtype=bfloat16 --out=results/train_step.jsonl
     python -m benchmarks.train_step --tasks=listops --profile=runs/profile --compare_loop
+    python -m benchmarks.train_step --tasks=listops --largest_batch
 
 The real step of the real protocol (batch, length, dropout, optimizer) through `lra.trainer`, on
 random tokens of the task's length. Each case runs in a process of its own, so that peak memory is
@@ -13,6 +14,11 @@ products of its forward pass, three times (forward and backward, nothing recompu
 of the rate of a large matrix product in the same precision, measured in the same process), and the
 time of a step of all seeds over that of one seed, where --seeds has 1 first. At the end, for each
 number of seeds, the hours of all whole runs measured that the table of accuracies needs.
+
+--batch=N replaces the protocol's batch, and the hours of the protocol are left out. --largest_batch
+doubles the batch, from --batch or the protocol's, until it does not fit (by the analysis of the
+compiled program, where the device tells its memory, else by trying) or a step takes longer than
+--seconds, and prints the largest that did, with its examples/s.
 
 What deterministic operations cost on a GPU is the difference of two tables; a column and the rows
 say which is which:
@@ -26,18 +32,22 @@ operations that take the most time. --compare_loop also times the same steps as 
 length, which on a GPU need not ask the device after each step whether to go on; the two take turns.
 """
 
+import argparse
 import itertools
 import json
 import pathlib
+import signal
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
+from benchmarks import largest_batch
 from benchmarks.random_data import SIZES
 from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, near_match, positive_integers, run
+from lra.command_line import ArgumentParser, near_match, positive_integer, positive_integers, run
 from lra.errors import UserError
 from lra.published import TABLE3
+from lra.settings import load_config
 
 TABLE = ("listops", "text", "retrieval", "image", "pathfinder")
 _CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
@@ -45,27 +55,50 @@ _CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in t
 
 def main(argv: list[str]) -> int:
     """Measures every case asked for and prints a table."""
-    parser = ArgumentParser(prog="python -m benchmarks.train_step", description=__doc__)
-    parser.add_argument("--tasks", default="all", help="comma-separated; all = those of the table")
-    parser.add_argument("--attentions", default="all", help="comma-separated")
-    parser.add_argument(
-        "--seeds", type=positive_integers, default=[1], help="numbers of seeds in a program: 1,3"
-    )
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of measuring per case")
-    parser.add_argument("--out", type=pathlib.Path, help="append one JSON line a case")
-    parser.add_argument("--profile", type=pathlib.Path, metavar="DIR", help="see above")
-    parser.add_argument("--compare_loop", action="store_true", help="see above")
-    parser.add_argument("--case", help="task,attention,seeds: measure only this, print JSON")
-    options = parser.parse_args(argv)
+    options = _parser().parse_args(argv)
+    times_more = options.profile or options.compare_loop
+    if options.largest_batch and times_more:
+        raise UserError("--largest_batch only tries batches: no --profile, no --compare_loop")
     if options.case:
         print(json.dumps(_measure(options)))
         return 0
     tasks = choose(options.tasks, TABLE, SIZES)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
+    names = list(itertools.product(tasks, attentions))
+    measure_all = _find_largest if options.largest_batch else _tabulate
+    last_lines, rows = measure_all(names, options)
+    if all("failed" in row for row in rows):
+        raise UserError("no case could be measured, see above")
+    print("", *last_lines, sep="\n")
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m benchmarks.train_step", description=__doc__)
+    add = parser.add_argument
+    add("--tasks", default="all", help="comma-separated; all = those of the table")
+    add("--attentions", default="all", help="comma-separated")
+    add("--seeds", type=positive_integers, default=[1], help="numbers of seeds in a program: 1,3")
+    add("--dtype", default="float32", choices=("float32", "bfloat16"))
+    add("--batch", type=positive_integer, help="examples of a step (the protocol's)")
+    add("--seconds", type=float, default=20.0, help="of measuring per case (%(default)s)")
+    add("--out", type=pathlib.Path, help="append one JSON line a case")
+    add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
+    add("--compare_loop", action="store_true", help="see above")
+    add("--largest_batch", action="store_true", help="see above")
+    add("--case", help="task,attention,seeds: measure only this, print JSON")
+    return parser
+
+
+def _tabulate(names: list[tuple[str, str]], options) -> tuple[list[str], list[dict]]:
+    """Measures and prints a row for each task, attention and number of seeds.
+
+    Returns:
+        What to print in the end, and the rows.
+    """
     print(_HEADER)
     rows = []
-    for task, attention in itertools.product(tasks, attentions):
+    for task, attention in names:
         one = None
         for seeds in options.seeds:
             row = _in_a_process(task, attention, seeds, options)
@@ -74,15 +107,40 @@ def main(argv: list[str]) -> int:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
             print(_line(row), flush=True)
             rows.append(row)
-            if options.out:
-                with open(options.out, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
-    if all("failed" in row for row in rows):
-        raise UserError("no case could be measured, see above")
-    print()
-    for line in _sums(rows):
-        print(line)
-    return 0
+            _append(options.out, row)
+    return _sums(rows), rows
+
+
+def _find_largest(names: list[tuple[str, str]], options) -> tuple[list[str], list[dict]]:
+    """As `_tabulate`, with ever larger batches of each."""
+    print(largest_batch.HEADER)
+    verdicts, rows = [], []
+    for (task, attention), seeds in itertools.product(names, options.seeds):
+        answers = []
+        for answer in _ever_larger(task, attention, seeds, options):
+            print(largest_batch.line(answer), flush=True)
+            answers.append(answer)
+            _append(options.out, answer)
+        verdicts.append(largest_batch.verdict(answers, options.seconds))
+        rows += answers
+    return verdicts, rows
+
+
+def _ever_larger(task: str, attention: str, seeds: int, options) -> Iterator[dict]:
+    def ask(batch: int) -> dict:
+        of_batch = argparse.Namespace(**vars(options) | {"batch": batch})
+        row = _in_a_process(task, attention, seeds, of_batch)
+        return {"batch": batch, "fits": "failed" not in row} | row
+
+    first = options.batch or load_config(f"configs/{task}.py:{attention}").train.batch_size
+    _, examples, _, _ = SIZES[task]
+    return largest_batch.doubled(ask, first, examples, options.seconds)
+
+
+def _append(out: pathlib.Path | None, row: dict) -> None:
+    if out:
+        with open(out, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]:
@@ -101,20 +159,26 @@ def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]
 def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:
     command = [sys.executable, "-m", "benchmarks.train_step", f"--case={task},{attention},{seeds}"]
     command += [f"--dtype={options.dtype}", f"--seconds={options.seconds}"]
+    command += [f"--batch={options.batch}"] if options.batch else []
+    command += ["--largest_batch"] if options.largest_batch else []
     command += ["--compare_loop"] if options.compare_loop else []
     command += [f"--profile={options.profile}"] if options.profile else []
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode:
-        return {"task": task, "attention": attention, "seeds": seeds, "failed": True}
+        why = "killed, out of memory" if ended.returncode == -signal.SIGKILL else "see above"
+        failed = {"failed": True, "why": why}
+        return {"task": task, "attention": attention, "seeds": seeds, **failed}
     return json.loads(ended.stdout.splitlines()[-1])
 
 
 def _measure(options) -> dict:
     """The row of `--case`, in this process."""
-    from benchmarks.train_case import Case, measure
+    from benchmarks.train_case import Case, measure, trial
 
     task, attention, seeds = options.case.split(",")
-    case = Case(task, attention, int(seeds), options.dtype)
+    case = Case(task, attention, int(seeds), options.dtype, options.batch)
+    if options.largest_batch:
+        return trial(case)
     return measure(
         case, options.seconds, compare_loop=options.compare_loop, profile=options.profile
     )
@@ -125,7 +189,7 @@ def _sums(rows: list[dict]) -> list[str]:
     hours: dict[int, dict[tuple[str, str], float]] = {}
     for row in rows:
         cell = row["task"], row["attention"]
-        if cell in _CELLS and "failed" not in row:
+        if cell in _CELLS and row.get("whole_hours"):
             hours.setdefault(row["seeds"], {})[cell] = row["whole_hours"]
     return [
         f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(of_cells)} of "
@@ -136,18 +200,8 @@ def _sums(rows: list[dict]) -> list[str]:
 
 
 _TITLES = (
-    *(
-        "task",
-        "attention",
-        "seeds",
-        "deterministic",
-        "compile s",
-        "steps/s",
-        "examples/s",
-        "eval ex/s",
-        "peak MB",
-    ),
-    *("protocol h", "of matmul rate", "of one seed's time"),
+    *("task", "attention", "seeds", "batch", "deterministic", "compile s", "steps/s"),
+    *("examples/s", "eval ex/s", "peak MB", "protocol h", "of matmul rate", "of one seed's time"),
 )
 _HEADER = f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}"
 
@@ -157,16 +211,17 @@ def _line(row: dict) -> str:
         return f"| {row['task']} | {row['attention']} | {row['seeds']} | failed |"
     share = row["flops_per_step"] * row["steps_per_second"] / row["peak_flops_per_second"]
     against = f"{row['cost_against_one_seed']:.2f}" if "cost_against_one_seed" in row else ""
+    hours = "–" if row["protocol_hours"] is None else f"{row['protocol_hours']:.3g}"
     loop = ""
     if "loop" in row:
         milliseconds = {form: f"{1e3 * seconds:.3g}" for form, seconds in row["loop"].items()}
         loop = "\nloop, ms/step: " + ", ".join(f"{k} {v}" for k, v in milliseconds.items())
     return (
-        f"| {row['task']} | {row['attention']} | {row['seeds']} | "
+        f"| {row['task']} | {row['attention']} | {row['seeds']} | {row['batch']} | "
         f"{'yes' if row['deterministic'] else 'no'} | {row['compile_seconds']:.1f} | "
         f"{row['steps_per_second']:.3g} | {row['examples_per_second']:.4g} | "
         f"{row['eval_examples_per_second']:.4g} | {row['peak_memory_mb']:.0f} | "
-        f"{row['protocol_hours']:.3g} | {share:.1%} | {against} |{loop}"
+        f"{hours} | {share:.1%} | {against} |{loop}"
     )
 
 

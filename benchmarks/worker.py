@@ -121,7 +121,7 @@ def main() -> None:
                 handler = _Handler(spec)
             answer = getattr(handler, request.pop("command"))(**request)
         except Exception as error:
-            answer = {"error": _kind(error), "message": _message(error)}
+            answer = {"error": failure_kind(error), "message": _message(error)}
             gc.collect()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
@@ -208,7 +208,8 @@ def _timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def _kind(error: Exception) -> str:
+def failure_kind(error: Exception) -> str:
+    """What a framework's error means: `out_of_memory` or `unsupported`."""
     text = f"{type(error).__name__} {error}".lower()
     signs = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
     memory = isinstance(error, MemoryError) or any(sign in text for sign in signs)

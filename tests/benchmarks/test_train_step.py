@@ -14,6 +14,7 @@ from lra.trainer import Trainer
 from tests.lra.conftest import TINY, write_listops
 
 ROW = {
+    "batch": 32,
     "deterministic": False,
     "compile_seconds": 2.0,
     "steps_per_second": 4.0,
@@ -29,7 +30,13 @@ ROW = {
 
 def fake(task, attention, seeds, options):
     if attention == "reformer":
-        return {"task": task, "attention": attention, "seeds": seeds, "failed": True}
+        return {
+            "task": task,
+            "attention": attention,
+            "seeds": seeds,
+            "failed": True,
+            "why": "see above",
+        }
     row = {"task": task, "attention": attention, "seeds": seeds, **ROW}
     return row | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
 
@@ -43,7 +50,7 @@ def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
     assert [row.get("cost_against_one_seed") for row in rows] == [1.0, 1.5, None, None]
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].split(" | ")[-2:] == ["26.7%", "1.50 |"]
-    assert lines[3].split(" | ")[3] == "no"
+    assert lines[3].split(" | ")[3:5] == ["32", "no"]
     assert lines[4] == "| listops | reformer | 1 | failed |"
 
 
@@ -113,6 +120,23 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
     assert row["whole_hours"] == pytest.approx(row["protocol_hours"] + compiled / 3600)
     assert row["deterministic"]
     assert train_step._line(row).count("|") == train_step._HEADER.splitlines()[0].count("|")
+
+
+def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys):
+    monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
+    monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
+    case = train_case.Case("listops", "standard", 1, "float32", batch=8)
+    row = train_case.measure(case, seconds=0.01)
+    assert (row["batch"], row["protocol_hours"], row["whole_hours"]) == (8, None, None)
+    assert " | – | " in train_step._line(row)
+    assert train_step._sums([row]) == []
+
+
+def test_a_case_takes_its_batch_and_seeds_from_the_flags(monkeypatch):
+    monkeypatch.setitem(train_case.SIZES, "listops", (16, 100, 10, 10))
+    made = train_case.make_trainer(train_case.Case("listops", "linear", 2, "bfloat16", batch=4))
+    assert (made.config.train.batch_size, made.config.dtype, made.length) == (4, "bfloat16", 16)
+    assert (len(made.config.seeds), made.num_examples("train")) == (2, 16)
 
 
 @pytest.mark.slow

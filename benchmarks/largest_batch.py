@@ -1,0 +1,59 @@
+"""The largest batch of `benchmarks.train_step` that fits: doubled until one does not."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Answer = dict[str, Any]
+
+HEADER = "| task | attention | seeds | batch | examples/s | needs MB |\n|---|---|---|---|---|---|"
+
+
+def doubled(
+    ask: Callable[[int], Answer], first: int, most: int, max_seconds: float
+) -> Iterator[Answer]:
+    """The answers for `first`, twice as many, and so on.
+
+    Ends after the first that does not fit, or whose step is longer than a user would wait for: on a
+    CPU, which takes a batch in parts, almost any batch fits.
+
+    Args:
+        ask: tries a batch: `fits`, and if it does `seconds_per_step`.
+        first: batch.
+        most: examples that there are to train on.
+        max_seconds: of a step.
+    """
+    batch, goes_on = first, True
+    while goes_on:
+        answer = ask(batch)
+        yield answer
+        batch *= 2
+        quick = answer["fits"] and answer["seconds_per_step"] <= max_seconds
+        goes_on = quick and batch <= most
+
+
+def line(answer: Answer) -> str:
+    """A line of the table."""
+    case = " | ".join(str(answer[name]) for name in ("task", "attention", "seeds", "batch"))
+    if not answer["fits"]:
+        return f"| {case} | does not fit: {answer['why']} |"
+    return f"| {case} | {answer['examples_per_second']:.4g} | {answer['needed_mb']:,.0f} |"
+
+
+def verdict(answers: list[Answer], max_seconds: float) -> str:
+    """What the answers for one case come to."""
+    last, fitting = answers[-1], [answer for answer in answers if answer["fits"]]
+    title = f"{last['task']}, {last['attention']}, seeds in a program: {last['seeds']}"
+    if not fitting:
+        why = f"a batch of {last['batch']} does not fit: {last['why']}"
+        return f"{title}: {why}; try a smaller --batch"
+    best = fitting[-1]
+    if not last["fits"]:
+        end = f"{last['batch']} does not: {last['why']}"
+    elif last["seconds_per_step"] > max_seconds:
+        end = f"its steps take more than {max_seconds:g} s, so larger ones were not tried"
+    else:
+        end = "twice as many are more than there are to train on"
+    return (
+        f"{title}: a batch of {best['batch']} fits, {best['examples_per_second']:.4g} examples/s; "
+        f"{end}"
+    )
