@@ -65,8 +65,10 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
         return []
     caption = (
         f"Time and peak memory against length, {where} In the legend the exponents of fitted power "
-        "laws; hollow: extrapolated or estimated."
+        "laws, each of one run; hollow: extrapolated or estimated."
     )
+    if sheet.is_mixed:
+        caption += " Points are of several runs, as in the table."
     return [Figure(name, caption, _drawing(cost_drawing.draw_costs, drawn))]
 
 

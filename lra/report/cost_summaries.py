@@ -32,9 +32,9 @@ def exponents(of_setting: list[Sheet]) -> Table:
     header = [f"{_WHAT[what].title()}, {MODES[sheet.mode]}" for sheet, what in columns]
     setting = sheets[0].setting
     caption = (
-        "Exponent of cost against length, least squares of the logarithms over what was measured "
-        f"between {FIT[0]:,} and {FIT[1]:,}; where that is not the whole range, the lengths are in "
-        f"brackets. {setting.place}; {setting.shape}, {sheets[0].batches}."
+        "Exponent of cost against length, least squares of the logarithms over what one run has "
+        f"measured between {FIT[0]:,} and {FIT[1]:,}; where that is not the whole range, the "
+        f"lengths are in brackets. {setting.place}; {setting.shape}, {sheets[0].batches}."
     )
     return Table("Fitted exponents", caption, ["Attention", *header], lines, [])
 

@@ -134,6 +134,12 @@ class Sheet:
         """Whether it is not of the run that most cells are of."""
         return row.run != self.runs[0]
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some cells are of another run than most."""
+        rows = (row for line in self.lines for row in self.all_rows(line))
+        return any(map(self.is_of_another_run, rows))
+
     def all_rows(self, line: Line) -> list[CostRow]:
         """What each cell of a line shows."""
         return [row for length in self.lengths if (row := self.row(line, length))]

@@ -1,8 +1,10 @@
-"""Rows of cost for tests: everything a row needs, whatever a test does not care about filled in."""
+"""Rows of cost for tests, with whatever a test does not care about; what is made of them."""
 
 from typing import Any
 
 from lra.efficiency import CostRow
+from lra.report.costs import Sheet, sheets
+from lra.report.tables import Table
 
 STANDARD = {"method": "standard", "label": "standard (xla)", "options": {"implementation": "xla"}}
 PEER = {"source": "transformers", "label": "nystrom-64 (transformers)", "memory_source": "process"}
@@ -48,3 +50,15 @@ def standard(seconds: float | None = 3.0, megabytes: float | None = 40.0, **valu
 def linformer(size: int, *costs, **values) -> CostRow:
     label, options = f"linformer-{size}", {"proj_dim": size}
     return cost_row(*costs, method="linformer", label=label, options=options, **values)
+
+
+def only(rows) -> Sheet:
+    """The sheet of rows that make up one."""
+    ((sheet,),) = sheets(rows).values()
+    return sheet
+
+
+def line(table: Table, title: str = "Nyströmformer-64") -> list[str]:
+    """The cells of a line that have something to say."""
+    found = next(line for line in table.lines if line[0] == title)
+    return [text for text in found[1:] if text != "–"]

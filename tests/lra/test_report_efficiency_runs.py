@@ -1,0 +1,71 @@
+"""Of several runs: which one a cell of cost shows, and what is compared with what."""
+
+import pytest
+
+from lra.report.cost_fits import fit
+from lra.report.cost_savings import savings
+from lra.report.cost_sections import sections
+from lra.report.cost_tables import paper_tables
+from lra.report.costs import sheets
+from tests.lra.cost_row_factory import cost_row, line, linformer, only, standard
+
+LATER = {"run": "two", "finished": "2026-02-01T00:00:00+00:00"}
+
+
+def test_of_runs_with_as_many_cells_the_latest_is_shown():
+    rows = [standard(9.0, **LATER), cost_row(0.1, **LATER), standard(3.0), cost_row(1.5)]
+    time, memory = paper_tables(only(rows))
+    assert line(time, "Standard (xla)") == ["9,000 (1.00×)"]
+    assert line(time) == ["100 (90.0×)"]
+    assert not any("another run" in note for table in (time, memory) for note in table.notes)
+
+
+def test_cells_are_of_the_run_that_has_most_of_them_and_others_are_marked():
+    rows = [
+        *(standard(3.0, length=n) for n in (512, 1024)),
+        *(cost_row(1.5, length=n) for n in (512, 1024)),
+        standard(9.0, length=512, **LATER),
+        linformer(256, 1.0, 5.0, length=512, **LATER),
+        linformer(256, 1.0, 5.0, length=2048, **LATER),
+    ]
+    time, memory = paper_tables(only(rows))
+    assert line(time, "Standard (xla)") == ["3,000 (1.00×)", "3,000 (1.00×)"]
+    assert line(time) == ["1,500 (2.00×)", "1,500 (2.00×)"]
+    # Its ratio is to 9 s, of its own run.
+    assert line(time, "Linformer-256") == ["1,000† (9.00×)", "1,000†"]
+    assert line(memory, "Linformer-256") == ["5.00† (8.00×)", "5.00†"]
+    for table in (time, memory):
+        assert (
+            "† Of another run than most cells: its ratio is to Standard (xla) of its own run; do "
+            "not divide it by another cell."
+        ) in table.notes
+
+
+def test_a_ratio_is_of_the_run_of_its_cell():
+    rows = [
+        cost_row(1.0),
+        cost_row(1.0, length=2048),
+        standard(3.0, **LATER),
+        cost_row(1.5, **LATER),
+    ]
+    sheet = only([*rows, cost_row(1.0, length=4096)])
+    ((_, _, (figure,)),) = sections({sheet.setting: [sheet]})
+    assert "Points are of several runs" in figure.caption
+    assert line(paper_tables(sheet)[0]) == ["1,000", "1,000", "1,000"]
+
+
+def test_linformers_table_is_of_the_run_that_has_most_of_it():
+    rows = [standard(4.0), linformer(256, 1.0), cost_row(), cost_row(length=2048)]
+    rows += [standard(3.0, **LATER), linformer(256, 1.0, **LATER), linformer(128, 0.5, **LATER)]
+    (found,) = sheets(rows).values()
+    assert line(paper_tables(*found)[0], "Linformer-256") == ["1,000 (4.00×)"]
+    of_1024 = next(cells for cells in savings(found)[0].lines if cells[0] == "1,024")
+    assert of_1024[1:3] == ["6.00× (1.7×)", "3.00× (1.6×)"]
+
+
+def test_exponents_are_of_one_run():
+    rows = [cost_row(n / 1024, length=n) for n in (1024, 2048, 4096)]
+    rows += [cost_row(100.0, length=n, **LATER) for n in (4096, 8192)]
+    sheet = only(rows)
+    found = fit(sheet, sheet.lines[0], "seconds")
+    assert (found.low, found.high, found.exponent) == (1024, 4096, pytest.approx(1.0))
