@@ -17,38 +17,7 @@ from lra.command_line import ArgumentParser, parse_with_overrides, positive_minu
 
 def main(argv: list[str]) -> int:
     """Parses the flags and trains; returns the exit status."""
-    parser = ArgumentParser(prog="train.py", description=__doc__)
-    parser.add_argument(
-        "--config",
-        required=True,
-        metavar="configs/TASK.py:ATTENTION",
-        help="config file and attention; --config.KEY=VALUE sets a key",
-    )
-    parser.add_argument("--workdir", metavar="DIR", help="folder of this run")
-    parser.add_argument("--data_dir", default="data", metavar="DIR", help="prepared data (data)")
-    parser.add_argument(
-        "--budget_minutes",
-        type=positive_minutes,
-        metavar="M",
-        help="save and stop before M minutes",
-    )
-    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
-    parser.add_argument(
-        "--print_config", action="store_true", help="print every key and the protocol, then exit"
-    )
-    parser.add_argument(
-        "--debug_nans",
-        action="store_true",
-        help="end at the first NaN, say where it arose; slow",
-    )
-    parser.add_argument(
-        "--distributed", action="store_true", help="several hosts, as Slurm, a TPU or MPI tells"
-    )
-    parser.add_argument(
-        "--coordinator_address", metavar="HOST:PORT", help="several hosts: where process 0 listens"
-    )
-    parser.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
-    parser.add_argument("--process_id", type=int, metavar="I", help="which this is, from 0")
+    parser = _parser()
     options, overrides = parse_with_overrides(parser, argv)
 
     from lra.settings import load_config
@@ -77,6 +46,47 @@ def main(argv: list[str]) -> int:
             tensorboard=options.tensorboard,
             debug_nans=options.debug_nans,
         )
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="train.py", description=__doc__)
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="configs/TASK.py:ATTENTION",
+        help="config file and attention; --config.KEY=VALUE sets a key",
+    )
+    parser.add_argument("--workdir", metavar="DIR", help="folder of this run")
+    parser.add_argument("--data_dir", default="data", metavar="DIR", help="prepared data (data)")
+    parser.add_argument(
+        "--budget_minutes",
+        type=positive_minutes,
+        metavar="M",
+        help="save and stop before M minutes",
+    )
+    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
+    parser.add_argument(
+        "--print_config", action="store_true", help="print every key and the protocol, then exit"
+    )
+    parser.add_argument(
+        "--debug_nans",
+        action="store_true",
+        help="end at the first NaN, say where it arose; slow",
+    )
+    _add_hosts(parser)
+    return parser
+
+
+def _add_hosts(parser: ArgumentParser) -> None:
+    """The flags of a run on several hosts."""
+    parser.add_argument(
+        "--distributed", action="store_true", help="several hosts, as Slurm, a TPU or MPI tells"
+    )
+    parser.add_argument(
+        "--coordinator_address", metavar="HOST:PORT", help="several hosts: where process 0 listens"
+    )
+    parser.add_argument("--num_processes", type=int, metavar="N", help="how many there are")
+    parser.add_argument("--process_id", type=int, metavar="I", help="which this is, from 0")
 
 
 if __name__ == "__main__":
