@@ -23,6 +23,11 @@ source .venv/bin/activate
 # Compiled programs are kept, so that a start after a preemption takes seconds.
 export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-$PWD/.jax_cache}
 
+# Since Slurm 22.05 srun does not inherit --cpus-per-task; without it the training has one core.
+if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
+  export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+fi
+
 # This shell outlives the signal: bash runs a trap when the command before it has ended.
 trap : TERM
 srun python train.py "$@"

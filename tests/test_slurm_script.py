@@ -54,3 +54,16 @@ def test_a_signal_to_the_whole_job_waits_for_the_training(job):
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(timeout=20) == 75
     assert (folder / "requeued").read_text() == "requeue 17\n"
+
+
+@pytest.mark.parametrize(("cores", "expected"), [("8", "8"), (None, "unset")])
+def test_the_training_has_the_cores_of_the_job(job, cores, expected):
+    folder, environment = job
+    environment = {
+        name: value for name, value in environment.items() if "CPUS_PER_TASK" not in name
+    }
+    if cores:
+        environment["SLURM_CPUS_PER_TASK"] = cores
+    write_command(folder / "programs" / "srun", 'echo "${SRUN_CPUS_PER_TASK-unset}" > cores')
+    assert subprocess.run(["bash", "-u", SCRIPT], cwd=folder, env=environment).returncode == 0
+    assert (folder / "cores").read_text() == f"{expected}\n"
