@@ -95,13 +95,15 @@ def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
 def read(path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json) -> list:
     """All rows of a file in order, superseded failures included (see `latest`).
 
-    A last line that is not JSON (its writer was killed) is said on stderr and moved to
+    A last line that was cut short (its writer was killed) is said on stderr and moved to
     `<path>.broken`; it stays where it is if the file cannot be written.
 
     Raises:
         UserError: no such file; any other line that is not a row (file and line are named).
     """
     path = pathlib.Path(path)
+    if path.is_dir():
+        raise UserError(f"no rows in {path}: it is a folder, not a file")
     if not path.is_file():
         raise UserError(f"no rows in {path}: no such file")
     rows, _, broken = _parse(path, path.read_bytes(), parse)
@@ -167,7 +169,7 @@ def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
 def _parse(
     path: pathlib.Path, content: bytes, parse: Callable[[bytes], Any]
 ) -> tuple[list, int, bytes]:
-    """The rows, the position behind them, and a last line that is not JSON (or nothing)."""
+    """The rows, the position behind them, and a last line that was cut short (or nothing)."""
     rows, position = [], 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         try:
@@ -176,11 +178,17 @@ def _parse(
         except UserError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
         except (ValueError, RecursionError):  # RecursionError: thousands of brackets
-            if content[position + len(line) :].strip():
-                raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
-            return rows, position, line.strip()
+            last = not content[position + len(line) :].strip()
+            if last and _may_be_cut_short(line, rows):
+                return rows, position, line.strip()
+            raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
         position += len(line)
     return rows, position, b""
+
+
+def _may_be_cut_short(line: bytes, before: list) -> bool:
+    """Whether it was to become a row: of a file that holds something else nothing is moved."""
+    return bool(before) or line.lstrip().startswith(b"{")
 
 
 def _sync(file) -> None:

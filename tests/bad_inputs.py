@@ -225,6 +225,10 @@ def _report() -> list[Case]:
         Case(command, "no rows in", write(rows, "")),
         Case(command, "line 1: not JSON", write(rows, "test 0.37\ntest 0.38\n")),
         Case(command, "line 1: not JSON", write(rows, b"\xff\xff\n{}\n")),
+        Case(
+            "lra.report notes.txt", "notes.txt, line 1: not JSON", write("notes.txt", "test 0.37\n")
+        ),
+        Case("lra.report results", "no rows in results: it is a folder"),
         Case(command, "line 1: not a row: not an object", write(rows, "[0.37]\n")),
         Case(command, "test_accuracy is a fraction", edit_json(rows, test_accuracy=37.0)),
         Case(command, "test_accuracy cannot be 'high'", edit_json(rows, test_accuracy="high")),
@@ -262,5 +266,11 @@ def _sweep() -> list[Case]:
         Case(command, "sweep.py: SyntaxError", runs("[")),
         Case(command, "line 1: not a row", write("results/accuracy.jsonl", '{"a": 1}\n')),
         Case(f"{SWEEP} sweep.py --results=results", "cannot write rows to results"),
+        Case(f"{SWEEP} sweep.py --results=results --dry_run", "results: it is a folder"),
+        Case(
+            f"{SWEEP} sweep.py --results=notes.txt --dry_run",
+            "notes.txt, line 1: not JSON",
+            write("notes.txt", "test 0.37\n"),
+        ),
         Case(f"{SWEEP} sweep.py --results=mine.py/a.jsonl", "cannot write rows to mine.py/a.jsonl"),
     ]

@@ -106,6 +106,25 @@ def test_what_is_cut_short_is_set_aside(tmp_path):
     assert (tmp_path / "rows.jsonl.broken").read_bytes() == b'{"schema": 1, "tas\n'
 
 
+def test_a_first_row_that_is_cut_short_is_set_aside(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"schema": 1, "tas')
+    assert records.read(path) == []
+    assert (tmp_path / "rows.jsonl.broken").read_bytes() == b'{"schema": 1, "tas\n'
+
+
+@pytest.mark.parametrize("content", ["a note to myself\n", "test 0.37", "\n\ntest 0.37\n"])
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    line = content.count("\n", 0, content.index("t")) + 1
+    for action in (records.read, lambda path: records.append(path, [make_row()])):
+        with pytest.raises(UserError, match=rf"notes\.txt, line {line}: not JSON"):
+            action(path)
+    assert path.read_text() == content
+    assert not (tmp_path / "notes.txt.broken").exists()
+
+
 def test_a_last_line_that_cannot_be_moved_is_still_not_used(tmp_path, capsys, monkeypatch):
     path = tmp_path / "rows.jsonl"
     records.append(path, [make_row()])
@@ -276,8 +295,10 @@ def test_a_folder_that_takes_no_files_is_named():
 def test_a_folder_is_no_file_of_rows(tmp_path):
     with pytest.raises(UserError, match="cannot write rows to"):
         records.check_writable(tmp_path)
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match=r"no rows in .*: it is a folder"):
         records.read(tmp_path)
+    with pytest.raises(UserError, match="no such file"):
+        records.read(tmp_path / "rows.jsonl")
 
 
 _WRITER = """
