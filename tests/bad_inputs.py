@@ -22,6 +22,7 @@ LINFORMER = "train.py --config=configs/listops.py:linformer --data_dir=data --wo
 MINE = "train.py --config=mine.py --data_dir=data --workdir=new"
 SWEEP = "lra.sweep"
 EVAL = "eval.py --workdir=run --data_dir=data"
+RUNS = "[{'config': 'configs/listops.py:standard'}]"
 TO_RESULTS = "--results=results/accuracy.jsonl --workdir=run --data_dir=data"
 
 
@@ -39,6 +40,7 @@ def cases() -> list[Case]:
         bad_raw_files.cases,
         _inspect,
         _report,
+        _sweep_data,
         _sweep,
     )
     return [case for group in groups for case in group()]
@@ -238,6 +240,37 @@ def _report() -> list[Case]:
         Case(command, "status is one of", edit_json(rows, status="fine")),
         Case(command, "schema 99 is unknown", edit_json(rows, schema=99)),
         Case(command, "line 2: was edited or damaged (sha256)", flip(rows)),
+    ]
+
+
+def _sweep_data() -> list[Case]:
+    command = f"{SWEEP} sweep.py {TO_RESULTS} --dry_run"
+    return [
+        Case(command, f"sweep.py: {cause}", write("sweep.py", f"DATA = {text}\nRUNS = {RUNS}\n"))
+        for text, cause in (
+            ("[1]", "DATA is not of the form {'TASK': {'FLAG': value, ...}}: [1]"),
+            ("{'listops': 5}", "DATA of listops is not of the form"),
+            ("{'lstops': {}}", "DATA: unknown task 'lstops' (did you mean 'listops'?)"),
+            ("{('a', 'b'): {}}", "DATA: unknown task ('a', 'b') (known:"),
+            (
+                "{'listops': {'min_lenght': 5}}",
+                "DATA of listops: unknown flag 'min_lenght' (did you mean 'min_length'?)",
+            ),
+            ("{'listops': {'source': 'generate'}}", "DATA of listops: unknown flag 'source'"),
+            (
+                "{'listops': {'min_length': 'abc'}}",
+                "DATA of listops: argument --min_length: invalid int value: 'abc'",
+            ),
+            ("{'listops': {'min_length': '5'}}", "DATA of listops: min_length is 5, not '5' (str)"),
+            (
+                "{'listops': {'train': 2.5}}",
+                "DATA of listops: argument --train: invalid int value: '2.5'",
+            ),
+            (
+                "{'pathfinder': {'difficulty': 'esy'}}",
+                "DATA of pathfinder: argument --difficulty: invalid choice: 'esy'",
+            ),
+        )
     ]
 
 

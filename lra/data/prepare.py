@@ -87,6 +87,26 @@ def prepare_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> dict[s
     return _prepare(options)[0]
 
 
+def check_request(task: str, flags: dict[str, Any]) -> None:
+    """Raises UserError for flags that cannot be asked of generated data, by name or value.
+
+    Args:
+        task: one of `MODULES`.
+        flags: of the command, without dashes, with values of their types.
+    """
+    parser = _parser(task)
+    known = set(vars(parser.parse_args([task]))) - {*_NOT_REQUESTED, "source"}
+    for name, value in flags.items():
+        if name not in known:
+            raise UserError(f"unknown flag {name!r}{near_match(str(name), known)}")
+        try:
+            parsed = getattr(parser.parse_args([task, f"--{name}={value}"]), name)
+        except UserError as error:
+            raise UserError(str(error).removesuffix("; see --help")) from None
+        if (type(parsed), parsed) != (type(value), value):
+            raise UserError(f"{name} is {parsed!r}, not {value!r} ({type(value).__name__})")
+
+
 def _named_task(argv: list[str]) -> str | None:
     """The task among the arguments; None where only help can be wanted."""
     words = [word for word in argv if not word.startswith("-")]

@@ -5,9 +5,30 @@ import pathlib
 import sys
 from typing import Any
 
+from lra.command_line import near_match
 from lra.data import prepare as preparing
 from lra.data import prepared
 from lra.errors import UserError
+
+_FORM = "{'TASK': {'FLAG': value, ...}}"
+
+
+def check(wanted: Any) -> None:
+    """Raises UserError if `wanted`, the `DATA` of a sweep file, is none or names what is not."""
+    if not isinstance(wanted, dict):
+        raise UserError(f"DATA is not of the form {_FORM}: {wanted!r}")
+    for task, flags in wanted.items():
+        if task not in preparing.MODULES:
+            raise UserError(
+                f"DATA: unknown task {task!r}{near_match(str(task), preparing.MODULES)}"
+            )
+        if not isinstance(flags, dict):
+            raise UserError(f"DATA of {task} is not of the form {_FORM}: {flags!r}")
+        try:
+            preparing.check_request(task, flags)
+        except UserError as error:
+            cure = f"python -m lra.data.prepare {task} --help shows the flags"
+            raise UserError(f"DATA of {task}: {error}; {cure}") from None
 
 
 def mark(data_dir: str, task: str, wanted: dict[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ from lra.errors import UserError
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Key, Row, key, make_key
 from lra.settings import flatten, load_config
+from lra.sweep import data
 from lra.tasks import get_task
 
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
@@ -124,18 +125,18 @@ def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] 
 
     Raises:
         UserError: no such file, no list of runs in it, nothing in the list, a run with an
-            unknown config, key or value.
+            unknown config, key or value, `DATA` with an unknown task, flag or value.
     """
     for task in tasks:
         get_task(task)
-    listed, data = _execute(path, tasks)
+    listed, wanted = _execute(path, tasks)
     runs = [_resolve(path, i, item, tuple(overrides)) for i, item in enumerate(listed, start=1)]
     if not runs:
         raise UserError(f"{path} lists no runs")
     chosen = [run for run in runs if not tasks or run.task in tasks]
     if not chosen:
         raise UserError(f"{path} lists no runs of {', '.join(tasks)}")
-    return Sweep(_each_seed_once(path, chosen), data)
+    return Sweep(_each_seed_once(path, chosen), wanted)
 
 
 def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[str, Any]]]:
@@ -153,7 +154,12 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         raise UserError(f"{path}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
         raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")
-    return runs, names.get("DATA", {})
+    wanted = names.get("DATA", {})
+    try:
+        data.check(wanted)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return runs, wanted
 
 
 def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
