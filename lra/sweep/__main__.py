@@ -19,9 +19,10 @@ from lra.command_line import ArgumentParser, parse_with_overrides, positive_minu
 from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import launchers
+from lra.sweep.budget import Budget
 from lra.sweep.listing import listing
 from lra.sweep.plan import Sweep, count, load_sweep
-from lra.sweep.runner import Budget, Place, execute, remaining, say
+from lra.sweep.runner import Place, execute, remaining, say
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
 _STATUS_SOME_FAILED = 1

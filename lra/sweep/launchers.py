@@ -6,8 +6,9 @@ import shutil
 from typing import Any
 
 from lra.errors import UserError
+from lra.sweep.budget import Budget
 from lra.sweep.plan import Run
-from lra.sweep.runner import Budget, Outcome, Place, attempt
+from lra.sweep.runner import Outcome, Place, attempt
 
 
 def commands(runs: list[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:

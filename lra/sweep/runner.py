@@ -21,12 +21,12 @@ from lra import records
 from lra.errors import UserError
 from lra.records import Row
 from lra.stopping import STATUS_STOPPED
-from lra.sweep import child, data
+from lra.sweep import child, data, under_way
+from lra.sweep.budget import Budget
+from lra.sweep.listing import duration
 from lra.sweep.plan import Done, Run, Sweep, count
 from lra.workdir import Workdir
 
-# A start needs about this long before it makes progress; less of a budget is not worth one.
-_SHORTEST_MINUTES = 1.0
 _WAIT_SECONDS = 1.0
 _ORPHAN_SECONDS = 30.0
 
@@ -37,7 +37,13 @@ class Outcome(enum.Enum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped before its end"
+    TOO_SHORT = "stopped before its first step"
     BUSY = "executed by another sweep"
+
+    @property
+    def ends_the_sweep(self) -> bool:
+        """Whether nothing else is started after it."""
+        return self in (Outcome.STOPPED, Outcome.TOO_SHORT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +78,8 @@ class Place:
 
     def command(self, run: Run, mark: str, minutes: float | None) -> list[str]:
         """The child that trains `run`."""
-        limit = [] if minutes is None else [f"--budget_minutes={minutes:.3f}"]
+        # Never 0.000, which is no budget.
+        limit = [] if minutes is None else [f"--budget_minutes={max(minutes, 0.001):.3f}"]
         seeds = ", ".join(map(str, run.seeds)) + ("," if len(run.seeds) == 1 else "")
         return [
             *self.train,
@@ -83,28 +90,6 @@ class Place:
             *(f"--config.{override}" for override in run.overrides),
             f"--config.seeds=({seeds})",
         ]
-
-
-class Budget:
-    """What is left of the minutes a sweep may take; None for no limit."""
-
-    def __init__(self, minutes: float | None):
-        self._end = None if minutes is None else time.monotonic() + 60 * minutes
-        self._started = False
-
-    def left(self) -> float | None:
-        """Minutes left; None for no limit."""
-        return None if self._end is None else max(0.0, (self._end - time.monotonic()) / 60)
-
-    def allows_a_start(self) -> bool:
-        """Whether it is worth starting a child; always, for the first."""
-        left = self.left()
-        return left is None or left >= _SHORTEST_MINUTES or (left > 0 and not self._started)
-
-    def start(self) -> float | None:
-        """Notes that a child is started; returns the minutes it may take."""
-        self._started = True
-        return self.left()
 
 
 def remaining(sweep: Sweep, place: Place) -> tuple[list[tuple[Run, str]], int]:
@@ -149,7 +134,7 @@ def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[
         busy = []
         for run, mark in runs:
             outcome = attempt(run, place, mark, budget)
-            if outcome is Outcome.STOPPED:
+            if outcome.ends_the_sweep:
                 return failed, True
             failed += outcome is Outcome.FAILED
             if outcome is Outcome.BUSY:
@@ -228,6 +213,7 @@ def _claimed(folder: Workdir) -> Iterator[bool]:
 def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | None) -> Outcome:
     say(f"{run.title()}: running in {folder.root}")
     started = time.monotonic()
+    before = under_way.read(folder.metrics)
     log = folder.root / "log.txt"
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
     gather([run], place, mark, [folder.rows])
@@ -236,13 +222,30 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         seconds = time.monotonic() - started
         say(f"{run.title()}: {_results(run, place, mark)} ({seconds / 60:.1f} min)")
         return Outcome.STOPPED if ended.told_to_stop else Outcome.DONE
+    if ended.told_to_stop:
+        minutes = None  # not what stopped it
     if ended.told_to_stop or ended.status == STATUS_STOPPED:
-        say(f"{run.title()}: stopped before its end; the same command goes on from there")
-        return Outcome.STOPPED
+        return _stopped(run, minutes, made_some=under_way.read(folder.metrics) != before)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     records.append(place.results, [_failure(run, seed, mark, reason) for seed in missing])
     say(f"{run.title()}: failed: {reason} (log: {log})")
     return Outcome.FAILED
+
+
+def _stopped(run: Run, minutes: float | None, made_some: bool) -> Outcome:
+    """Says that `run` was stopped, since its `minutes` are over if it has some.
+
+    Without a step or an evaluation made (`made_some`) the next start would end in the same way.
+    """
+    if minutes is not None and not made_some:
+        say(
+            f"{run.title()}: the {duration(60 * minutes)} left of the budget were over before the "
+            "first step: loading and compiling take longer; give it more (what was compiled is "
+            "kept, the next start is quicker)"
+        )
+        return Outcome.TOO_SHORT
+    say(f"{run.title()}: stopped before its end; the same command goes on from there")
+    return Outcome.STOPPED
 
 
 def _results(run: Run, place: Place, mark: str) -> str:

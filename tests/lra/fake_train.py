@@ -3,8 +3,9 @@
     python fake_train.py BEHAVIOUR --config=... --workdir=... --data_dir=... --config.KEY=VALUE
 
 BEHAVIOUR is JSON, attention -> what its runs do: `ok` (the default), `crash`, `killed`, `refuse`,
-`no rows`, `diverge` or `patient` (waits for a signal). Each start is noted in
-`starts.jsonl` beside the workdir. Seeds take ten steps, of which each is "checkpointed".
+`no rows`, `diverge`, `patient` (waits for a signal), `slow` (stops before its first step) or
+`in parts` (stops after every fourth step). Each start is noted in `starts.jsonl` beside the
+workdir. Seeds take ten steps, of which each is "checkpointed".
 """
 
 import json
@@ -66,12 +67,20 @@ def _behave(behaviour: str, workdir: pathlib.Path) -> int | None:
     done = workdir / "checkpoint"
     step = int(done.read_text() or 0) if done.exists() else 0
     while step < STEPS or behaviour == "patient":
-        if stopped:
+        if stopped or behaviour == "slow":
             return STATUS_STOPPED
         time.sleep(0.01)
         step += 1
         done.write_text(str(step))
+        _note(workdir / "metrics.jsonl", step)
+        if behaviour == "in parts" and step % 4 == 0:
+            return STATUS_STOPPED
     return None
+
+
+def _note(metrics: pathlib.Path, step: int) -> None:
+    with open(metrics, "a") as file:
+        file.write(json.dumps({"kind": "train", "step": step, "examples_per_second": 64.0}) + "\n")
 
 
 def _rows(config, data_dir: str, behaviour: str) -> list[Row]:

@@ -16,6 +16,7 @@ import pytest
 from lra import records
 from lra.data.prepared import TaskWriter
 from lra.errors import UserError
+from lra.sweep import runner
 from lra.sweep.__main__ import main
 from lra.sweep.child import Ended
 from lra.sweep.listing import duration
@@ -224,6 +225,38 @@ def test_the_budget_is_shared_and_a_small_rest_of_it_starts_nothing(place):
     assert len(place.starts()) == 1
     (flag,) = [word for word in place.starts()[0]["argv"] if word.startswith("--budget_minutes")]
     assert 0.9 < float(flag.partition("=")[2]) <= 1.001
+
+
+def test_a_budget_that_is_over_before_the_first_step_is_said(place, capsys):
+    assert place.run("--budget_minutes=0.1", standard="slow") == 75
+    said = capsys.readouterr().err
+    assert "seeds 0 1: the 6 s left of the budget were over before the first step" in said
+    assert "give it more" in said
+    assert len(place.starts()) == 1
+    assert not place.results.read_text()
+
+
+def test_a_budget_that_allows_some_steps_is_no_matter(place, capsys):
+    place.file.write_text(ONE_RUN)
+    for _ in range(2):
+        assert place.run("--budget_minutes=2", standard="in parts") == 75
+        assert "stopped before its end; the same command goes on" in capsys.readouterr().err
+    # Nothing after the eighth step.
+    assert place.run("--budget_minutes=2", standard="slow") == 75
+    assert "over before the first step" in capsys.readouterr().err
+    assert place.run("--budget_minutes=2", standard="in parts") == 0
+
+
+def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="slow") == 75
+    assert "stopped before its end; the same command goes on" in capsys.readouterr().err
+
+
+def test_the_smallest_rest_of_a_budget_is_a_budget():
+    run = load_sweep("configs/sweeps/quick.py").runs[0]
+    place = runner.Place((), pathlib.Path(), pathlib.Path(), "data", {})
+    assert "--budget_minutes=0.001" in place.command(run, "generated", 1e-5)
 
 
 def test_a_child_that_stops_before_its_end_stops_the_sweep(place):

@@ -1,0 +1,30 @@
+"""The minutes a sweep may take, from its own start on."""
+
+import time
+
+# A start needs about this long before it makes progress; less of a budget is not worth one.
+_SHORTEST_MINUTES = 1.0
+
+
+class Budget:
+    """What is left of the minutes a sweep may take; None for no limit."""
+
+    def __init__(self, minutes: float | None):
+        self._end = None if minutes is None else time.monotonic() + 60 * minutes
+        self._started = False
+
+    def left(self) -> float | None:
+        """Minutes left; None for no limit."""
+        return None if self._end is None else max(0.0, (self._end - time.monotonic()) / 60)
+
+    def allows_a_start(self) -> bool:
+        """Whether it is worth starting a child; always, for the first."""
+        left = self.left()
+        if left is None:
+            return True
+        return left > (_SHORTEST_MINUTES if self._started else 0.0)
+
+    def start(self) -> float | None:
+        """Notes that a child is started; returns the minutes it may take."""
+        self._started = True
+        return self.left()
