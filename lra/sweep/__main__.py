@@ -44,7 +44,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
     )
     if options.dry_run:
         marks = {run.task: place.mark(run.task) for run in sweep.runs}
-        print(listing(sweep, place.rows(), marks))
+        print(listing(sweep, place.rows(), marks, place.workdir))
         return 0
     executor = None
     if options.launcher == "slurm":

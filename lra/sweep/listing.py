@@ -1,64 +1,118 @@
 """What `--dry_run` tells: the state of each run and the time the rest will take."""
 
 import dataclasses
+import pathlib
 import statistics
+from typing import NamedTuple
 
 from lra.records import Row, key, latest
+from lra.sweep import under_way
 from lra.sweep.plan import Done, Run, Sweep, count
+from lra.sweep.under_way import UnderWay
+from lra.workdir import Workdir
 
 
-def listing(sweep: Sweep, rows: list[Row], marks: dict[str, str | None]) -> str:
+def listing(
+    sweep: Sweep, rows: list[Row], marks: dict[str, str | None], workdir: pathlib.Path
+) -> str:
     """One line a run, then counts and an estimate.
 
     Args:
         sweep: the sweep.
         rows: those there are.
         marks: of the data of each task; None where they are not prepared.
+        workdir: folder with one folder for each run.
     """
-    done = Done(rows)
+    done, costs = Done(rows), costs_of_one_device(rows)
     failures = {key(row)[:-1]: row.error for row in latest(rows) if not row.final}
-    lines, seconds, unknown, missing, seeds = [], 0.0, 0, 0, 0
+    lines, estimates, missing = [], [], 0
     for run in sweep.runs:
-        left = dataclasses.replace(run, seeds=done.missing(run, marks[run.task]))
+        mark = marks[run.task]
+        left = dataclasses.replace(run, seeds=done.missing(run, mark))
         missing += len(left.seeds)
-        seeds += len(run.seeds)
         if not left.seeds:
             lines.append(f"done     {run.title()}")
             continue
-        cost = estimate(left, rows)
-        seconds += cost or 0.0
-        unknown += cost is None
-        notes = ["time unknown" if cost is None else f"about {duration(cost)}"]
-        if marks[run.task] is None:
-            notes.append("data not prepared")
-        errors = [failures.get(run.key(seed, "")[:-1]) for seed in left.seeds]
-        notes += [f"failed before: {error}" for error in dict.fromkeys(errors) if error]
+        there = under_way.read(_metrics(left, mark, workdir))
+        estimates.append(estimate(left, there, costs))
+        errors = [failures.get(left.key(seed, "")[:-1]) for seed in left.seeds]
+        notes = _notes(left, there, estimates[-1], mark, errors)
         lines.append(f"missing  {left.title()} ({'; '.join(notes)})")
+    seeds = sum(len(run.seeds) for run in sweep.runs)
     lines.append(f"{seeds - missing} of {seeds} rows done, {missing} missing")
-    if missing:
-        times = [f"about {duration(seconds)}"] if seconds else []
-        times += [f"unknown for {count(unknown)}"] if unknown else []
-        lines.append(f"time left: {', '.join(times)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_total(estimates, costs)])
 
 
-def estimate(run: Run, rows: list[Row]) -> float | None:
-    """Seconds that `run` will take, by the rows of the same task and attention; None if none.
+class Estimate(NamedTuple):
+    """Seconds that are left of a run, and by what they are known."""
 
-    Their time is scaled with steps and seeds, which is too much where several seeds in one
-    program cost little more than one.
+    seconds: float
+    basis: str
+
+
+def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
+    """What `run` will still take; None where nothing tells.
+
+    A run under way goes on at its own speed, evaluations aside. Of another one the rows of the
+    same task and attention tell; their time is scaled with steps and seeds, which is too much
+    where several seeds in one program cost little more than one.
+
+    Args:
+        run: with the seeds that are missing.
+        there: how far it is.
+        costs: the rows to go by.
     """
-    costs = [
-        row.wall_seconds / (row.steps * row.seeds_in_program)
-        for row in rows
-        if (row.task, row.attention) == (run.task, run.attention)
-        and row.wall_seconds
-        and row.steps
-        and row.seeds_in_program
-    ]
-    if not costs:
+    steps = run.config["train.steps"] - there.step
+    if there.examples_per_second:
+        examples = steps * run.config["train.batch_size"] * len(run.seeds)
+        speed = there.examples_per_second
+        return Estimate(examples / speed, f"at {speed:,.0f} examples/s, evaluations aside")
+    alike = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
+    if not alike:
         return None
-    return statistics.median(costs) * run.config["train.steps"] * len(run.seeds)
+    each = statistics.median(row.wall_seconds / (row.steps * row.seeds_in_program) for row in alike)
+    return Estimate(each * steps * len(run.seeds), f"by {count(len(alike), 'row')}")
+
+
+def costs_of_one_device(rows: list[Row]) -> list[Row]:
+    """The rows that tell what a step costs, of the device on which the latest of them was made."""
+    costs = [row for row in rows if all((row.wall_seconds, row.steps, row.seeds_in_program))]
+    return [row for row in costs if _device(row) == _device(costs[-1])]
+
+
+def _device(row: Row) -> tuple[str | None, int | None]:
+    return row.device, row.num_devices
+
+
+def _metrics(run: Run, mark: str | None, workdir: pathlib.Path) -> pathlib.Path:
+    return Workdir(workdir / run.folder(mark or "")).metrics
+
+
+def _notes(
+    run: Run, there: UnderWay, left: Estimate | None, mark: str | None, errors: list[str | None]
+) -> list[str]:
+    notes = [f"about {duration(left.seconds)} {left.basis}" if left else "time unknown"]
+    if there.step:
+        notes.insert(0, f"{there.step} of {run.config['train.steps']} steps made")
+    if mark is None:
+        notes.append("data not prepared")
+    return notes + [f"failed before: {error}" for error in dict.fromkeys(errors) if error]
+
+
+def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
+    """The time of all runs that are left, and on what device the rows were made."""
+    if not estimates:
+        return []
+    known = [left.seconds for left in estimates if left]
+    unknown = len(estimates) - len(known)
+    times = [f"about {duration(sum(known))}"] if known else []
+    times += [f"unknown for {count(unknown)}"] if unknown else []
+    lines = [f"time left: {', '.join(times)}"]
+    if costs:
+        device, number = _device(costs[-1])
+        several = f"{number} x " if (number or 1) > 1 else ""
+        lines.append(f"times by rows are those of {several}{device}, where the latest was made")
+    return lines
 
 
 def duration(seconds: float) -> str:

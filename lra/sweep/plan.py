@@ -110,9 +110,9 @@ class Done:
         return tuple(seed for seed in run.seeds if seed not in done)
 
 
-def count(runs: int) -> str:
+def count(number: int, noun: str = "run") -> str:
     """`1 run` or `3 runs`."""
-    return f"{runs} run{'s' * (runs != 1)}"
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] = ()) -> Sweep:

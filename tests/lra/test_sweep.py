@@ -21,6 +21,7 @@ from lra.sweep.__main__ import main
 from lra.sweep.child import Ended
 from lra.sweep.listing import duration
 from lra.sweep.plan import load_sweep
+from tests.lra.row_factory import failed_row, make_row
 
 FAKE = str(pathlib.Path(__file__).parent / "fake_train.py")
 SWEEPS = ("quick", "table", "landmarks", "projections")
@@ -328,14 +329,50 @@ def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
     before = sorted(place.root.rglob("*"))
     assert place.run("--dry_run") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "missing  listops standard, seeds 2 (about 3 min)",
-        "missing  listops nystrom num_landmarks=32, seeds 2 (about 3 min)",
+        "missing  listops standard, seeds 2 (about 3 min by 2 rows)",
+        "missing  listops nystrom num_landmarks=32, seeds 2 (about 3 min by 2 rows)",
         "missing  listops linformer, seeds 0 1 2 (time unknown; "
         "failed before: RuntimeError: RESOURCE_EXHAUSTED: out of memory)",
         "4 of 9 rows done, 5 missing",
         "time left: about 7 min, unknown for 1 run",
+        "times by rows are those of a device, where the latest was made",
     ]
     assert sorted(place.root.rglob("*")) == before
+
+
+def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="in parts") == 75
+    metrics = next(place.workdir.glob("*/metrics.jsonl"))
+    with open(metrics, "a") as file:
+        file.write('{"kind": "eval", "step": 4}\n{"kind": "tr')
+    capsys.readouterr()
+    assert place.run("--dry_run") == 0
+    # (5000 - 4) steps of 32 examples for each of two seeds, 64 of them a second.
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 "
+        "(4 of 5000 steps made; about 83 min at 64 examples/s, evaluations aside)",
+        "0 of 2 rows done, 2 missing",
+        "time left: about 83 min",
+    ]
+
+
+def test_rows_of_other_devices_tell_no_time(place, capsys):
+    place.file.write_text(ONE_RUN)
+    rows = [
+        make_row(attention="standard", data="another", seed=seed, device=device, wall_seconds=time)
+        for seed, (device, time) in enumerate([("a GPU", 60.0), ("a CPU", 6e4), ("a GPU", 60.0)])
+    ]
+    failed = failed_row(attention="standard", device=None, wall_seconds=None)
+    records.append(place.results, [*rows, failed])
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 (about 40 s by 2 rows; "
+        "failed before: killed by SIGKILL)",
+        "0 of 2 rows done, 2 missing",
+        "time left: about 40 s",
+        "times by rows are those of a GPU, where the latest was made",
+    ]
 
 
 def test_durations():
