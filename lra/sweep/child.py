@@ -13,17 +13,19 @@ from lra.sweep import leash
 
 # The child looks for signals between calls of the device; it is asked this often how it goes.
 _POLL_SECONDS = 0.2
+# By which submitit announces that the time of a job is nearly over.
+WARNING = signal.SIGUSR2
 _LONGEST_REASON = 300
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 
 
 class Ended(NamedTuple):
-    """How a child ended: exit status (-n: killed by signal n), log text, whether told to stop."""
+    """How a child ended: exit status (-n: killed by signal n), log text, by what told to stop."""
 
     status: int
     output: str
-    told_to_stop: bool
+    told: int | None
 
     def reason(self) -> str:
         """One line for why it failed."""
@@ -53,8 +55,8 @@ def environment(workdir: pathlib.Path) -> dict[str, str]:
 def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> Ended:
     """Runs a command to its end; its output goes to the end of `log`.
 
-    SIGTERM and SIGINT are passed on to it instead of ending us; should we be killed, it is sent
-    SIGTERM (on Linux; elsewhere it goes on alone).
+    SIGTERM and SIGINT are passed on to it instead of ending us, `WARNING` as SIGTERM; should we be
+    killed, it is sent SIGTERM (on Linux; elsewhere it goes on alone).
     """
     with open(log, "ab") as output:
         start = output.tell()
@@ -71,19 +73,19 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
             )
             signals.to(child)
             status = _wait(child, log, start)
-    return Ended(status, _text_behind(log, start), signals.received)
+    return Ended(status, _text_behind(log, start), signals.told)
 
 
 class _PassOn:
     """While it lasts, signals that ask for a stop go to a child, also those before it starts."""
 
     def __init__(self):
-        self.received = False
+        self.told: int | None = None
         self._child: subprocess.Popen | None = None
         self._early: int | None = None
 
     def __enter__(self) -> "_PassOn":
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        numbers = (signal.SIGTERM, signal.SIGINT, WARNING)
         self._previous = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
@@ -97,7 +99,16 @@ class _PassOn:
             child.send_signal(self._early)
 
     def _handle(self, number: int, _frame: object) -> None:
-        self.received = True
+        before, self.told = self.told, number
+        if before is None:
+            self._send(signal.SIGTERM if number == WARNING else number)
+        elif WARNING in (before, number):
+            # Slurm sends both on preemption; a second signal would end the child at once.
+            self.told = WARNING
+        else:
+            self._send(number)
+
+    def _send(self, number: int) -> None:
         if self._child is None:
             self._early = number
         else:

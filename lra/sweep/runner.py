@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import enum
 import pathlib
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -37,13 +38,21 @@ class Outcome(enum.Enum):
     DONE = "done"
     FAILED = "failed"
     STOPPED = "stopped before its end"
+    CANCELLED = "told to stop"
     TOO_SHORT = "stopped before its first step"
     BUSY = "executed by another sweep"
 
     @property
     def ends_the_sweep(self) -> bool:
         """Whether nothing else is started after it."""
-        return self in (Outcome.STOPPED, Outcome.TOO_SHORT)
+        return self in (Outcome.STOPPED, Outcome.CANCELLED, Outcome.TOO_SHORT)
+
+
+_TOLD = {
+    signal.SIGTERM: Outcome.CANCELLED,
+    signal.SIGINT: Outcome.CANCELLED,
+    child.WARNING: Outcome.STOPPED,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,23 +230,23 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     if not missing:
         seconds = time.monotonic() - started
         say(f"{run.title()}: {_results(run, place, mark)} ({seconds / 60:.1f} min)")
-        return Outcome.STOPPED if ended.told_to_stop else Outcome.DONE
-    if ended.told_to_stop:
-        minutes = None  # not what stopped it
-    if ended.told_to_stop or ended.status == STATUS_STOPPED:
-        return _stopped(run, minutes, made_some=under_way.read(folder.metrics) != before)
+        return _TOLD.get(ended.told, Outcome.DONE)
+    if ended.told or ended.status == STATUS_STOPPED:
+        made_some = under_way.read(folder.metrics) != before
+        return _stopped(run, ended.told, minutes, made_some)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     records.append(place.results, [_failure(run, seed, mark, reason) for seed in missing])
     say(f"{run.title()}: failed: {reason} (log: {log})")
     return Outcome.FAILED
 
 
-def _stopped(run: Run, minutes: float | None, made_some: bool) -> Outcome:
-    """Says that `run` was stopped, since its `minutes` are over if it has some.
+def _stopped(run: Run, told: int | None, minutes: float | None, made_some: bool) -> Outcome:
+    """Says that `run` was stopped: by signal `told`, or since its `minutes` are over.
 
     Without a step or an evaluation made (`made_some`) the next start would end in the same way.
     """
-    if minutes is not None and not made_some:
+    by_budget = told is None and minutes is not None
+    if by_budget and not made_some:
         say(
             f"{run.title()}: the {duration(60 * minutes)} left of the budget were over before the "
             "first step: loading and compiling take longer; give it more (what was compiled is "
@@ -245,7 +254,7 @@ def _stopped(run: Run, minutes: float | None, made_some: bool) -> Outcome:
         )
         return Outcome.TOO_SHORT
     say(f"{run.title()}: stopped before its end; the same command goes on from there")
-    return Outcome.STOPPED
+    return _TOLD.get(told, Outcome.STOPPED)
 
 
 def _results(run: Run, place: Place, mark: str) -> str:

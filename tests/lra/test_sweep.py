@@ -1,6 +1,5 @@
 """The sweep against a stand-in for train.py: each run once, whatever happens to whom."""
 
-import json
 import os
 import pathlib
 import random
@@ -10,11 +9,9 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from lra import records
-from lra.data.prepared import TaskWriter
 from lra.errors import UserError
 from lra.sweep import runner
 from lra.sweep.__main__ import main
@@ -22,83 +19,9 @@ from lra.sweep.child import Ended
 from lra.sweep.listing import duration
 from lra.sweep.plan import load_sweep
 from tests.lra.row_factory import failed_row, make_row
+from tests.lra.sweep_place import ONE_RUN, SWEEP, Place, fake, wait_for, write_data
 
-FAKE = str(pathlib.Path(__file__).parent / "fake_train.py")
 SWEEPS = ("quick", "table", "landmarks", "projections")
-
-SWEEP = """
-RUNS = [
-    {"config": "configs/listops.py:standard", "seeds": (0, 1)},
-    {"config": "configs/listops.py:nystrom", "seeds": (0, 1), "model.attention.num_landmarks": 32},
-    {"config": "configs/listops.py:linformer", "seeds": (0, 1), "train.steps": 6000},
-]
-"""
-
-
-ONE_RUN = """
-RUNS = [{"config": "configs/listops.py:standard", "seeds": (0, 1)}]
-"""
-
-
-class Place:
-    """A sweep file with prepared data, and what its sweep leaves behind."""
-
-    def __init__(self, root: pathlib.Path):
-        root.mkdir(exist_ok=True)
-        self.root = root
-        self.file = root / "sweep.py"
-        self.file.write_text(SWEEP)
-        self.results = root / "results.jsonl"
-        self.workdir = root / "runs"
-        write_data(root / "data", "listops")
-
-    def argv(self, *more: str) -> list[str]:
-        return [
-            str(self.file),
-            f"--results={self.results}",
-            f"--workdir={self.workdir}",
-            f"--data_dir={self.root / 'data'}",
-            *more,
-        ]
-
-    def run(self, *more: str, **behaviour: str) -> int:
-        return main(self.argv(*more), train=fake(**behaviour))
-
-    def start(self, *more: str, **behaviour: str) -> subprocess.Popen:
-        """The same in a process of its own."""
-        code = f"main({self.argv(*more)}, train={fake(**behaviour)})"
-        code = f"from lra.command_line import run; run(lambda _: {code})"
-        return subprocess.Popen(
-            [sys.executable, "-c", f"from lra.sweep.__main__ import main; {code}"],
-            stderr=subprocess.DEVNULL,
-        )
-
-    def rows(self) -> list:
-        return records.latest(records.read(self.results))
-
-    def starts(self) -> list[dict]:
-        path = self.workdir / "starts.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def fake(**behaviour: str) -> tuple[str, ...]:
-    return (sys.executable, FAKE, json.dumps(behaviour))
-
-
-def write_data(data_dir: pathlib.Path, task: str, mark: str = "generated") -> None:
-    with TaskWriter(data_dir, task) as writer:
-        for split in ("train", "validation", "test"):
-            writer.sequences(split, [b"\x01\x02"])
-            writer.array(f"{split}/labels.npy", np.zeros(1, np.int32))
-        counts = dict.fromkeys(("train", "validation", "test"), 1)
-        writer.finish(data=mark, source="a test", counts=counts, max_length=2)
-
-
-def wait_for(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited for a minute"
-        time.sleep(0.02)
 
 
 @pytest.fixture(autouse=True)
@@ -203,10 +126,10 @@ def test_the_reason_is_the_exception_and_not_what_follows_it():
         "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n"
         "--------------------\nFor simplicity, JAX has removed its internal frames"
     )
-    assert Ended(1, output, False).reason() == (
+    assert Ended(1, output, None).reason() == (
         "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory"
     )
-    assert Ended(3, "one\ntwo\n", False).reason() == "exit status 3 after: two"
+    assert Ended(3, "one\ntwo\n", None).reason() == "exit status 3 after: two"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -463,44 +386,6 @@ def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
     assert place.run() == 1
     assert "choose another --data_dir" in capsys.readouterr().err
     assert not place.starts()
-
-
-def test_slurm_that_is_not_there_is_said(place, monkeypatch):
-    pytest.importorskip("submitit")
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match="no Slurm on this machine"):
-        place.run("--launcher=slurm")
-
-
-def test_submitit_that_is_not_there_is_said(place, monkeypatch):
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match="pip install submitit"):
-        place.run("--launcher=slurm")
-
-
-@pytest.mark.filterwarnings("ignore")  # submitit's own, about files it leaves open
-def test_jobs_of_an_array_train_and_record(place, monkeypatch):
-    submitit = pytest.importorskip("submitit")
-    from lra.sweep import launchers
-
-    executor = submitit.LocalExecutor(folder=place.root / "jobs")
-    executor.update_parameters(timeout_min=5)
-    monkeypatch.setattr(launchers, "slurm_executor", lambda *_: executor)
-    submitted = []
-    submit = launchers.submit
-
-    def submit_and_keep(*arguments):
-        submitted.extend(submit(*arguments))
-        return submitted
-
-    monkeypatch.setattr(launchers, "submit", submit_and_keep)
-    assert place.run("--launcher=slurm", linformer="crash") == 0
-    assert [job.result() for job in submitted[:2]] == ["done", "done"]
-    with pytest.raises(Exception, match="linformer"):
-        submitted[2].result()
-    assert [row.status for row in sorted(place.rows(), key=lambda row: row.status)] == (
-        ["failed"] * 2 + ["ok"] * 4
-    )
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -1,0 +1,89 @@
+"""A sweep of runs that are trained by a stand-in, and what it leaves behind."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from lra import records
+from lra.data.prepared import TaskWriter
+from lra.sweep.__main__ import main
+
+FAKE = str(pathlib.Path(__file__).parent / "fake_train.py")
+
+SWEEP = """
+RUNS = [
+    {"config": "configs/listops.py:standard", "seeds": (0, 1)},
+    {"config": "configs/listops.py:nystrom", "seeds": (0, 1), "model.attention.num_landmarks": 32},
+    {"config": "configs/listops.py:linformer", "seeds": (0, 1), "train.steps": 6000},
+]
+"""
+
+
+ONE_RUN = """
+RUNS = [{"config": "configs/listops.py:standard", "seeds": (0, 1)}]
+"""
+
+
+class Place:
+    """A sweep file with prepared data, and what its sweep leaves behind."""
+
+    def __init__(self, root: pathlib.Path):
+        root.mkdir(exist_ok=True)
+        self.root = root
+        self.file = root / "sweep.py"
+        self.file.write_text(SWEEP)
+        self.results = root / "results.jsonl"
+        self.workdir = root / "runs"
+        write_data(root / "data", "listops")
+
+    def argv(self, *more: str) -> list[str]:
+        return [
+            str(self.file),
+            f"--results={self.results}",
+            f"--workdir={self.workdir}",
+            f"--data_dir={self.root / 'data'}",
+            *more,
+        ]
+
+    def run(self, *more: str, **behaviour: str) -> int:
+        return main(self.argv(*more), train=fake(**behaviour))
+
+    def start(self, *more: str, **behaviour: str) -> subprocess.Popen:
+        """The same in a process of its own."""
+        code = f"main({self.argv(*more)}, train={fake(**behaviour)})"
+        code = f"from lra.command_line import run; run(lambda _: {code})"
+        return subprocess.Popen(
+            [sys.executable, "-c", f"from lra.sweep.__main__ import main; {code}"],
+            stderr=subprocess.DEVNULL,
+        )
+
+    def rows(self) -> list:
+        return records.latest(records.read(self.results))
+
+    def starts(self) -> list[dict]:
+        path = self.workdir / "starts.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def fake(**behaviour: str) -> tuple[str, ...]:
+    return (sys.executable, FAKE, json.dumps(behaviour))
+
+
+def write_data(data_dir: pathlib.Path, task: str, mark: str = "generated") -> None:
+    with TaskWriter(data_dir, task) as writer:
+        for split in ("train", "validation", "test"):
+            writer.sequences(split, [b"\x01\x02"])
+            writer.array(f"{split}/labels.npy", np.zeros(1, np.int32))
+        counts = dict.fromkeys(("train", "validation", "test"), 1)
+        writer.finish(data=mark, source="a test", counts=counts, max_length=2)
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "waited for a minute"
+        time.sleep(0.02)
