@@ -286,6 +286,10 @@ def _sweep() -> list[Case]:
         Case(f"{SWEEP} swep.py {TO_RESULTS}", "did you mean 'sweep.py'?"),
         Case(f"{command} --launcher=cloud", "invalid choice: 'cloud'"),
         Case(f"{command} --launcher=slurm --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),
+        Case(
+            f"{command} --launcher=slurm", "needs the minutes a job may take: --slurm=timeout_min"
+        ),
+        Case(f"{command} --launcher=slurm --slurm=timeout_min=2", "whole minutes above 3"),
         Case(f"{command} --tasks=txt", "did you mean 'text'?"),
         Case(f"{command} --tasks=text", "lists no runs of text"),
         Case(f"{command} --config.train.stps=3", "did you mean 'train.steps'?"),

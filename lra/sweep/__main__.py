@@ -48,7 +48,9 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         return 0
     executor = None
     if options.launcher == "slurm":
-        executor = launchers.slurm_executor(place, _parameters(options.slurm))
+        parameters = _parameters(options.slurm)
+        options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
+        executor = launchers.slurm_executor(place, parameters)
     # As Ctrl-C: a sweep that is not just waiting for a child ends wherever it is.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -99,7 +101,7 @@ def _parser() -> ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="parameter of submitit: timeout_min=240, slurm_partition=gpu, gpus_per_node=1",
+        help="of submitit: timeout_min=240 (must be given), slurm_partition=gpu, gpus_per_node=1",
     )
     parser.add_argument("--dry_run", action="store_true", help="only list what is done and missing")
     return parser

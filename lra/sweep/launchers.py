@@ -1,8 +1,22 @@
-"""Other ways to execute the runs: their commands for any scheduler, or an array of Slurm jobs."""
+"""Other ways to execute the runs: their commands for any scheduler, or an array of Slurm jobs.
+
+    python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl --launcher=slurm \\
+        --slurm=timeout_min=240 --slurm=gpus_per_node=1 --slurm=cpus_per_task=8 \\
+        --slurm=slurm_partition=gpu
+
+A job of the array is a local sweep with one run, and its own budget ends some minutes before its
+time limit. A training that was stopped by it (status 75), or because submitit announced the limit
+or a preemption (SIGUSR2), has saved; its job then goes back into the queue, by way of submitit's
+own handler of that signal, and goes on from there as often as it takes. A job that gets SIGTERM
+saves and waits for its end: Slurm queues again what it has preempted, but not what `scancel` ended.
+What was lost in another way the next call of the sweep submits again.
+"""
 
 import dataclasses
 import shlex
 import shutil
+import signal
+import time
 from typing import Any
 
 from lra.errors import UserError
@@ -10,10 +24,54 @@ from lra.sweep.budget import Budget
 from lra.sweep.plan import Run
 from lra.sweep.runner import Outcome, Place, attempt
 
+# Left of a job's time for its start, the call under way and a last checkpoint; more than the 90
+# seconds before its limit at which submitit would interrupt it.
+_MARGIN_MINUTES = 3
+_LIMIT = "timeout_min"
+# Each of them has made some steps, so that there is no need for a limit; submitit's is 3.
+_MOST_TIMEOUTS = 100_000
+# Slurm kills sooner; longer than any usual grace time of a preemption.
+_GRACE_SECONDS = 600.0
+# Unless the user says otherwise.
+_DEFAULTS = {
+    # Since Slurm 22.05 srun does not inherit --cpus-per-task.
+    "slurm_setup": [
+        '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
+    ],
+    "slurm_additional_parameters": {"requeue": True},
+}
+
 
 def commands(runs: list[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
     """One shell-quoted command a run; their rows are taken in by the next call of the sweep."""
     return [shlex.join(place.command(run, mark, minutes)) for run, mark in runs]
+
+
+def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:
+    """The minutes each job may train.
+
+    Args:
+        parameters: of submitit; `timeout_min` is the time limit of a job.
+        minutes: the user's own limit, None for none.
+
+    Raises:
+        UserError: no time limit (submitit's own of 5 minutes would end every job), or too short.
+    """
+    limit = parameters.get(_LIMIT)
+    others = {"slurm_time", f"slurm_{_LIMIT}"} & parameters.keys()
+    if others:
+        raise UserError(f"--slurm={min(others)}: say --slurm={_LIMIT}=MINUTES instead")
+    if limit is None:
+        raise UserError(
+            f"--launcher=slurm needs the minutes a job may take: --slurm={_LIMIT}=240 for 4 hours"
+        )
+    if not isinstance(limit, int) or limit <= _MARGIN_MINUTES:
+        raise UserError(
+            f"--slurm={_LIMIT}={limit} is not a number of whole minutes above {_MARGIN_MINUTES}, "
+            "which are kept for saving"
+        )
+    left = float(limit - _MARGIN_MINUTES)
+    return left if minutes is None else min(left, minutes)
 
 
 def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
@@ -32,18 +90,18 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
         raise UserError("--launcher=slurm needs submitit: pip install submitit") from None
     if shutil.which("sbatch") is None:
         raise UserError("no Slurm on this machine (no sbatch); try --launcher=print")
-    executor = submitit.AutoExecutor(folder=place.workdir / "slurm", cluster="slurm")
+    executor = submitit.AutoExecutor(
+        folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MOST_TIMEOUTS
+    )
     try:
-        executor.update_parameters(**parameters)
-    except (NameError, TypeError, ValueError) as error:
+        executor.update_parameters(**(_DEFAULTS | parameters))
+    except (NameError, TypeError, ValueError, AssertionError) as error:
         raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
     return executor
 
 
-def submit(
-    runs: list[tuple[Run, str]], place: Place, minutes: float | None, executor: Any
-) -> list[Any]:
-    """Submits one array with a job for each run; returns the jobs."""
+def submit(runs: list[tuple[Run, str]], place: Place, minutes: float, executor: Any) -> list[Any]:
+    """Submits one array with a job for each run, to train `minutes` a start; returns the jobs."""
     jobs = [_Job(run, place, mark, minutes) for run, mark in runs]
     with executor.batch():
         return [executor.submit(job) for job in jobs]
@@ -56,10 +114,30 @@ class _Job:
     run: Run
     place: Place
     mark: str
-    minutes: float | None
+    minutes: float
 
     def __call__(self) -> str:
         outcome = attempt(self.run, self.place, self.mark, Budget(self.minutes))
         if outcome is Outcome.FAILED:
             raise RuntimeError(f"{self.run.title()} failed: see {self.place.results}")
+        if outcome is Outcome.TOO_SHORT:
+            raise RuntimeError(f"{self.run.title()}: no step made in time: raise --slurm={_LIMIT}")
+        if outcome is Outcome.STOPPED:
+            _queue_again()
+        if outcome is Outcome.CANCELLED:
+            # Slurm queues again what it has preempted unless it ends by itself before.
+            time.sleep(_GRACE_SECONDS)
         return outcome.value
+
+    def checkpoint(self) -> Any:
+        """What submitit puts back into the queue; what the run needs is in its folder."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+def _queue_again() -> None:
+    """Puts this job back into the queue and ends it, as submitit does on its own signal."""
+    import submitit
+
+    signal.raise_signal(signal.Signals[f"SIG{submitit.JobEnvironment.USR_SIG}"])
