@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
-from tests import bad_raw_files
+from tests import bad_raw_files, bad_sweeps
 from tests.small_world import (
     TRAIN,
     Case,
-    Damage,
     config,
     cut,
     each_checkpoint,
@@ -20,10 +19,7 @@ NYSTROM = "train.py --config=configs/listops.py:nystrom --data_dir=data --workdi
 STANDARD = "train.py --config=configs/listops.py:standard --data_dir=data --workdir=new"
 LINFORMER = "train.py --config=configs/listops.py:linformer --data_dir=data --workdir=new"
 MINE = "train.py --config=mine.py --data_dir=data --workdir=new"
-SWEEP = "lra.sweep"
 EVAL = "eval.py --workdir=run --data_dir=data"
-RUNS = "[{'config': 'configs/listops.py:standard'}]"
-TO_RESULTS = "--results=results/accuracy.jsonl --workdir=run --data_dir=data"
 
 
 def cases() -> list[Case]:
@@ -40,8 +36,7 @@ def cases() -> list[Case]:
         bad_raw_files.cases,
         _inspect,
         _report,
-        _sweep_data,
-        _sweep,
+        bad_sweeps.cases,
     )
     return [case for group in groups for case in group()]
 
@@ -240,74 +235,4 @@ def _report() -> list[Case]:
         Case(command, "status is one of", edit_json(rows, status="fine")),
         Case(command, "schema 99 is unknown", edit_json(rows, schema=99)),
         Case(command, "line 2: was edited or damaged (sha256)", flip(rows)),
-    ]
-
-
-def _sweep_data() -> list[Case]:
-    command = f"{SWEEP} sweep.py {TO_RESULTS} --dry_run"
-    return [
-        Case(command, f"sweep.py: {cause}", write("sweep.py", f"DATA = {text}\nRUNS = {RUNS}\n"))
-        for text, cause in (
-            ("[1]", "DATA is not of the form {'TASK': {'FLAG': value, ...}}: [1]"),
-            ("{'listops': 5}", "DATA of listops is not of the form"),
-            ("{'lstops': {}}", "DATA: unknown task 'lstops' (did you mean 'listops'?)"),
-            ("{('a', 'b'): {}}", "DATA: unknown task ('a', 'b') (known:"),
-            (
-                "{'listops': {'min_lenght': 5}}",
-                "DATA of listops: unknown flag 'min_lenght' (did you mean 'min_length'?)",
-            ),
-            ("{'listops': {'source': 'generate'}}", "DATA of listops: unknown flag 'source'"),
-            (
-                "{'listops': {'min_length': 'abc'}}",
-                "DATA of listops: argument --min_length: invalid int value: 'abc'",
-            ),
-            ("{'listops': {'min_length': '5'}}", "DATA of listops: min_length is 5, not '5' (str)"),
-            (
-                "{'listops': {'train': 2.5}}",
-                "DATA of listops: argument --train: invalid int value: '2.5'",
-            ),
-            (
-                "{'pathfinder': {'difficulty': 'esy'}}",
-                "DATA of pathfinder: argument --difficulty: invalid choice: 'esy'",
-            ),
-        )
-    ]
-
-
-def _sweep() -> list[Case]:
-    command = f"{SWEEP} sweep.py {TO_RESULTS}"
-
-    def runs(text: str) -> Damage:
-        return write("sweep.py", f"RUNS = {text}\n")
-
-    standard = "'configs/listops.py:standard'"
-    return [
-        Case(SWEEP, "required: SWEEP.py, --results"),
-        Case(f"{SWEEP} swep.py {TO_RESULTS}", "did you mean 'sweep.py'?"),
-        Case(f"{command} --launcher=cloud", "invalid choice: 'cloud'"),
-        Case(f"{command} --launcher=slurm --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),
-        Case(
-            f"{command} --launcher=slurm", "needs the minutes a job may take: --slurm=timeout_min"
-        ),
-        Case(f"{command} --launcher=slurm --slurm=timeout_min=2", "whole minutes above 3"),
-        Case(f"{command} --tasks=txt", "did you mean 'text'?"),
-        Case(f"{command} --tasks=text", "lists no runs of text"),
-        Case(f"{command} --config.train.stps=3", "did you mean 'train.steps'?"),
-        Case(command, "has no list RUNS", write("sweep.py", "RUN = 3\n")),
-        Case(command, "lists no runs", runs("[]")),
-        Case(command, "run 1: not of the form", runs("[3]")),
-        Case(command, "run 1: no config file", runs("[{'config': 'configs/lists.py'}]")),
-        Case(command, "run 1: unknown config key", runs(f"[{{'config': {standard}, 'steps': 1}}]")),
-        Case(command, '--config.seeds="(3,)"', runs(f"[{{'config': {standard}, 'seeds': 3}}]")),
-        Case(command, "ZeroDivisionError", runs("1 / 0")),
-        Case(command, "sweep.py: SyntaxError", runs("[")),
-        Case(command, "line 1: not a row", write("results/accuracy.jsonl", '{"a": 1}\n')),
-        Case(f"{SWEEP} sweep.py --results=results", "cannot write rows to results"),
-        Case(f"{SWEEP} sweep.py --results=results --dry_run", "results: it is a folder"),
-        Case(
-            f"{SWEEP} sweep.py --results=notes.txt --dry_run",
-            "notes.txt, line 1: not JSON",
-            write("notes.txt", "test 0.37\n"),
-        ),
-        Case(f"{SWEEP} sweep.py --results=mine.py/a.jsonl", "cannot write rows to mine.py/a.jsonl"),
     ]

@@ -1,0 +1,94 @@
+"""Sweep files, results and flags that `lra.sweep` must refuse."""
+
+from tests.small_world import Case, write
+
+SWEEP = "lra.sweep"
+TO_RESULTS = "--results=results/accuracy.jsonl --workdir=run --data_dir=data"
+COMMAND = f"{SWEEP} sweep.py {TO_RESULTS}"
+STANDARD = "'configs/listops.py:standard'"
+
+
+def cases() -> list[Case]:
+    """All of them."""
+    return [*_flags(), *_runs(), *_data(), *_results()]
+
+
+def _flags() -> list[Case]:
+    slurm = f"{COMMAND} --launcher=slurm"
+    return [
+        Case(SWEEP, "required: SWEEP.py, --results"),
+        Case(f"{SWEEP} swep.py {TO_RESULTS}", "did you mean 'sweep.py'?"),
+        Case(f"{COMMAND} --launcher=cloud", "invalid choice: 'cloud'"),
+        Case(slurm, "needs the minutes a job may take: --slurm=timeout_min"),
+        Case(f"{slurm} --slurm=timeout_min=2", "whole minutes above 3"),
+        Case(f"{slurm} --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),
+        Case(f"{COMMAND} --tasks=txt", "did you mean 'text'?"),
+        Case(f"{COMMAND} --tasks=text", "lists no runs of text"),
+        Case(f"{COMMAND} --config.train.stps=3", "did you mean 'train.steps'?"),
+    ]
+
+
+def _runs() -> list[Case]:
+    return [
+        Case(COMMAND, cause, write("sweep.py", f"{text}\n"))
+        for text, cause in (
+            ("RUN = 3", "has no list RUNS"),
+            ("RUNS = []", "lists no runs"),
+            ("RUNS = [3]", "run 1: not of the form"),
+            ("RUNS = [{'config': 'configs/lists.py'}]", "run 1: no config file"),
+            (f"RUNS = [{{'config': {STANDARD}, 'steps': 1}}]", "run 1: unknown config key"),
+            (f"RUNS = [{{'config': {STANDARD}, 'seeds': 3}}]", '--config.seeds="(3,)"'),
+            ("RUNS = 1 / 0", "ZeroDivisionError"),
+            ("RUNS = [", "sweep.py: SyntaxError"),
+        )
+    ]
+
+
+def _data() -> list[Case]:
+    runs = f"RUNS = [{{'config': {STANDARD}}}]"
+    return [
+        Case(
+            f"{COMMAND} --dry_run",
+            f"sweep.py: {cause}",
+            write("sweep.py", f"DATA = {text}\n{runs}\n"),
+        )
+        for text, cause in (
+            ("[1]", "DATA is not of the form {'TASK': {'FLAG': value, ...}}: [1]"),
+            ("{'listops': 5}", "DATA of listops is not of the form"),
+            ("{'lstops': {}}", "DATA: unknown task 'lstops' (did you mean 'listops'?)"),
+            ("{('a', 'b'): {}}", "DATA: unknown task ('a', 'b') (known:"),
+            (
+                "{'listops': {'min_lenght': 5}}",
+                "DATA of listops: unknown flag 'min_lenght' (did you mean 'min_length'?)",
+            ),
+            ("{'listops': {'source': 'generate'}}", "DATA of listops: unknown flag 'source'"),
+            (
+                "{'listops': {'min_length': 'abc'}}",
+                "DATA of listops: argument --min_length: invalid int value: 'abc'",
+            ),
+            ("{'listops': {'min_length': '5'}}", "DATA of listops: min_length is 5, not '5' (str)"),
+            (
+                "{'listops': {'train': 2.5}}",
+                "DATA of listops: argument --train: invalid int value: '2.5'",
+            ),
+            (
+                "{'pathfinder': {'difficulty': 'esy'}}",
+                "DATA of pathfinder: argument --difficulty: invalid choice: 'esy'",
+            ),
+        )
+    ]
+
+
+def _results() -> list[Case]:
+    sweep = f"{SWEEP} sweep.py"
+    return [
+        Case(COMMAND, "line 1: not a row", write("results/accuracy.jsonl", '{"a": 1}\n')),
+        Case(f"{sweep} --results=results", "cannot write rows to results"),
+        Case(f"{sweep} --results=results --dry_run", "results: it is a folder"),
+        Case(
+            f"{sweep} --results=notes.txt --dry_run",
+            "notes.txt, line 1: not JSON",
+            write("notes.txt", "test 0.37\n"),
+        ),
+        Case(f"{sweep} --results=mine.py/a.jsonl", "cannot write rows to mine.py/a.jsonl"),
+    ]
