@@ -3,6 +3,7 @@
 import os
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,9 @@ from lra import hosts
 from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
-from lra.evaluation_run import Evaluation
+from lra.evaluation_run import Evaluation, EvaluationRun
 from lra.pace import Pace
 from lra.state import TrainState
-from lra.stopping import Stop, Stopped
 from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.workdir import Workdir
@@ -93,15 +93,7 @@ def restore_workdir(
     return Restored(prepared, trainer, *_restore(folder, trainer))
 
 
-def evaluate(
-    trainer: Trainer,
-    params: Any,
-    rest: Any,
-    split: str,
-    *,
-    pace: Pace | None = None,
-    stop: Stop | None = None,
-) -> Evaluation:
+def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation:
     """Evaluates every example of a split, once, for all seeds.
 
     Args:
@@ -109,21 +101,28 @@ def evaluate(
         params: trained arrays, per seed.
         rest: untrained arrays, per seed.
         split: of the data.
-        pace: what earlier evaluations taught about the length of calls.
-        stop: asked between calls; None to go on in any case.
-
-    Raises:
-        Stopped: told to stop before the end.
     """
-    run, pace = trainer.evaluation(params, rest, split), pace or Pace()
+    run = trainer.evaluation(params, rest, split)
+    carry_out(run, Pace())
+    return run.result()
+
+
+def carry_out(
+    run: EvaluationRun, pace: Pace, before_call: Callable[[float], None] = lambda seconds: None
+) -> None:
+    """Evaluates what remains of a split.
+
+    Args:
+        run: the evaluation.
+        pace: what earlier evaluations taught about the length of calls.
+        before_call: told the expected seconds before each call; may raise to end it.
+    """
     while run.remaining:
-        if stop is not None and hosts.any_of(stop.before(pace.call_seconds)):
-            raise Stopped
+        before_call(pace.call_seconds)
         count = hosts.least(pace.next(run.remaining))
         begun = time.monotonic()
         run.advance(count)
         pace.measured(count, time.monotonic() - begun)
-    return run.result()
 
 
 def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:

@@ -22,6 +22,10 @@ class Evaluation(NamedTuple):
 class EvaluationRun:
     """An evaluation in progress: `advance` until `remaining` is 0, then `result`.
 
+    Attributes:
+        logits: [seeds, batches, batch, classes] on the devices, those of the first `done` batches.
+        done: batches.
+
     Args:
         programs: of the run.
         shardings: where its arrays live.
@@ -49,26 +53,31 @@ class EvaluationRun:
         table = np.zeros(self._batches * batch, np.int32)  # the last batch is filled with example 0
         table[: self._total] = np.arange(self._total)
         self._table = sharding.put(table.reshape(self._batches, batch), shardings.table)
-        self._logits = jnp.zeros((seeds, self._batches, batch, classes), device=shardings.logits)
-        self._done = 0
+        self._place = shardings.logits
+        self.logits = jnp.zeros((seeds, self._batches, batch, classes), device=self._place)
+        self.done = 0
 
     @property
     def remaining(self) -> int:
         """Batches still to do."""
-        return self._batches - self._done
+        return self._batches - self.done
+
+    def resume(self, logits: np.ndarray, done: int) -> None:
+        """Goes on from the first `done` batches of another run over the same parameters."""
+        self.logits, self.done = sharding.put(logits, self._place), done
 
     def advance(self, count: int) -> None:
         """Evaluates the next `count` batches and waits for them."""
-        self._logits = self._programs.logits(*self.arguments(count))
-        self._logits.block_until_ready()
-        self._done += count
+        self.logits = self._programs.logits(*self.arguments(count))
+        self.logits.block_until_ready()
+        self.done += count
 
     def arguments(self, count: int) -> tuple[Any, ...]:
         """What the compiled evaluation call takes."""
         fixed = (self._params, self._rest, self._examples, self._table)
-        return self._logits, *fixed, self._done, count
+        return self.logits, *fixed, self.done, count
 
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
-        scores = self._programs.scores(self._logits, self._examples.labels, self._total)
+        scores = self._programs.scores(self.logits, self._examples.labels, self._total)
         return Evaluation(*jax.device_get(scores))

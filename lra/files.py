@@ -4,13 +4,13 @@ import os
 import pathlib
 
 
-def write_atomically(path: str | os.PathLike, text: str) -> None:
-    """Writes `text` beside `path`, syncs it and renames it into place."""
+def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
+    """Writes text or bytes beside `path`, syncs them and renames them into place."""
     path = pathlib.Path(path)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(scratch, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(scratch, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(scratch, path)

@@ -13,7 +13,7 @@ from ml_collections import config_dict
 from lra import environment, hosts, nans
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
-from lra.evaluation import evaluate
+from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace
 from lra.programs import CallMetrics
@@ -136,7 +136,7 @@ class Run:
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
-        self._eval_pace = Pace()
+        self._evaluations = SavedEvaluations(trainer, folder.evaluations)
         self._pending: _Call | None = None
         self._finished_call = 0.0
         self._next_checkpoint: float | None = None
@@ -179,9 +179,11 @@ class Run:
         due = step > 0 and (step % train.eval_every == 0 or step == train.steps)
         if not due or self._progress.evaluated == step:
             return
-        evaluation = self._evaluate(self._state.params, self._state.rest, "validation")
+        name = f"validation-{step}"
+        evaluation = self._evaluate(name, self._state.params, self._state.rest, "validation")
         self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
         self._progress = self._progress._replace(evaluated=step)
+        self._evaluations.forget()
         self._reporter.evaluated(step, "validation", evaluation)
 
     def _train_to_next_boundary(self) -> None:
@@ -249,8 +251,13 @@ class Run:
                 )
         self._alive = [bool(alive) for alive in metrics.alive]
 
-    def _evaluate(self, params: Any, rest: Any, split: str) -> Evaluation:
-        return evaluate(self._trainer, params, rest, split, pace=self._eval_pace, stop=self._stop)
+    def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
+        def before_call(seconds: float) -> None:
+            if hosts.any_of(self._stop.before(seconds)):
+                raise Stopped
+            self._save_if_due()
+
+        return self._evaluations.evaluate(name, params, rest, split, before_call)
 
     def _save_if_due(self) -> None:
         now = time.monotonic()
@@ -265,6 +272,7 @@ class Run:
 
     def _save(self) -> None:
         self._checkpoints.save(self._state, self._present_progress())
+        self._evaluations.save()
 
     def _present_progress(self) -> Progress:
         wall = self._progress.wall_seconds + time.monotonic() - self._started
@@ -281,10 +289,10 @@ class Run:
 
     def _finish(self) -> int:
         """Evaluates on the test set, saves, and writes the rows, in this order."""
-        best, evaluations = self._state.best, []
+        evaluations = []
         if any(self._alive):
-            for params, rest in ((best.params, best.rest), (self._state.params, self._state.rest)):
-                evaluations.append(self._evaluate(params, rest, "test"))
+            for name, of in (("test-best", self._state.best), ("test-last", self._state)):
+                evaluations.append(self._evaluate(name, of.params, of.rest, "test"))
         self._save()
         rows = make_rows(
             self._trainer,
@@ -295,6 +303,8 @@ class Run:
             hosts.on_main(self._folder.load_run),
         )
         hosts.on_main(lambda: write_once(self._folder.rows, rows))
+        self._evaluations.forget()
+        self._evaluations.save()
         for row in rows:
             self._reporter.say(describe(row))
         return 0 if any(self._alive) else STATUS_ALL_DIVERGED

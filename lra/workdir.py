@@ -4,6 +4,7 @@ config.json     the resolved configuration
 run.json        data folder and hash; versions and commit, all of them where they changed
 metrics.jsonl   one line a training call and an evaluation
 checkpoints/    the two latest
+evaluations/    what is done of an evaluation that was stopped
 rows.jsonl      one row a seed, once the run is complete
 """
 
@@ -35,6 +36,7 @@ class Workdir:
         self.run = self.root / "run.json"
         self.metrics = self.root / "metrics.jsonl"
         self.checkpoints = self.root / "checkpoints"
+        self.evaluations = self.root / "evaluations"
         self.rows = self.root / "rows.jsonl"
         self.lock = self.root / ".lock"
 

@@ -1,0 +1,116 @@
+"""The evaluations of a run in its folder: begun where an earlier start left them.
+
+An evaluation may take longer than a start lives. What is done of it is saved with each checkpoint,
+as its logits: `evaluations/validation-50.npz`. A file is that of one set of parameters, since these
+are a function of configuration and step.
+"""
+
+import io
+import pathlib
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lra import hosts
+from lra.disk_space import room_for
+from lra.evaluation import carry_out
+from lra.evaluation_run import Evaluation, EvaluationRun
+from lra.files import write_atomically
+from lra.pace import Pace
+from lra.trainer import Trainer
+
+_SUFFIX = ".npz"
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+class SavedEvaluations:
+    """Those whose result is not in a checkpoint yet, by name.
+
+    Args:
+        trainer: of the run.
+        folder: where to save them.
+    """
+
+    def __init__(self, trainer: Trainer, folder: pathlib.Path):
+        self._trainer, self._folder = trainer, folder
+        self._runs: dict[str, EvaluationRun] = {}
+        self._pace = Pace()
+
+    def evaluate(
+        self, name: str, params: Any, rest: Any, split: str, before_call: Callable[[float], None]
+    ) -> Evaluation:
+        """Evaluates what no earlier start has of it.
+
+        Args:
+            name: of the evaluation, the same at every start.
+            params: trained arrays, per seed.
+            rest: untrained arrays, per seed.
+            split: of the data.
+            before_call: told the expected seconds before each call; may raise, and may `save`.
+        """
+        run = self._trainer.evaluation(params, rest, split)
+        self._resume(name, run)
+        self._runs[name] = run
+        carry_out(run, self._pace, before_call)
+        return run.result()
+
+    def forget(self) -> None:
+        """The results so far are in the state, and will be in the next checkpoint."""
+        self._runs = {}
+
+    def save(self) -> None:
+        """Writes what is done and not forgotten; removes all other files.
+
+        Raises:
+            UserError: no space left.
+        """
+        arrays = {
+            name: {"done": np.int64(run.done), "logits": self._trainer.fetch(run.logits)}
+            for name, run in self._runs.items()
+            if run.done
+        }
+        hosts.on_main(lambda: self._write(arrays))
+
+    def _write(self, arrays: dict[str, dict[str, np.ndarray]]) -> None:
+        if not arrays and not self._folder.exists():
+            return
+        self._folder.mkdir(exist_ok=True)
+        for name, values in arrays.items():
+            content = io.BytesIO()
+            np.savez(content, **values)
+            with room_for("an evaluation", self._folder, content.tell()):
+                write_atomically(self._path(name), content.getvalue())
+        for path in self._folder.iterdir():
+            if path.name.removesuffix(_SUFFIX) not in arrays:
+                path.unlink()
+        if not arrays:
+            self._folder.rmdir()
+
+    def _resume(self, name: str, run: EvaluationRun) -> None:
+        done, logits = self._read(name, run)
+        # A host that does not see the file yet decides for all.
+        if hosts.least(done):
+            run.resume(logits, done)
+
+    def _read(self, name: str, run: EvaluationRun) -> tuple[int, np.ndarray | None]:
+        """Batches done and logits of `name`; 0 and None where there is nothing that fits."""
+        path = self._path(name)
+        if not path.exists():
+            return 0, None
+        try:
+            with open(path, "rb") as file, np.load(file) as arrays:
+                done, logits = int(arrays["done"]), arrays["logits"]
+        except _DAMAGE:
+            print(f"{path} is damaged: this evaluation begins again", file=sys.stderr)
+            return 0, None
+        # Other devices may divide a split into other batches.
+        if logits.shape != run.logits.shape or logits.dtype != run.logits.dtype:
+            return 0, None
+        return done, logits
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self._folder / f"{name}{_SUFFIX}"

@@ -1,0 +1,116 @@
+"""An evaluation that takes longer than any start lives is finished all the same."""
+
+import contextlib
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+
+from lra import records
+from lra.data import prepared
+from lra.evaluation_files import SavedEvaluations
+from lra.evaluation_run import EvaluationRun
+from lra.loop import train
+from lra.stopping import STATUS_STOPPED, Stop, Stopped
+from lra.tasks import TASKS
+from lra.trainer import Trainer
+
+# 13 and 21 examples in batches of 16.
+VALIDATION_BATCHES, TEST_BATCHES = 1, 2
+TIMES = {"wall_seconds": None, "examples_per_second": None, "peak_memory_mb": None, "finished": ""}
+
+
+@pytest.fixture
+def config(tiny_config):
+    return tiny_config("listops", "nystrom", "train.steps=5", "train.eval_batch_size=16")
+
+
+@pytest.fixture
+def advances(monkeypatch):
+    """The batches of each evaluation call; a start is told to stop after its first."""
+    counts, told = [], [False]
+    advance = EvaluationRun.advance
+
+    def advance_and_stop(self, count):
+        counts.append(count)
+        told[0] = True
+        advance(self, count)
+
+    def before(self, seconds):
+        self.reason = "a test" if told[0] else None
+        return told[0]
+
+    enter = Stop.__enter__
+
+    def enter_anew(self):
+        told[0] = False
+        return enter(self)
+
+    monkeypatch.setattr(EvaluationRun, "advance", advance_and_stop)
+    monkeypatch.setattr(Stop, "before", before)
+    monkeypatch.setattr(Stop, "__enter__", enter_anew)
+    return counts
+
+
+def rows_of(workdir):
+    return [dataclasses.replace(row, **TIMES) for row in records.read(workdir / "rows.jsonl")]
+
+
+def start_until_complete(config, workdir, data_dir, most):
+    for starts in range(1, most + 1):
+        if train(config, workdir, data_dir) != STATUS_STOPPED:
+            return starts
+    pytest.fail(f"not complete after {most} starts")
+
+
+def test_no_batch_is_evaluated_twice(config, data_dir, tmp_path, advances, monkeypatch):
+    start_until_complete(config, tmp_path / "parts", data_dir, most=10)
+    assert sum(advances) == VALIDATION_BATCHES + 2 * TEST_BATCHES
+    assert not (tmp_path / "parts" / "evaluations").exists()
+    monkeypatch.setattr(Stop, "before", lambda self, seconds: False)
+    assert train(config, tmp_path / "whole", data_dir) == 0
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+
+
+def test_a_file_that_is_damaged_or_does_not_fit_begins_again(config, data_dir, tmp_path, capsys):
+    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    params, rest = trainer.init().params, trainer.init().rest
+    folder = tmp_path / "evaluations"
+
+    def batches_of_a_start(most):
+        """How many batches a start has evaluated that is stopped before its `most`-th call."""
+        begun = []
+
+        def before_call(seconds):
+            begun.append(seconds)
+            if len(begun) == most:
+                raise Stopped
+
+        evaluations = SavedEvaluations(trainer, folder)
+        with contextlib.suppress(Stopped):
+            evaluations.evaluate("test-best", params, rest, "test", before_call)
+        evaluations.save()
+        return len(begun)
+
+    batches_of_a_start(2)
+    (saved,) = folder.iterdir()
+    assert saved.name == "test-best.npz"
+    sound, middle = saved.read_bytes(), saved.stat().st_size // 2
+    with np.load(saved) as arrays:
+        assert arrays["done"] == 1
+        other = io.BytesIO()
+        np.savez(other, done=arrays["done"], logits=arrays["logits"][:, :1])
+    flipped = sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :]
+    for content, left, said in (
+        (sound, 1, False),
+        (flipped, 2, True),
+        (sound[:100], 2, True),
+        (b"", 2, True),
+        (other.getvalue(), 2, False),
+    ):
+        saved.write_bytes(content)
+        assert batches_of_a_start(9) == left
+        assert ("damaged: this evaluation begins again" in capsys.readouterr().err) is said
+    SavedEvaluations(trainer, folder).save()
+    assert not folder.exists()
