@@ -148,6 +148,31 @@ def _followed(before: str, now: str) -> str:
     return before if before.split(_THEN)[-1] == now else f"{before}{_THEN}{now}"
 
 
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`; what is none (a kill cuts lines short) is left out."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, RecursionError):
+            values = json.loads(line)
+            if _is_metric(values):
+                found.append(values)
+    return found
+
+
+def _is_metric(values: Any) -> bool:
+    if not isinstance(values, dict) or values.get("kind") not in ("train", "eval"):
+        return False
+    series = [values.get(name, []) for name in ("loss", "accuracy")]
+    return type(values.get("step")) is int and all(map(_is_series, series))
+
+
+def _is_series(values: Any) -> bool:
+    """Whether it has a number a seed, None for one that has diverged."""
+    return isinstance(values, list) and all(
+        value is None or isinstance(value, int | float) for value in values
+    )
+
+
 class Metrics:
     """`metrics.jsonl`: appended line by line, flushed each time."""
 
@@ -156,14 +181,12 @@ class Metrics:
 
         Later lines, of a process killed since, go.
         """
-        kept = []
-        if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                with contextlib.suppress(ValueError):  # a line cut short by the kill
-                    values = json.loads(line)
-                    if values["step"] <= (evaluated if values["kind"] == "eval" else step):
-                        kept.append(line)
-        write_atomically(path, "".join(f"{line}\n" for line in kept))
+        kept = [
+            values
+            for values in (read_metrics(path) if path.exists() else [])
+            if values["step"] <= (evaluated if values["kind"] == "eval" else step)
+        ]
+        write_atomically(path, "".join(f"{json.dumps(values)}\n" for values in kept))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by `close`
 
     def write(self, **values: Any) -> None:

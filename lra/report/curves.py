@@ -1,6 +1,5 @@
 """What figures show: points of accuracy against speed and options, and curves of training."""
 
-import json
 import math
 import pathlib
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from lra.protocol import overrides_of
 from lra.published import TASKS
 from lra.report.cells import TITLES, Cell, Stat
 from lra.report.groups import Group, Line
-from lra.workdir import Workdir
+from lra.workdir import Workdir, read_metrics
 
 _OPTIONS = "model.attention."
 # A curve has at most so many points: more than a column can show is noise.
@@ -145,15 +144,11 @@ def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:
 def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
     """Steps and values a seed of training loss and validation accuracy."""
     loss, accuracy = [], []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue  # being written just now
+    for entry in read_metrics(path):
         if entry["kind"] == "train":
-            loss.append((entry["step"], _known(entry["loss"])))
+            loss.append((entry["step"], _known(entry.get("loss", []))))
         elif entry.get("split") == "validation":
-            accuracy.append((entry["step"], _known(entry["accuracy"])))
+            accuracy.append((entry["step"], _known(entry.get("accuracy", []))))
     return loss, accuracy
 
 

@@ -34,7 +34,7 @@ def sweep_rows() -> list:
 
 
 def write_run(root: pathlib.Path, steps: int = 20) -> pathlib.Path:
-    """A workdir with metrics, of which the last line was cut short."""
+    """A workdir with metrics, strange lines among them, and the last one cut short."""
     root.mkdir(parents=True)
     config = load_config("configs/listops.py:nystrom", ["seeds=(0, 1)"])
     (root / "config.json").write_text(to_json(config))
@@ -44,7 +44,10 @@ def write_run(root: pathlib.Path, steps: int = 20) -> pathlib.Path:
         {"kind": "eval", "split": "validation", "step": 20, "accuracy": [0.5, None]},
         {"kind": "eval", "split": "test", "step": 20, "accuracy": [0.9, 0.9]},
     ]
-    (root / "metrics.jsonl").write_text("\n".join(map(json.dumps, entries)) + '\n{"kind": "tr')
+    strange = [{}, 3, {"kind": "train"}, {"kind": "train", "step": 1, "loss": 2.0}]
+    strange += [{"kind": "eval", "split": "validation", "step": "5", "accuracy": [1.0]}, "[[["]
+    lines = [json.dumps(entry) for entry in [*strange, *entries]]
+    (root / "metrics.jsonl").write_text("\n".join(lines) + '\n{"kind": "tr')
     return root
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from lra.errors import UserError
-from lra.workdir import Workdir
+from lra.workdir import Metrics, Workdir, read_metrics
 
 FACTS = {
     "data_dir": "data",
@@ -88,3 +88,21 @@ def test_every_flipped_bit_that_changes_a_value_is_noticed(tmp_path, tiny_config
             with contextlib.suppress(UserError):
                 assert load() == value
         path.write_bytes(sound)
+
+
+def test_metrics_go_on_behind_what_was_saved(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "train"}\n3\n\xff\n')  # none of ours
+    metrics = Metrics(path, 0, 0)
+    for step in (5, 10):
+        metrics.write(kind="train", step=step, loss=[1.0], accuracy=[0.5])
+        metrics.write(kind="eval", step=step, loss=[1.0], accuracy=[None])
+    metrics.close()
+    with open(path, "a") as file:
+        file.write('{"kind": "train", "st')
+    Metrics(path, 10, 5).close()
+    assert [(line["kind"], line["step"]) for line in read_metrics(path)] == [
+        ("train", 5),
+        ("eval", 5),
+        ("train", 10),
+    ]
