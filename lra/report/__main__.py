@@ -11,10 +11,11 @@ threads, width and number format; times are compared within one run only.
 """
 
 import argparse
+import dataclasses
+import functools
 import pathlib
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from lra import records
 from lra.command_line import ArgumentParser, near_match, run
@@ -34,7 +35,8 @@ _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "htm
 _CSV_OF_COSTS = "efficiency.csv"
 
 
-class Report(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Report:
     """What there is to tell: accuracies and their figures, costs, and where the rows were."""
 
     groups: list[Group]
@@ -42,6 +44,7 @@ class Report(NamedTuple):
     costs: dict[Setting, list[Sheet]]
     sources: str
 
+    @functools.cached_property
     def sections(self) -> list[tuple[str, list[Table], list[Figure]]]:
         """Title, tables and figures of each section."""
         found = [(g.title, tables(g), self.figures[g.slug]) for g in self.groups]
@@ -57,11 +60,11 @@ class Report(NamedTuple):
                 texts[_CSV_OF_COSTS] = cost_sections.as_csv(self.costs)
             return texts
         if form == "html":
-            text = page(self.sections(), self.sources)
+            text = page(self.sections, self.sources)
         elif form == "latex":
-            text = "\n".join(formats.latex(t) for _, found, _ in self.sections() for t in found)
+            text = "\n".join(formats.latex(t) for _, found, _ in self.sections for t in found)
         else:
-            text = formats.document(self.sections(), self.sources)
+            text = formats.document(self.sections, self.sources)
         return {_FILES[form]: text}
 
 
@@ -87,11 +90,10 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
         for name, text in report.render(form).items():
             write_atomically(out / name, text)
             written.append(out / name)
-    sections = report.sections()
-    for _, _, of_section in sections:
+    for _, _, of_section in report.sections:
         for figure in of_section:
             written += save(figure, out / "figures")
-    for title, found, _ in sections:
+    for title, found, _ in report.sections:
         if found:
             print(f"{title}\n\n{formats.plain(found[0])}")
     print("wrote", *written, sep="\n  ")

@@ -4,12 +4,14 @@ Every attention has one colour (Okabe and Ito's palette for colour-blind readers
 everywhere. matplotlib is imported only to draw.
 """
 
+import math
 from typing import Any
 
 from lra.report import curves
 from lra.report.cells import TITLES, attention_order, task_title
 
 COLUMN = 3.3  # inches
+_MOST_LABELS = 7  # on the axis of a panel
 
 # Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too pale for lines.
 STYLES = {
@@ -167,12 +169,23 @@ def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point
 def _axis_of_sizes(axis: Any, values: list[float]) -> None:
     from matplotlib.ticker import NullLocator
 
+    places = values
     if min(values) > 0:
         axis.set_xscale("log", base=2)
-    axis.set_xticks(values, [f"{value:g}" for value in values], fontsize=6.5)
+        places = [math.log2(value) for value in values]
+    axis.set_xticks(values, _labels(values, places), fontsize=6.5)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(_thousands)
     axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
+
+
+def _labels(values: list[float], places: list[float]) -> list[str]:
+    """A label for each value, empty where its place is too near to the last one labelled."""
+    room, last, labels = (max(places) - min(places)) / _MOST_LABELS, -math.inf, []
+    for value, place in zip(values, places, strict=True):
+        labels.append(f"{value:g}" if place - last >= room else "")
+        last = place if labels[-1] else last
+    return labels
 
 
 def draw_histories(runs: list[curves.History]) -> Any:

@@ -1,11 +1,13 @@
 """The figures that rows and runs allow, and their files. matplotlib is imported only to draw."""
 
-import contextlib
+import dataclasses
+import functools
 import io
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lra.files import write_atomically
 from lra.report import curves, drawing
 from lra.report.cells import TITLES, task_title
 from lra.report.groups import Group
@@ -15,12 +17,41 @@ _PNG_DPI = 300
 _NO_DATE = {"Date": None}
 
 
-class Figure(NamedTuple):
+class Rendered(NamedTuple):
+    """A figure as the contents of files."""
+
+    png: bytes
+    svg: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
     """A name for its files, a caption, and how to draw it."""
 
     name: str
     caption: str
     draw: Callable[[], Any]
+
+    @functools.cached_property
+    def rendered(self) -> Rendered:
+        """Drawn on first use."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+        png, svg = io.BytesIO(), io.StringIO()
+        with matplotlib.rc_context(drawing.RC):
+            drawn = self.draw()
+            # Not by savefig, which draws everything twice.
+            drawn.set_dpi(_PNG_DPI)
+            FigureCanvasAgg(drawn).print_png(png)
+            drawn.set_layout_engine("none")  # laid out
+            FigureCanvasSVG(drawn).print_svg(svg, metadata=_NO_DATE)
+            pyplot.close(drawn)
+        return Rendered(png.getvalue(), svg.getvalue())
 
 
 def figures(groups: list[Group], workdirs: list[str]) -> dict[str, list[Figure]]:
@@ -44,32 +75,16 @@ def figures(groups: list[Group], workdirs: list[str]) -> dict[str, list[Figure]]
 def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `<name>.png` and `<name>.svg` to `folder`; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    png, svg = (folder / f"{figure.name}.{kind}" for kind in ("png", "svg"))
-    with _drawn(figure) as drawn:
-        drawn.savefig(png, dpi=_PNG_DPI)
-        drawn.savefig(svg, metadata=_NO_DATE)
-    return [png, svg]
+    paths = [folder / f"{figure.name}.{kind}" for kind in Rendered._fields]
+    for path, content in zip(paths, figure.rendered, strict=True):
+        write_atomically(path, content)
+    return paths
 
 
 def svg_element(figure: Figure) -> str:
     """The figure as the text of an SVG element."""
-    text = io.StringIO()
-    with _drawn(figure) as drawn:
-        drawn.savefig(text, format="svg", metadata=_NO_DATE)
-    return text.getvalue()[text.getvalue().index("<svg") :]
-
-
-@contextlib.contextmanager
-def _drawn(figure: Figure) -> Iterator[Any]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    with matplotlib.rc_context(drawing.RC):
-        drawn = figure.draw()
-        yield drawn
-        pyplot.close(drawn)
+    text = figure.rendered.svg
+    return text[text.index("<svg") :]
 
 
 def _speed_figures(group: Group) -> list[Figure]:

@@ -94,10 +94,13 @@ def average(line: Line, field: str = "test_accuracy") -> float | None:
 
 def _accuracy(group: Group, what: _Accuracy) -> Table:
     header = ["Attention", *map(task_title, group.tasks)]
-    lines = [
-        [line.title, *(_place(group, line.cells.get(task, []), what.field) for task in group.tasks)]
-        for line in group.lines
-    ]
+    several = len(number_formats(group)) > 1
+
+    def place(line: Line, task: str) -> str:
+        parts = line.cells.get(task, [])
+        return _place(parts, what.field, marked=group.is_table3, with_format=several)
+
+    lines = [[line.title, *(place(line, task) for task in group.tasks)] for line in group.lines]
     if group.is_table3:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
@@ -107,16 +110,23 @@ def _accuracy(group: Group, what: _Accuracy) -> Table:
     return Table(what.title, what.caption, header, lines, notes(group, selected=what is _SELECTED))
 
 
-def _place(group: Group, parts: list[Cell], field: str) -> str:
-    """The text of one place: one cell, or several with what tells them apart."""
+def _place(parts: list[Cell], field: str, *, marked: bool, with_format: bool) -> str:
+    """The text of one place: one cell, or several with what tells them apart.
+
+    Args:
+        parts: the cells.
+        field: of their rows.
+        marked: whether data that are not LRA's get a mark.
+        with_format: whether a number format that they share is said.
+    """
     if not parts:
         return MISSING
     formats = {number_format(part) for part in parts}
-    told = ", ".join(formats) if len(formats) == 1 < len(number_formats(group)) else ""
+    told = ", ".join(formats) if with_format and len(formats) == 1 else ""
     texts = []
     for part, difference in zip(parts, differences(parts), strict=True):
         text, label = _cell(part, field), ", ".join(filter(None, (told, difference)))
-        mark = OTHER_DATA if group.is_table3 and part.rows[0].data not in LRA_DATA else ""
+        mark = OTHER_DATA if marked and part.rows[0].data not in LRA_DATA else ""
         texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
     return " / ".join(texts)
 

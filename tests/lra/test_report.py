@@ -15,6 +15,7 @@ from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
 from lra.report.cells import cells, standard_error, stat
+from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
 from lra.report.tables import average, number, tables
@@ -325,11 +326,13 @@ def test_bad_input_is_named(tmp_path):
         main([str(path), "--curves", str(tmp_path)])
 
 
-def test_document_names_its_figures(tmp_path):
+def test_document_names_its_figures():
     groups = group([make_row(0.5)])
-    text = document([(groups[0].title, tables(groups[0]), [])], "rows.jsonl")
+    figure = Figure("table3-speed", "What is fast.", draw=None)
+    text = document([(groups[0].title, tables(groups[0]), [figure])], "rows.jsonl")
     assert text.startswith("# Results\n")
     assert "## Protocol of Table 3\n" in text
+    assert "![What is fast.](figures/table3-speed.png)\n\nWhat is fast.\n" in text
 
 
 @pytest.mark.slow
@@ -341,8 +344,9 @@ def test_ten_thousand_rows_take_less_than_five_seconds(tmp_path):
             for overrides in [{}, *decays]:
                 names = {"seed": seed, "task": task, "attention": attention}
                 file.write(to_json(make_row(config_overrides=overrides, **names)) + "\n")
-    command = [sys.executable, "-m", "lra.report", str(path)]
+    command = [sys.executable, "-m", "lra.report", str(path), f"--out={tmp_path}"]
     before = os.times().children_user
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    subprocess.run([*command, "--format=md,csv,latex,html"], capture_output=True, check=True)
     assert os.times().children_user - before < 5
+    shown = (tmp_path / "RESULTS.md").read_text()
     assert shown.count("50.00 ± 0.00 (20)") == 25 * 20
