@@ -30,7 +30,9 @@ ATTENTIONS = {
     "performer": {
         "num_features": 256,  # paper, LRA section
         "kernel": "softmax",  # softmax | relu; NYS passes relu but its library ignores it
-        "redraw_steps": 0,  # draw new features every so many steps; 0 = never
+        # Draw new features every so many steps; 0 = never, as the library of NYS's time
+        # (performer-pytorch 0.15, early 2021).
+        "redraw_steps": 0,
     },
     "reformer": {
         "num_hashes": 2,  # paper, LRA section
@@ -56,7 +58,9 @@ def get_config(attention: str = "standard") -> config_dict.ConfigDict:
     config = config_dict.ConfigDict()
     config.task = config_dict.placeholder(str)  # set by the task's file
     config.seeds = (0,)  # one training each, all in one program
-    config.dtype = "float32"  # of activations: float32 | bfloat16; parameters stay float32
+    # Of activations: float32 | bfloat16; parameters stay float32. NYS: float16 (autocast), and a
+    # step whose gradients overflow is left out.
+    config.dtype = "float32"
     config.matmul_precision = "float32"  # of float32 products: float32 | tensorfloat32 | bfloat16
     config.model = _model(attention)
     config.train = _train()

@@ -1,4 +1,9 @@
-"""An evaluation of a split, in as many calls as its caller likes."""
+"""An evaluation of a split, in as many calls as its caller likes.
+
+Every example counts, once. The code behind Table 3 of the Nyströmformer paper leaves out the last,
+partly filled batch (of ListOps 16 of 2,000 examples) and goes four times over Pathfinder's
+validation set.
+"""
 
 from typing import Any, NamedTuple
 

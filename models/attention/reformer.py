@@ -164,7 +164,7 @@ def _one_chunk(
 
 
 def _keys(q: Float[Array, "*axes head_dim"]) -> Float[Array, "*axes head_dim"]:
-    """The queries brought to the length head_dim^(-1/2)."""
+    """The queries brought to the length 1, which stands for the scale head_dim^(-1/2)."""
     wide = q.astype(accumulation_dtype(q.dtype))
     square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
     return (wide * jax.lax.rsqrt(square + KEY_EPSILON) * q.shape[-1] ** -0.5).astype(q.dtype)
