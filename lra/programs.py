@@ -63,6 +63,7 @@ class Programs:
     ):
         self._task, self._graphdef = task, graphdef
         self._zero_is_padding = config.data.zero_is_padding
+        self._precision, self._donate = config.matmul_precision, donate
         self._step = functools.partial(
             state.train_step,
             graphdef=graphdef,
@@ -75,19 +76,7 @@ class Programs:
         )
         init = functools.partial(state.init_state, make=make, optimizer=optimizer)
         redraw = functools.partial(state.redraw, graphdef=graphdef)
-        s = shardings
-
-        def compiled(
-            name: str, function: Callable, *, donated: bool = False, **options: Any
-        ) -> Callable:
-            def with_precision(*args):
-                with jax.default_matmul_precision(config.matmul_precision):
-                    return function(*args)
-
-            with_precision.__name__ = name  # in profiles and logs
-            donate_argnums = 0 if donated and donate else ()
-            return jax.jit(with_precision, donate_argnums=donate_argnums, **options)
-
+        compiled, s = self._compiled, shardings
         self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
         self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
         self.train = compiled("train", self.train_steps, donated=True, out_shardings=s.per_seed)
@@ -103,6 +92,19 @@ class Programs:
         self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
         self.scores = compiled("scores", _scores, static_argnums=2, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
+
+    def _compiled(
+        self, name: str, function: Callable, *, donated: bool = False, **options: Any
+    ) -> Callable:
+        """`function` in one program, called `name` in profiles and logs."""
+
+        def with_precision(*args):
+            with jax.default_matmul_precision(self._precision):
+                return function(*args)
+
+        with_precision.__name__ = name
+        donate_argnums = 0 if donated and self._donate else ()
+        return jax.jit(with_precision, donate_argnums=donate_argnums, **options)
 
     def train_steps(
         self,
