@@ -1,10 +1,10 @@
 """How far a run has come, by the metrics.jsonl in its folder."""
 
-import contextlib
-import json
 import pathlib
 import statistics
 from typing import NamedTuple
+
+from lra.workdir import read_metrics
 
 # The speed is that of so many calls of late: the first of each start compiles.
 _CALLS = 20
@@ -25,14 +25,11 @@ class UnderWay(NamedTuple):
 
 
 def read(metrics: pathlib.Path) -> UnderWay:
-    """What `metrics` tells; lines that were cut short by a kill tell nothing."""
-    steps, speeds = {"train": 0, "eval": 0}, []
-    lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            values = json.loads(line)
-            steps[values["kind"]] = values["step"]
-            if values["kind"] == "train":
-                speeds.append(values["examples_per_second"])
-    speed = statistics.median(speeds[-_CALLS:]) if speeds else None
-    return UnderWay(steps["train"], steps["eval"], speed)
+    """What `metrics` tells."""
+    steps = {"train": 0, "eval": 0}
+    speeds = []
+    for values in read_metrics(metrics) if metrics.exists() else []:
+        steps[values["kind"]] = values["step"]
+        speeds.append(values.get("examples_per_second"))
+    known = [speed for speed in speeds if speed][-_CALLS:]
+    return UnderWay(steps["train"], steps["eval"], statistics.median(known) if known else None)
