@@ -90,7 +90,7 @@ def test_restoring_a_folder_gives_its_last_step(workdir):
         (["--random", "--workdir=x"], "--random takes no --workdir"),
         (["--workdir=nowhere"], "nowhere holds no run"),
         (["--workdir=nowhere", "--methods=nystrm"], "did you mean 'nystrom'"),
-        (["--workdir=nowhere", "--length=0"], "0 is not a positive integer"),
+        (["--workdir=nowhere", "--length=0"], "'0' is not a positive integer"),
         (["--workdir=nowhere", "--sizes=4,x"], "sizes"),
         (["--wrkdir=x"], "did you mean '--workdir'"),
     ],
