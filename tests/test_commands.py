@@ -26,7 +26,10 @@ def run(*command):
         (["train.py", "--config=configs/listops.py", "--config.seed=1"], "'seeds'"),
         (["train.py", "--config=configs/default.py:nystrom", "--workdir=x"], "unknown task"),
         (["train.py", "--config=configs/listops.py", "--config.seeds=()", "--workdir=x"], "empty"),
-        (["train.py", "--config=configs/listops.py", "--budget_minutes=-1"], "greater than 0"),
+        (
+            ["train.py", "--config=configs/listops.py", "--budget_minutes=-1"],
+            "not a positive number of minutes",
+        ),
         (["train.py", "--config=configs/listops.py", "--budget_minutes=soon"], "budget_minutes"),
         (["eval.py"], "required: --workdir"),
         (["eval.py", "--workdir=nowhere"], "nowhere holds no run"),

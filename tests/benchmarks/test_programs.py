@@ -68,7 +68,7 @@ def test_an_example_brings_its_arguments_and_outputs(mode, dtype):
 
 
 def test_a_loop_counts_every_turn():
-    case = CASE | {"mode": "forward", "length": 1024}
+    case = CASE | {"mode": "forward_backward", "length": 1024}
     chunked = programs.build(contender("standard", implementation="chunked"), case).analysis
     whole = programs.build(contender("standard", implementation="xla"), case).analysis
     assert chunked["flops"] >= 2 * 2 * (2 * 1024 * 1024 * 16)

@@ -17,7 +17,8 @@ def main(argv: list[str]) -> int:
     """Trains as `train.py` with all arguments but the first would."""
     tell = functools.partial(_tell, int(argv[0]))
     loop.Trainer.train = _announced(loop.Trainer.train, tell, "training", None)
-    loop.evaluate = _announced(loop.evaluate, tell, "evaluation", "training")
+    evaluations = loop.SavedEvaluations
+    evaluations.evaluate = _announced(evaluations.evaluate, tell, "evaluation", "training")
     Checkpoints.save = _announced(Checkpoints.save, tell, "checkpoint", "training")
     loop.write_once = _announced(loop.write_once, tell, "rows", "leaving")
     return train.main(argv[1:])

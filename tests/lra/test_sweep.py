@@ -339,8 +339,8 @@ def test_bad_flags_are_named(place):
     for flag, message in (
         ("--tasks=listop", "did you mean 'listops'"),
         ("--tasks=image", "lists no runs of image"),
-        ("--budget_minutes=-1", "greater than 0"),
-        ("--budget_minutes=soon", "invalid"),
+        ("--budget_minutes=-1", "'-1' is not a positive number of minutes"),
+        ("--budget_minutes=soon", "not a positive number of minutes"),
         ("--launcher=cloud", "invalid choice"),
         ("--config.train.step=1", "train.steps"),
     ):
