@@ -29,9 +29,9 @@ from models.dropout import check_rate, keep_mask, keep_probability
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
-# Forward and backward on one and two CPU cores, heads of 32: with scores of 4 MiB (batch 8,
-# 2 heads, length 256) `xla` takes two thirds of the time of `chunked`; with 16 MiB (batch 32, or
-# length 512) 1.1 to 2 times as much, with and without dropout.
+# Where `xla` was as fast as `chunked` on a CPU, heads of 32, forward and backward: with scores of
+# 16 MiB (batch 32 of length 256, or length 512) it takes 1.1 to 2 times as much. To be measured
+# again: `chunked` has become as fast on smaller ones too.
 _CPU_SCORE_BYTES = 8 * 2**20
 # Elsewhere `xla` as long as its memory, some 6 times the scores, is affordable: ListOps at batch
 # 32. Compiled for a GPU it moves fewer bytes than `chunked`; not timed.
@@ -58,8 +58,9 @@ def standard_attention(
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=dtype)
-    # Added rather than selected, and a softmax whose derivative needs only its result: half the
-    # time on XLA's CPU at length 2,048. Where no key is real all weights are equal, of values 0.
+    # Added rather than selected, and a softmax whose derivative needs only its result: on XLA's CPU
+    # half the time for one long input, if up to a fifth more for several, and a third more memory.
+    # Where no key is real all weights are equal, of values 0.
     bias = jnp.where(mask, 0, jnp.finfo(dtype).min / 2).astype(dtype)[:, None, None, :]
     weights = jax.nn.softmax(scores * (1 / math.sqrt(q.shape[-1])) + bias, axis=-1)
     if key is not None and dropout > 0:
