@@ -5,6 +5,7 @@ import io
 import os
 import pathlib
 import pickle
+import pickletools
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -66,6 +67,7 @@ def unpickle_bytes(content: bytes, place: str) -> Any:
         UserError: foreign classes, other arrays, truncated, or not a pickle.
     """
     try:
+        _check_sizes(content)
         return _BytesUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # a damaged pickle may raise anything
         raise UserError(f"{place}: refused or damaged pickle ({error})") from None
@@ -102,6 +104,13 @@ _KNOWN_NAMES = {
     ("numpy", "ndarray"): ByteArray,
     ("numpy", "dtype"): _Uint8,
 }
+
+
+def _check_sizes(content: bytes) -> None:
+    """Refuses sizes beyond the pickle's own, for which the unpickler would first take memory."""
+    for opcode, argument, _ in pickletools.genops(content):  # raises where bytes are missing
+        if "PUT" in opcode.name and argument > len(content):
+            raise pickle.UnpicklingError(f"it numbers an object {argument:,}")
 
 
 class _BytesUnpickler(pickle.Unpickler):

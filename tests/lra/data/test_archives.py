@@ -2,6 +2,9 @@ import gzip
 import io
 import pathlib
 import pickle
+import re
+import subprocess
+import sys
 import tarfile
 
 import numpy as np
@@ -165,6 +168,22 @@ def test_every_truncated_pickle_is_refused():
     for length in range(len(content)):
         with pytest.raises(UserError, match="batch: refused or damaged"):
             unpickle_bytes(content[:length], "batch")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"r\xff\xff\xff\x7f", b"p2147483647\n", b"B\xff\xff\xff\x7f", b"\x8b\xff\xff\xff\x7f"],
+)
+def test_a_damaged_size_takes_no_memory(damage):
+    """The unpickler would make room for 2 GB, or for twice 2,147,483,647 pointers."""
+    script = (
+        "import resource, sys; from lra.data.archives import unpickle_bytes\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))\n"
+        f"unpickle_bytes(b'\\x80\\x02]' + {damage!r} + b'.', 'batch')"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    # A MemoryError says nothing.
+    assert re.search(r"UserError: batch: refused or damaged pickle \(.+\)", ended.stderr)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
