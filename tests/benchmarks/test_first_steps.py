@@ -21,16 +21,15 @@ def data_dir(tmp_path):
 
 
 def test_the_loss_of_every_task_at_hand_falls(data_dir, capsys):
-    flags = [*FLAGS, f"--data_dir={data_dir}", "--tasks=listops,retrieval,image"]
+    flags = [*FLAGS, f"--data_dir={data_dir}", "--tasks=listops,image"]
     assert first_steps.main(flags) == 0
     out, err = capsys.readouterr()
     header, _, *lines = out.splitlines()
     assert header == "| task | linear |"
-    assert [line.split()[1] for line in lines] == ["listops", "retrieval", "image"]
-    for line in lines[:2]:
-        first, last = map(float, re.findall(r"\d+\.\d+", line))
-        assert last < first
-    assert lines[2] == "| image | – |"
+    assert [line.split()[1] for line in lines] == ["listops", "image"]
+    first, last = map(float, re.findall(r"\d+\.\d+", lines[0]))
+    assert last < first
+    assert lines[1] == "| image | – |"
     assert err.startswith("image, linear skipped: ")
 
 

@@ -11,7 +11,7 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.trainer import Trainer
-from tests.lra.conftest import TINY, write_listops
+from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
 CASE = {"task": "listops", "attention": "nystrom", "seeds": 1}
 
@@ -86,7 +86,7 @@ def test_the_command_prints_every_batch_and_what_they_come_to(tmp_path, monkeypa
 def trainer(tmp_path, monkeypatch):
     """What a case is tried with."""
     write_listops(tmp_path)
-    config = load_config("configs/listops.py:standard", TINY)
+    config = load_config("configs/listops.py:standard", (*TINY, *ONE_DEVICE))
     made = Trainer(config, get_task("listops"), prepared.load(tmp_path, "listops"))
     monkeypatch.setattr(train_case, "make_trainer", lambda case: made)
     monkeypatch.setattr(train_case, "_TRIAL_SECONDS", 0.0)

@@ -11,7 +11,7 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.trainer import Trainer
-from tests.lra.conftest import TINY, write_listops
+from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
 ROW = {
     "batch": 32,
@@ -100,7 +100,7 @@ def test_utilisation_is_of_products_in_the_models_precision(precision, named, mo
 def trainer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     write_listops(folder)
-    config = load_config("configs/listops.py:standard", TINY)
+    config = load_config("configs/listops.py:standard", (*TINY, *ONE_DEVICE))
     return Trainer(config, get_task("listops"), prepared.load(folder, "listops"))
 
 

@@ -21,7 +21,7 @@ from lra import records
 from lra.command_line import ArgumentParser, run
 from lra.data import prepared
 from lra.errors import UserError
-from tests.lra.conftest import TINY, write_listops
+from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 from tests.lra.row_factory import failed_row, make_row
 
 
@@ -106,7 +106,7 @@ def _rows_noticed(copy: pathlib.Path, victim: pathlib.Path) -> bool:
 def _train(root: pathlib.Path) -> pathlib.Path:
     import train
 
-    overrides = [*TINY, "mesh.data=1", "train.steps_per_call=1", "train.checkpoint_seconds=0"]
+    overrides = [*TINY, *ONE_DEVICE, "train.steps_per_call=1", "train.checkpoint_seconds=0"]
     flags = [f"--config.{override}" for override in overrides]
     place = [f"--workdir={root / 'run'}", f"--data_dir={root / 'data'}"]
     with contextlib.redirect_stderr(io.StringIO()):

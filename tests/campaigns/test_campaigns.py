@@ -6,14 +6,13 @@ from tests.campaigns import damage, kills
 
 
 def test_damages_are_noticed(tmp_path):
-    found = damage.campaign(tmp_path, flips=8, cuts=4, seed=1)
+    found = damage.campaign(tmp_path, flips=5, cuts=3, seed=1)
     assert len(found) == 6
     for name, (done, noticed) in found.items():
         assert noticed == done > 0, name
 
 
 def test_a_kill_while_the_rows_are_written_leaves_no_trace(tmp_path):
-    """`tests/lra/test_loop.py` has one amid a step or the saving of a checkpoint."""
     tally = kills.campaign(tmp_path, kills=1, seed=3, per_run=1)
     assert tally.wrong == []
     assert tally.kills == 1

@@ -11,7 +11,7 @@ import pytest
 from lra.data import prepared
 from lra.tasks import TASKS
 from lra.trainer import Trainer
-from tests.lra.conftest import TINY_ATTENTION
+from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
 
 COMMUNICATION = (
     "all-reduce|all-gather|all-to-all|reduce-scatter|ragged-all-to-all|collective-permute|"
@@ -87,13 +87,12 @@ QUICK = ("nystrom", "reformer")
     ],
 )
 def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_dir, attention):
-    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
+    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)", *ALL_DEVICES), data_dir)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
     state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
-    alone = ("seeds=(0, 1)", "mesh.seed=1", "mesh.data=1")
-    one = make(tiny_config("listops", attention, *alone), data_dir)
+    one = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
     expected, expected_metrics = one.train(one.init(), 0, 3)
     np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
     chex.assert_trees_all_close(
@@ -102,7 +101,8 @@ def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_
 
 
 def test_pairs_and_clipping_need_no_more(tiny_config, data_dir):
-    trainer = make(tiny_config("retrieval", "standard", "train.max_grad_norm=1.0"), data_dir)
+    overrides = ("train.max_grad_norm=1.0", *ALL_DEVICES)
+    trainer = make(tiny_config("retrieval", "standard", *overrides), data_dir)
     found = communication(compiled_step(trainer).as_text())
     assert [name for name, *_ in found] == ["all-reduce"]
 
@@ -118,10 +118,13 @@ def _reachable(computations, names):
     return found
 
 
-@pytest.mark.parametrize(("task", "attention"), [("listops", "standard"), ("retrieval", "nystrom")])
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    [("listops", "standard"), pytest.param("retrieval", "nystrom", marks=pytest.mark.slow)],
+)
 def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, attention):
     overrides = ("seeds=(0, 1)", "train.microbatches=2")
-    trainer = make(tiny_config(task, attention, *overrides), data_dir)
+    trainer = make(tiny_config(task, attention, *overrides, *ALL_DEVICES), data_dir)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
@@ -135,7 +138,7 @@ def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, a
     assert any(" dot(" in text or "__ynn" in text or "dot_general" in text for text in inside)
     assert not any(communication(text) for text in inside)
     state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
-    one = make(tiny_config(task, attention, *overrides, "mesh.seed=1", "mesh.data=1"), data_dir)
+    one = make(tiny_config(task, attention, *overrides), data_dir)
     expected, expected_metrics = one.train(one.init(), 0, 3)
     np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
     chex.assert_trees_all_close(
@@ -144,7 +147,7 @@ def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, a
 
 
 def test_bfloat16_adds_up_one_more_time_at_most(tiny_config, data_dir):
-    config = tiny_config("listops", "standard", "dtype=bfloat16")
+    config = tiny_config("listops", "standard", "dtype=bfloat16", *ALL_DEVICES)
     found = communication(compiled_step(make(config, data_dir)).as_text())
     formats = [formats for _, formats, _ in found]
     assert {name for name, *_ in found} == {"all-reduce"}
@@ -153,14 +156,14 @@ def test_bfloat16_adds_up_one_more_time_at_most(tiny_config, data_dir):
 
 def test_seeds_on_devices_of_their_own_say_nothing(tiny_config, data_dir):
     seeds = f"seeds={tuple(range(8))}"
-    trainer = make(tiny_config("listops", "standard", seeds), data_dir)
+    trainer = make(tiny_config("listops", "standard", seeds, *ALL_DEVICES), data_dir)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 8, "data": 1}
     assert communication(compiled_step(trainer).as_text()) == []
 
 
 @pytest.mark.parametrize("attention", TINY_ATTENTION)
 def test_an_evaluation_call_says_nothing(tiny_config, data_dir, attention):
-    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
+    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)", *ALL_DEVICES), data_dir)
     state = trainer.init()
     run = trainer.evaluation(state.params, state.rest, "validation")
     text = trainer.programs.logits.lower(*run.arguments(2)).compile().as_text()

@@ -86,10 +86,8 @@ def test_room_is_asked_for_before_and_while(tmp_path):
 
 
 def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, tmp_path, full_from):
-    config = tiny_config(
-        *("listops", "standard"),
-        *("mesh.seed=1", "mesh.data=1", "train.steps_per_call=1", "train.checkpoint_seconds=0"),
-    )
+    overrides = ("train.steps=6", "train.steps_per_call=1", "train.checkpoint_seconds=0")
+    config = tiny_config("listops", "standard", *overrides)
     assert train(config, tmp_path / "whole", data_dir) == 0
     workdir = small_disk / "run"
     full_from(3, lambda: fill(small_disk, leaving=8192))
@@ -106,7 +104,7 @@ def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, t
 
 def test_a_disk_that_becomes_full_inside_orbax(tiny_config, data_dir, tmp_path, monkeypatch):
     """As above where nothing can be mounted; another process takes the space meanwhile."""
-    config = tiny_config("listops", "standard", "mesh.data=1", "train.checkpoint_seconds=0")
+    config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
     saved = []
 
     def write_hashes(self, number):

@@ -22,7 +22,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("task", "attention"), PAIRS)
 def test_the_loss_falls(tiny_config, data_dir, task, attention):
-    config = tiny_config(task, attention, "train.steps=60", "mesh.seed=1", "mesh.data=1")
+    config = tiny_config(task, attention, "train.steps=60")
     trainer = Trainer(config, TASKS[task], prepared.load(data_dir, task), splits=("train",))
     state, first = trainer.train(trainer.init(), 0, 5)
     state, _ = trainer.train(state, 5, 45)

@@ -22,7 +22,7 @@ from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import TASKS
 from lra.trainer import Trainer
-from tests.lra.conftest import TINY, write_listops
+from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY, write_listops
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -59,7 +59,8 @@ def stop_after(monkeypatch):
 
 
 def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_path, capsys):
-    config = tiny_config("listops", "nystrom", "seeds=(0, 5)", "train.steps_per_call=4")
+    overrides = ("seeds=(0, 5)", "train.steps_per_call=4", *ALL_DEVICES)
+    config = tiny_config("listops", "nystrom", *overrides)
     assert train(config, tmp_path, data_dir) == 0
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.seed for row in rows] == [0, 5]
@@ -145,7 +146,13 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
 
 @pytest.mark.slow  # tests/campaigns has a quick one
 def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_config):
-    overrides = [*TINY, "train.steps=60", "train.steps_per_call=1", "train.checkpoint_seconds=0"]
+    overrides = [
+        *TINY,
+        *ONE_DEVICE,
+        "train.steps=60",
+        "train.steps_per_call=1",
+        "train.checkpoint_seconds=0",
+    ]
     spec = "configs/listops.py:standard"
     command = [sys.executable, "train.py", f"--config={spec}", f"--data_dir={data_dir}"]
     command += [f"--config.{override}" for override in overrides]

@@ -1,5 +1,6 @@
 """Trainings that start from the parameters of another run."""
 
+import functools
 import shutil
 
 import jax
@@ -22,16 +23,23 @@ from tests.lra.conftest import write_listops
 SEEDS = (4, 0, 2)
 
 
-@pytest.fixture
-def source(tiny_config, data_dir, tmp_path):
-    """A function of an attention: the folder of a run to start from, with three seeds."""
+@pytest.fixture(scope="module")
+def trained(tiny_config, data_dir, tmp_path_factory):
+    """A function of an attention: the folder of a run with three seeds."""
 
-    def arrange(attention="standard"):
-        folder = tmp_path / "a"
+    @functools.cache
+    def arrange(attention):
+        folder = tmp_path_factory.mktemp(attention)
         assert train(tiny_config("listops", attention, f"seeds={SEEDS}"), folder, data_dir) == 0
         return folder
 
     return arrange
+
+
+@pytest.fixture
+def source(trained, tmp_path):
+    """A function of an attention: the test's own copy of such a folder."""
+    return lambda attention="standard": shutil.copytree(trained(attention), tmp_path / "a")
 
 
 def equal(one, other):

@@ -16,8 +16,6 @@ from lra.analysis.matrix_pictures import draw_spectrum
 from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train
-from lra.settings import load_config
-from tests.lra.conftest import TINY, TINY_ATTENTION
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = (
@@ -31,10 +29,9 @@ FIGURES = (
 
 
 @pytest.fixture(scope="module")
-def workdir(data_dir, tmp_path_factory):
+def workdir(tiny_config, data_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
-    overrides = (*TINY, *TINY_ATTENTION["linformer"], "seeds=(0, 2)")
-    assert train(load_config("configs/listops.py:linformer", overrides), folder, data_dir) == 0
+    assert train(tiny_config("listops", "linformer", "seeds=(0, 2)"), folder, data_dir) == 0
     return folder
 
 
