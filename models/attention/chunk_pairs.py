@@ -1,16 +1,16 @@
 """Attention of every chunk to itself and to the chunk before it: Reformer's, once sorted.
 
+    k_j = q_j / sqrt(|q_j|^2 + 1e-6 D)
     s_ij = q_i . k_j,   but -1e5 where i and j are the same position, lowest where j is padding
     out_i = sum_j exp(s_ij - z_i) v_j        z_i = log sum_j exp(s_ij)
 
-A few pairs of chunks are computed at a time, in a loop. Only out and z are saved; the backward pass
-makes the probabilities of each tile again, as in `models.attention.longformer`. With g and y the
-gradients of out and z:
+A few pairs of chunks are computed at a time, in a loop: what belongs to a pair, keys included, is
+made from slices of the sorted queries and values and thrown away. Only out and z are saved; the
+backward pass makes the probabilities of each tile again, as in `models.attention.longformer`. With
+g and y the gradients of out and z:
 
     ds_ij = p_ij (g_i . v_j - g_i . out_i + y_i),  0 where s_ij is a constant
     dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i p_ij g_i
-
-The chunk before is a second set of keys and values, so the pairs do not touch each other.
 
 Time O(n c D) and memory O(n D) for n positions in chunks of c, plus one tile: on a CPU what stays
 in the cache, elsewhere as much as fits into 256 MiB. Reverse mode only (`jax.custom_vjp`).
@@ -25,14 +25,20 @@ from jaxtyping import Array, Float, Int
 from models.attention.blocks import product, read_block, tile_bytes, write_block
 from models.attention.contract import accumulation_dtype
 
+KEY_EPSILON = 1e-6
 SELF_SCORE = -1e5
 PADDING = -1  # the position given to keys that are padding
 
 
+def unit_keys(q: Float[Array, "*axes head_dim"]) -> Float[Array, "*axes head_dim"]:
+    """The queries brought to the length 1, which stands for the scale head_dim^(-1/2)."""
+    wide = q.astype(accumulation_dtype(q.dtype))
+    square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(square + KEY_EPSILON) * q.shape[-1] ** -0.5).astype(q.dtype)
+
+
 def attend_chunk_pairs(
-    q: Float[Array, "batch heads chunks chunk head_dim"],
-    k: Float[Array, "batch heads chunks chunk head_dim"],
-    v: Float[Array, "batch heads chunks chunk head_dim"],
+    queries_values: Float[Array, "batch heads chunks chunk twice_head_dim"],
     positions: Int[Array, "batch heads chunks chunk"],
     key_positions: Int[Array, "batch heads chunks chunk"],
 ) -> tuple[
@@ -41,105 +47,123 @@ def attend_chunk_pairs(
     """Attention within each head's ring of chunks, where the last precedes the first.
 
     Args:
-        q, k, v: 0 at padding.
+        queries_values: queries, from which keys are made, and behind them values; 0 at padding.
         positions: of the queries in their sequence.
         key_positions: the same, but `PADDING` at padding.
 
     Returns:
         The outputs, and the logarithms of their denominators; both in at least float32.
     """
-    batch, heads, chunks, size, _ = q.shape
-    number = heads * chunks
-    tile = _tile(number, batch * size * 2 * size * accumulation_dtype(q.dtype).itemsize)
+    batch, heads, chunks, size, _ = queries_values.shape
+    itemsize = accumulation_dtype(queries_values.dtype).itemsize
+    tile = _tile(chunks, batch * heads * size * 2 * size * itemsize)
 
     def flat(x: Array) -> Array:
-        return x.reshape(batch, number, *x.shape[3:])
+        return x.reshape(batch * heads, *x.shape[2:])
 
-    keys = (k, v, key_positions)
-    before = (jnp.roll(x, 1, axis=2) for x in keys)
-    arrays = [flat(x) for x in (q, positions, *keys, *before)]
+    arrays = flat(queries_values), flat(positions), flat(key_positions)
     out, logsumexp = _attention(*arrays, tile)
-    return out.reshape(*q.shape[:4], -1), logsumexp.reshape(q.shape[:4])
+    return out.reshape(batch, heads, *out.shape[1:]), logsumexp.reshape(positions.shape)
 
 
-def _tile(number: int, chunk_bytes: int) -> int:
-    """How many chunks a step of the loops computes, a divisor of their number."""
+def _tile(chunks: int, chunk_bytes: int) -> int:
+    """How many chunks of all heads a step of the loops computes, a divisor of their number."""
     fitting = max(1, tile_bytes(jax.default_backend()) // chunk_bytes)
-    return max(n for n in range(1, min(number, fitting) + 1) if number % n == 0)
+    return max(n for n in range(1, min(chunks, fitting) + 1) if chunks % n == 0)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(8,))
-def _attention(q, positions, k, v, key_positions, k_before, v_before, key_positions_before, tile):
-    """Of [batch, chunks, chunk, ...]."""
-    arrays = (q, positions, k, v, key_positions, k_before, v_before, key_positions_before)
-    return _attention_forward(*arrays, tile)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attention(queries_values, positions, key_positions, tile):
+    """Of [heads, chunks, chunk, ...], the heads being those of the whole batch."""
+    return _attention_forward(queries_values, positions, key_positions, tile)[0]
 
 
-def _attention_forward(*arguments):
-    *arrays, tile = arguments
-    q = arrays[0]
-    dtype = accumulation_dtype(q.dtype)
+def _attention_forward(queries_values, positions, key_positions, tile):
+    dtype = accumulation_dtype(queries_values.dtype)
+    rings = _ring(queries_values), _ring(key_positions)
 
     def step(number, done):
-        q, positions, *both = (read_block(x, number, tile, 1) for x in arrays)
-        (k, v, at), (k_before, v_before, at_before) = both[:3], both[3:]
-        here = _scores(q, k, positions, at)
-        there = _scores(q, k_before, positions, at_before)
-        peak = jnp.maximum(jnp.max(here, axis=-1), jnp.max(there, axis=-1))[..., None]
+        both, at = (_read(ring, number, tile) for ring in rings)
+        q, k, v = _queries_keys_values(both)
+        scores = _scores(q, k, read_block(positions, number, tile, 1), _pairs(at))
+        peak = jnp.max(scores, axis=-1, keepdims=True)
         # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
-        here, there = jnp.exp(here - peak), jnp.exp(there - peak)
-        total = jnp.sum(here, axis=-1, keepdims=True) + jnp.sum(there, axis=-1, keepdims=True)
-        out = product("bmqk,bmkd->bmqd", here.astype(v.dtype), v)
-        out += product("bmqk,bmkd->bmqd", there.astype(v.dtype), v_before)
-        new = out / total, (peak + jnp.log(total))[..., 0]
+        p = jnp.exp(scores - peak)
+        total = jnp.sum(p, axis=-1, keepdims=True)
+        out = product("hmqk,hmkd->hmqd", p.astype(v.dtype), v) / total
+        new = out, (peak + jnp.log(total))[..., 0]
         return tuple(write_block(x, y, number, 1) for x, y in zip(done, new, strict=True))
 
-    start = jnp.zeros(q.shape, dtype), jnp.zeros(q.shape[:3], dtype)
-    results = jax.lax.fori_loop(0, q.shape[1] // tile, step, start)
-    return results, (arrays, *results)
+    width = queries_values.shape[-1] // 2
+    start = (
+        jnp.zeros((*positions.shape, width), dtype),
+        jnp.zeros(positions.shape, dtype),
+    )
+    results = jax.lax.fori_loop(0, positions.shape[1] // tile, step, start)
+    return results, (queries_values, positions, key_positions, *results)
 
 
 def _attention_backward(tile, saved, gradients):
-    arrays, out, logsumexp = saved
+    queries_values, positions, key_positions, out, logsumexp = saved
     g, dlogsumexp = gradients
-    q, _, k, v = arrays[:4]
+    dtype = out.dtype
+    rings = _ring(queries_values), _ring(key_positions)
     # What is subtracted from every row of products of g and v.
     offset = jnp.sum(g * out, axis=-1) - dlogsumexp
     rows = (logsumexp, offset)
 
-    def step(number, done):
-        q, positions, *both = (read_block(x, number, tile, 1) for x in arrays)
-        g_block = read_block(g, number, tile, 1).astype(q.dtype)
-        row = [read_block(x, number, tile, 1)[..., None] for x in rows]
-        dq, dk, dv = _pair_gradients(q, positions, both[:3], g_block, *row)
-        dq_before, *before = _pair_gradients(q, positions, both[3:], g_block, *row)
-        new = (dq + dq_before, dk, dv, *before)
-        return tuple(write_block(x, y, number, 1) for x, y in zip(done, new, strict=True))
+    def step(number, gradient):
+        both, at = (_read(ring, number, tile) for ring in rings)
+        # Both shares of a chunk, as keys of its own queries and of the next one's, are added up
+        # in at least float32.
+        wide, pull = jax.vjp(_queries_keys_values, both.astype(dtype))
+        q, k, v = (x.astype(both.dtype) for x in wide)
+        g_tile = read_block(g, number, tile, 1).astype(both.dtype)
+        logsumexp, offset = (read_block(x, number, tile, 1)[..., None] for x in rows)
+        at, here = _pairs(at), read_block(positions, number, tile, 1)
+        p = jnp.exp(_scores(q, k, here, at) - logsumexp)
+        ds = p * (product("hmqd,hmkd->hmqk", g_tile, v) - offset)
+        ds = jnp.where(_is_self(here, at), 0, ds).astype(q.dtype)
+        dq = product("hmqk,hmkd->hmqd", ds, k)
+        # Transposed beforehand, q and g are smaller than the probabilities.
+        dk = product("hmdq,hmqk->hmdk", jnp.swapaxes(q, -1, -2), ds)
+        dv = product("hmdq,hmqk->hmdk", jnp.swapaxes(g_tile, -1, -2), p.astype(q.dtype))
+        (share,) = pull((dq, jnp.swapaxes(dk, -1, -2), jnp.swapaxes(dv, -1, -2)))
+        share += _read(gradient, number, tile)
+        return jax.lax.dynamic_update_slice_in_dim(gradient, share, number * tile, 1)
 
-    start = tuple(jnp.zeros(x.shape, out.dtype) for x in (q, k, v, k, v))
-    found = jax.lax.fori_loop(0, q.shape[1] // tile, step, start)
-    dq, dk, dv, dk_before, dv_before = (x.astype(q.dtype) for x in found)
-    return dq, None, dk, dv, None, dk_before, dv_before, None
+    start = jnp.zeros(rings[0].shape, dtype)
+    ring = jax.lax.fori_loop(0, positions.shape[1] // tile, step, start)
+    gradient = jnp.concatenate([ring[:, 1:-1], ring[:, -1:] + ring[:, :1]], axis=1)
+    return gradient.astype(queries_values.dtype), None, None
 
 
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
-def _pair_gradients(q, positions, keys, g, logsumexp, offset):
-    """The shares of one set of keys in dq, and the gradients of its k and v."""
-    k, v, key_positions = keys
-    p = jnp.exp(_scores(q, k, positions, key_positions) - logsumexp)
-    ds = p * (product("bmqd,bmkd->bmqk", g, v) - offset)
-    ds = jnp.where(_is_self(positions, key_positions), 0, ds).astype(q.dtype)
-    # Transposed beforehand, q and g are smaller than the probabilities.
-    dk = product("bmdq,bmqk->bmdk", jnp.swapaxes(q, -1, -2), ds)
-    dv = product("bmdq,bmqk->bmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
-    dq = product("bmqk,bmkd->bmqd", ds, k)
-    return dq, jnp.swapaxes(dk, -1, -2), jnp.swapaxes(dv, -1, -2)
+def _ring(x: Array) -> Array:
+    """All chunks, the last one also before the first."""
+    return jnp.concatenate([x[:, -1:], x], axis=1)
+
+
+def _read(ring: Array, number: Array, tile: int) -> Array:
+    """The chunks of a tile and the one before them."""
+    return jax.lax.dynamic_slice_in_dim(ring, number * tile, tile + 1, 1)
+
+
+def _pairs(x: Array) -> Array:
+    """[heads, tile + 1, chunk, ...] -> [heads, tile, 2 chunk, ...]: each behind the one before."""
+    return jnp.concatenate([x[:, :-1], x[:, 1:]], axis=2)
+
+
+def _queries_keys_values(both: Array) -> tuple[Array, Array, Array]:
+    """The queries of a tile's chunks, the keys and values of their pairs."""
+    q, v = jnp.split(both, 2, axis=-1)
+    return q[:, 1:], _pairs(unit_keys(q)), _pairs(v)
 
 
 def _scores(q, k, positions, key_positions):
-    scores = product("bmqd,bmkd->bmqk", q, k)
+    scores = product("hmqd,hmkd->hmqk", q, k)
     padding = (key_positions == PADDING)[..., None, :]
     scores = jnp.where(padding, jnp.finfo(scores.dtype).min, scores)
     return jnp.where(_is_self(positions, key_positions), SELF_SCORE, scores)

@@ -39,11 +39,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.blocks import head_major
-from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
+from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
 from models.keys import draw
 
-KEY_EPSILON = 1e-6
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
 
 
@@ -155,19 +154,12 @@ def _one_chunk(
     """Attention of a sequence that is its only chunk."""
     dtype = accumulation_dtype(q.dtype)
     positions = jnp.arange(q.shape[0], dtype=jnp.int32)
-    scores = jnp.einsum("qd,kd->qk", q, _keys(q), preferred_element_type=dtype)
+    scores = jnp.einsum("qd,kd->qk", q, unit_keys(q), preferred_element_type=dtype)
     scores = jnp.where(real[None, :], scores, jnp.finfo(dtype).min)
     is_self = (positions[:, None] == positions[None, :]) & real[None, :]
     weights = jax.nn.softmax(jnp.where(is_self, SELF_SCORE, scores), axis=-1)
     out = jnp.einsum("qk,kd->qd", weights.astype(v.dtype), v, preferred_element_type=dtype)
     return out.astype(q.dtype)
-
-
-def _keys(q: Float[Array, "*axes head_dim"]) -> Float[Array, "*axes head_dim"]:
-    """The queries brought to the length 1, which stands for the scale head_dim^(-1/2)."""
-    wide = q.astype(accumulation_dtype(q.dtype))
-    square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
-    return (wide * jax.lax.rsqrt(square + KEY_EPSILON) * q.shape[-1] ** -0.5).astype(q.dtype)
 
 
 def _sorted(
@@ -186,12 +178,11 @@ def _sorted(
         return x.reshape(-1, chunk_length, *x.shape[2:])
 
     sort = jax.vmap(_permute, in_axes=(None, 0, 0))
-    both = chunks(sort(jnp.concatenate([q, v], axis=-1), order, inverse))
-    queries, values = jnp.split(both, 2, axis=-1)
+    queries_values = chunks(sort(jnp.concatenate([q, v], axis=-1), order, inverse))
     # Padding is last in every round.
     sorted_real = jnp.arange(length, dtype=jnp.int32) < jnp.sum(real, dtype=jnp.int32)
     key_positions = chunks(jnp.where(sorted_real[None, :], order, PADDING))
-    return queries, _keys(queries), values, chunks(order), key_positions, inverse, order
+    return queries_values, chunks(order), key_positions, inverse, order
 
 
 def _combined(

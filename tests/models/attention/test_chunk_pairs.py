@@ -9,13 +9,15 @@ import pytest
 
 from models.attention import chunk_pairs
 from models.attention.blocks import tile_bytes
-from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
+from models.attention.chunk_pairs import KEY_EPSILON, PADDING, SELF_SCORE, attend_chunk_pairs
 
 BATCH, HEADS, CHUNKS, SIZE, WIDTH = 2, 2, 6, 4, 8
 
 
-def plain(q, k, v, positions, key_positions):
-    """All keys of a chunk side by side."""
+def plain(queries_values, positions, key_positions):
+    """Whole arrays of keys, those of a chunk and of the one before side by side."""
+    q, v = jnp.split(queries_values, 2, axis=-1)
+    k = q / jnp.sqrt(jnp.sum(jnp.square(q), axis=-1, keepdims=True) + WIDTH * KEY_EPSILON)
 
     def with_chunk_before(x):
         return jnp.concatenate([jnp.roll(x, 1, axis=2), x], axis=3)
@@ -32,36 +34,36 @@ def plain(q, k, v, positions, key_positions):
 def case(dtype):
     """Two rounds of shuffled positions, so that a chunk may see a query's own position twice."""
     rng = np.random.default_rng(0)
-    q, k, v = rng.normal(size=(3, BATCH, HEADS, CHUNKS, SIZE, WIDTH))
+    queries_values = rng.normal(size=(BATCH, HEADS, CHUNKS, SIZE, 2 * WIDTH))
     length = CHUNKS * SIZE // 2
     rounds = [rng.permutation(length) for _ in range(2 * BATCH * HEADS)]
     positions = np.concatenate(rounds).reshape(BATCH, HEADS, CHUNKS, SIZE)
     key_positions = np.where(positions < length - 3, positions, PADDING)
-    real = (key_positions != PADDING)[..., None]
-    arrays = [jnp.asarray(x * real, dtype) for x in (q, k, v)]
-    return *arrays, jnp.asarray(positions, jnp.int32), jnp.asarray(key_positions, jnp.int32)
+    queries_values *= (key_positions != PADDING)[..., None]
+    positions, key_positions = (jnp.asarray(x, jnp.int32) for x in (positions, key_positions))
+    return jnp.asarray(queries_values, dtype), positions, key_positions
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("chunks_of_a_tile", [1, 4, 12])
+@pytest.mark.parametrize("chunks_of_a_tile", [1, 2, 6])
 def test_values_and_gradients_equal_the_plain_form(monkeypatch, chunks_of_a_tile):
-    bytes_of_a_chunk = BATCH * SIZE * 2 * SIZE * 8
+    bytes_of_a_chunk = BATCH * HEADS * SIZE * 2 * SIZE * 8
     size = chunks_of_a_tile * bytes_of_a_chunk
     monkeypatch.setattr(chunk_pairs, "tile_bytes", lambda backend: size)
-    assert chunk_pairs._tile(HEADS * CHUNKS, bytes_of_a_chunk) == chunks_of_a_tile
-    q, k, v, *positions = case(np.float64)
+    assert chunk_pairs._tile(CHUNKS, bytes_of_a_chunk) == chunks_of_a_tile
+    queries_values, *positions = case(np.float64)
     real = positions[1] != PADDING
 
     @functools.partial(jax.jit, static_argnums=0)
-    def results(attend, q, k, v):
-        def total(q, k, v):
-            out, logsumexp = attend(q, k, v, *positions)
+    def results(attend, queries_values):
+        def total(queries_values):
+            out, logsumexp = attend(queries_values, *positions)
             out, logsumexp = jnp.where(real[..., None], out, 0), jnp.where(real, logsumexp, 0)
             return jnp.sum(jnp.sin(out)) + jnp.sum(jnp.cos(logsumexp)), (out, logsumexp)
 
-        return jax.grad(total, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+        return jax.grad(total, has_aux=True)(queries_values)
 
-    found, expected = results(attend_chunk_pairs, q, k, v), results(plain, q, k, v)
+    found, expected = (results(attend, queries_values) for attend in (attend_chunk_pairs, plain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected)
 
 
@@ -74,6 +76,5 @@ def test_a_tile_divides_the_chunks():
 def test_bfloat16_gives_float32():
     out, logsumexp = jax.jit(attend_chunk_pairs)(*case(jnp.bfloat16))
     assert out.dtype == logsumexp.dtype == jnp.float32
-    q, k, v, *positions = case(jnp.float32)
-    expected, _ = jax.jit(attend_chunk_pairs)(q, k, v, *positions)
+    expected, _ = jax.jit(attend_chunk_pairs)(*case(jnp.float32))
     np.testing.assert_allclose(out, expected, atol=0.05)
