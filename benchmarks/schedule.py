@@ -14,6 +14,10 @@ _CALLS_OF_SHORT = 5
 _FIRST_CALLS = 3
 # Batches that tell what an example needs where 1 and 2 do not.
 _LARGER = (4, 8)
+# A process that grew by so many times what XLA's analysis knows ran products that took memory of
+# their own: seen up to 6 times, on a CPU, where softmax and products become one operation. Growth
+# is told in steps of 2 MB.
+_UNSEEN, _STEP = 1.25, 2e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Schedule:
         self._seconds: dict[tuple, list[tuple[float, float]]] = {}
         self._memory: dict[tuple, list[tuple[float, float]]] = {}
         self._of_one: dict[tuple, CostRow] = {}  # rows of batch 1, for filled cases
+        self._of_another: dict[tuple, list[tuple[float, float]]] = {}  # bytes, as above
 
     def rows(self, contenders: list[Contender], case: Case) -> list[CostRow]:
         """Measures one case with every contender."""
@@ -110,7 +115,7 @@ class Schedule:
             return dataclasses.replace(one, filled=True)
         first, memory = one.peak_memory_mb * 1e6, self._limits.memory
         try:
-            each = self._memory_of_each(contender, case, first)
+            each = self._memory_of_another(contender, case, one)
         except WorkerError as error:
             return self._failed(contender, case, error, None)
         largest = _largest_batch(memory, first, each)
@@ -128,24 +133,34 @@ class Schedule:
             return self._failed(contender, filled, error, None)
         return _Measurement(contender, filled, first, analysis | {"largest_batch": largest})
 
-    def _memory_of_each(self, contender: Contender, case: Case, first: float) -> float:
-        """Bytes that an example more needs, where the first takes `first`.
+    def _memory_of_another(self, contender: Contender, case: Case, one: CostRow) -> float:
+        """Bytes that an example more needs than `one`, the row of batch 1.
 
         At least those of its arguments and outputs. Programs for batches 1 and 2 may differ by
         other things than the example; where less is between them, larger batches tell.
         """
+        first, known = one.peak_memory_mb * 1e6, self._of_another
         if contender.framework == "torch":
             return first  # at most
-        each = self._memory_of(contender, case, 2) - first
-        if each < case.example_bytes:
+        key = _series(contender.label, case)
+        if one.status == "extrapolated" and self._platform == "cpu":  # too long to be run
+            return power_law(known.get(key, []), case.length) or first
+        another = self._memory_of(contender, case, 2) - first
+        if another < case.example_bytes:
             fewer, more = (self._memory_of(contender, case, batch) for batch in _LARGER)
-            each = (more - fewer) / (_LARGER[1] - _LARGER[0])
-        return max(each, case.example_bytes)
+            another = (more - fewer) / (_LARGER[1] - _LARGER[0])
+        another = max(another, case.example_bytes)
+        known.setdefault(key, []).append((case.length, another))
+        return another
 
     def _memory_of(self, contender: Contender, case: Case, batch: int) -> float:
-        """Bytes that the compiled program of a batch needs."""
+        """Bytes that a batch needs; on a CPU it is run, for what XLA's analysis does not see."""
+        worker = self._workers[contender.label]
         sizes = dataclasses.asdict(dataclasses.replace(case, batch=batch))
-        return self._workers[contender.label].ask("prepare", case=sizes)["memory"]
+        analysis = worker.ask("prepare", case=sizes)
+        runs = self._platform == "cpu" and analysis["memory"] <= self._limits.memory
+        first = worker.ask("first") if runs else {}
+        return _memory_fields(analysis, first)["peak_memory_mb"] * 1e6
 
     def _in_all(self, seconds: float) -> float:
         """Seconds of a case whose call takes `seconds`."""
@@ -264,14 +279,21 @@ def _series(label: str, case: Case | CostRow) -> tuple:
 
 
 def _memory_fields(analysis: dict, first: dict) -> dict:
-    """Every figure of memory there is, and the one to show: XLA's, the device's, the process's."""
+    """Every figure of memory there is, and the one to show.
+
+    XLA's, the device's or the process's, in this order; the process's before XLA's where it grew
+    by far more.
+    """
     found = {
         "xla": analysis.get("memory"),
         "device": first.get("device_memory"),
         "process": first.get("process_memory"),
     }
-    fields = {f"{k}_memory_mb": v / 1e6 for k, v in found.items() if v is not None}
-    for source, value in found.items():
-        if value is not None:
-            return fields | {"peak_memory_mb": value / 1e6, "memory_source": source}
-    return fields
+    found = {source: value for source, value in found.items() if value is not None}
+    fields = {f"{source}_memory_mb": value / 1e6 for source, value in found.items()}
+    if not found:
+        return fields
+    source = next(iter(found))
+    if found.get("process", 0) > max(_UNSEEN * found[source], found[source] + _STEP):
+        source = "process"
+    return fields | {"peak_memory_mb": found[source] / 1e6, "memory_source": source}

@@ -16,7 +16,8 @@ what others publish for the same methods, with the same options, as far as it is
 
 Memory counts parameters, inputs, outputs and what is between: of ours XLA's analysis of the
 compiled program, of peers the device's statistics or, on a CPU, the growth of the process. Rows of
-ours have that as well; on a busy machine it may fall short: compare the larger of ours.
+ours have that as well: on a busy machine it may fall short, but where it is larger by more than a
+quarter it is shown, since products may take memory of which XLA's analysis does not know.
 
 --batch=fill takes for each contender the largest power of two that fits in --memory_limit_gb (off
 the CPU in half of it, since others may hold the rest) and whose call takes about --fill_seconds;

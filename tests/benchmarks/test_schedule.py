@@ -14,10 +14,15 @@ PEER = Contender("standard", {}, "torch plain", "standard (torch plain)")
 
 
 class FakeWorker:
-    """Takes `seconds(case)` and `memory(case)` bytes; XLA knows the latter if `analysed`."""
+    """Takes `seconds(case)` and `memory(case)` bytes; XLA knows the latter if `analysed`.
 
-    def __init__(self, seconds, memory, *, analysed=True, parts=None, log=None, errors=()):
-        self.seconds, self.memory, self.analysed = seconds, memory, analysed
+    A share `unseen` of them XLA does not know.
+    """
+
+    def __init__(
+        self, seconds, memory, *, analysed=True, unseen=0, parts=None, log=None, errors=()
+    ):
+        self.seconds, self.memory, self.analysed, self.unseen = seconds, memory, analysed, unseen
         self.parts = parts
         self.log = [] if log is None else log
         self.errors = dict(errors)
@@ -30,7 +35,7 @@ class FakeWorker:
         if error:
             raise WorkerError(*error)
         if command == "prepare":
-            memory = self.memory(self.case)
+            memory = self.memory(self.case) * (1 - self.unseen)
             known = {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5, "parts": self.parts}
             return known if self.analysed else {}
         if command == "first":
@@ -167,6 +172,24 @@ def test_a_filled_batch_leaves_the_half_of_a_device_that_others_may_hold():
     assert (on_cpu.batch, on_cpu.largest_batch) == (16, 24)
     assert (on_gpu.batch, on_gpu.largest_batch) == (8, 24)
     assert worker.memory({"batch": on_gpu.batch}) <= 10**9 / 2
+
+
+@pytest.mark.parametrize(("unseen", "source"), [(0, "xla"), (0.1, "xla"), (0.3, "process")])
+def test_memory_that_the_analysis_misses_by_far_is_that_of_the_process(unseen, source):
+    def memory(c):
+        return 1e6 + 1e8 * c["batch"] * (c["length"] / 512) ** 2
+
+    worker = FakeWorker(lambda c: 1e-5 * c["length"] ** 2, memory, unseen=unseen)
+    cases = [case(n, filled=filled) for n in (256, 512, 1024) for filled in (False, True)]
+    rows = rows_of(worker, STANDARD, cases, max_seconds=50)
+    seen = 1 - (unseen if source == "xla" else 0)
+    assert {row.memory_source for row in rows[:4]} == {source}
+    assert rows[2].peak_memory_mb == pytest.approx(101 * seen)
+    # The last is too long to be run: what an example needs follows from shorter lengths.
+    assert [row.status for row in rows] == ["ok"] * 4 + ["extrapolated"] * 2
+    assert rows[3].largest_batch == int((1e9 / seen - 1e6) / 1e8)
+    assert rows[5].largest_batch == int((1e9 / seen - 1e6) / 4e8)
+    assert ("first", 1024, 2) not in worker.log
 
 
 EXAMPLE = 2 * 512 * 64 * 4  # input and output
