@@ -11,7 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(JAX)-$(notdir $(PYTHON))
 QUICK := runs/quickstart
-# Tests in two processes: more only pays where there are more cores.
+# Tests in two processes (more only pays where there are more cores), each with whole files: what
+# tests of a file share is made, and their programs are compiled, once.
 TEST_WORKERS ?= 2
 
 .PHONY: install quickstart test test-slow lint clean
@@ -32,10 +33,10 @@ quickstart: $(INSTALLED)
 	$(BIN)/python -m lra.report $(QUICK)/rows.jsonl --out=$(QUICK) --curves $(QUICK)/runs/*
 
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n $(TEST_WORKERS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) -m "slow or not slow"
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m "slow or not slow"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
