@@ -137,7 +137,8 @@ class Schedule:
         """Bytes that an example more needs than `one`, the row of batch 1.
 
         At least those of its arguments and outputs. Programs for batches 1 and 2 may differ by
-        other things than the example; where less is between them, larger batches tell.
+        other things than the example; where less is between them, or where the process tells, whose
+        products take other ways with few examples, larger batches do.
         """
         first, known = one.peak_memory_mb * 1e6, self._of_another
         if contender.framework == "torch":
@@ -145,22 +146,27 @@ class Schedule:
         key = _series(contender.label, case)
         if one.status == "extrapolated" and self._platform == "cpu":  # too long to be run
             return power_law(known.get(key, []), case.length) or first
-        another = self._memory_of(contender, case, 2) - first
-        if another < case.example_bytes:
-            fewer, more = (self._memory_of(contender, case, batch) for batch in _LARGER)
+        two, source = self._memory_of(contender, case, 2)
+        another = two - first
+        if another < case.example_bytes or source == "process":
+            fewer, more = (self._memory_of(contender, case, batch)[0] for batch in _LARGER)
             another = (more - fewer) / (_LARGER[1] - _LARGER[0])
         another = max(another, case.example_bytes)
         known.setdefault(key, []).append((case.length, another))
         return another
 
-    def _memory_of(self, contender: Contender, case: Case, batch: int) -> float:
-        """Bytes that a batch needs; on a CPU it is run, for what XLA's analysis does not see."""
+    def _memory_of(self, contender: Contender, case: Case, batch: int) -> tuple[float, str]:
+        """Bytes that a batch needs, and who says so.
+
+        On a CPU it is run, for what XLA's analysis does not see.
+        """
         worker = self._workers[contender.label]
         sizes = dataclasses.asdict(dataclasses.replace(case, batch=batch))
         analysis = worker.ask("prepare", case=sizes)
         runs = self._platform == "cpu" and analysis["memory"] <= self._limits.memory
         first = worker.ask("first") if runs else {}
-        return _memory_fields(analysis, first)["peak_memory_mb"] * 1e6
+        fields = _memory_fields(analysis, first)
+        return fields["peak_memory_mb"] * 1e6, fields["memory_source"]
 
     def _in_all(self, seconds: float) -> float:
         """Seconds of a case whose call takes `seconds`."""
