@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 
 from benchmarks.cases import Case, Contender, filling_batch, least_exponent, power_law
+from benchmarks.memory_figures import largest_batch, memory_fields
 from benchmarks.worker import Worker, WorkerError
 from lra.efficiency import CostRow
 
@@ -14,10 +15,6 @@ _CALLS_OF_SHORT = 5
 _FIRST_CALLS = 3
 # Batches that tell what an example needs where 1 and 2 do not.
 _LARGER = (4, 8)
-# A process that grew by so many times what XLA's analysis knows ran products that took memory of
-# their own: seen up to 6 times, on a CPU, where softmax and products become one operation. Growth
-# is told in steps of 2 MB.
-_UNSEEN, _STEP = 1.25, 2e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +115,9 @@ class Schedule:
             each = self._memory_of_another(contender, case, one)
         except WorkerError as error:
             return self._failed(contender, case, error, None)
-        largest = _largest_batch(memory, first, each)
+        largest = largest_batch(memory, first, each)
         # The contenders that wait may hold together half of a device's memory, see `_is_large`.
-        mine = _largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
+        mine = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
         batch = filling_batch(one.seconds, mine, self._limits.fill_seconds)
         if batch == 1 or one.status == "extrapolated":
             return dataclasses.replace(one, filled=True, largest_batch=largest)
@@ -165,7 +162,7 @@ class Schedule:
         analysis = worker.ask("prepare", case=sizes)
         runs = self._platform == "cpu" and analysis["memory"] <= self._limits.memory
         first = worker.ask("first") if runs else {}
-        fields = _memory_fields(analysis, first)
+        fields = memory_fields(analysis, first)
         return fields["peak_memory_mb"] * 1e6, fields["memory_source"]
 
     def _in_all(self, seconds: float) -> float:
@@ -211,7 +208,7 @@ class Schedule:
             peak_bytes_per_second=ceilings["bytes_per_second"],
             parts=analysis.get("parts"),
             largest_batch=analysis.get("largest_batch"),
-            **_memory_fields(analysis, first),
+            **memory_fields(analysis, first),
         )
 
     def _too_large(self, contender, case, needed: float, source: str) -> CostRow:
@@ -221,7 +218,7 @@ class Schedule:
         return self._row(contender, case, status="out_of_memory", note=note, **estimate)
 
     def _extrapolated(self, contender, case, seconds: float, analysis, memory) -> CostRow:
-        fields = _memory_fields(analysis, {})
+        fields = memory_fields(analysis, {})
         if not fields and memory:
             fields = {"peak_memory_mb": memory / 1e6, "memory_source": self._peer_memory}
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
@@ -273,33 +270,7 @@ class Schedule:
         return needed > self._limits.memory / (2 * contenders)
 
 
-def _largest_batch(memory: float, first: float, each: float) -> int:
-    """The examples that fit in `memory` bytes, where one takes `first` and any other `each`."""
-    return max(1, 1 + int((memory - first) / each))
-
-
 def _series(label: str, case: Case | CostRow) -> tuple:
     """What a prediction is made within: all but the length, and the batch that follows from it."""
     batch = None if case.benchmark == "fixed_tokens" else case.batch
     return label, case.benchmark, case.mode, case.dtype, case.dim, batch
-
-
-def _memory_fields(analysis: dict, first: dict) -> dict:
-    """Every figure of memory there is, and the one to show.
-
-    XLA's, the device's or the process's, in this order; the process's before XLA's where it grew
-    by far more.
-    """
-    found = {
-        "xla": analysis.get("memory"),
-        "device": first.get("device_memory"),
-        "process": first.get("process_memory"),
-    }
-    found = {source: value for source, value in found.items() if value is not None}
-    fields = {f"{source}_memory_mb": value / 1e6 for source, value in found.items()}
-    if not found:
-        return fields
-    source = next(iter(found))
-    if found.get("process", 0) > max(_UNSEEN * found[source], found[source] + _STEP):
-        source = "process"
-    return fields | {"peak_memory_mb": found[source] / 1e6, "memory_source": source}

@@ -1,0 +1,36 @@
+"""Which figure of memory a row of cost shows, and how many examples fit."""
+
+# A process that grew by so many times what XLA's analysis knows ran products that took memory of
+# their own: seen up to 6 times, on a CPU, where softmax and products become one operation. Growth
+# is told in steps of 2 MB.
+_UNSEEN, _STEP = 1.25, 2e6
+
+
+def memory_fields(analysis: dict, first: dict) -> dict:
+    """Every figure of memory there is, and the one to show, as fields of `lra.efficiency.CostRow`.
+
+    Shown is XLA's, the device's or the process's, in this order; the process's before XLA's where
+    it grew by far more.
+
+    Args:
+        analysis: of the compiled program, its `memory` in bytes.
+        first: of the first calls, `device_memory` and `process_memory` in bytes.
+    """
+    found = {
+        "xla": analysis.get("memory"),
+        "device": first.get("device_memory"),
+        "process": first.get("process_memory"),
+    }
+    found = {source: value for source, value in found.items() if value is not None}
+    fields = {f"{source}_memory_mb": value / 1e6 for source, value in found.items()}
+    if not found:
+        return fields
+    source = next(iter(found))
+    if found.get("process", 0) > max(_UNSEEN * found[source], found[source] + _STEP):
+        source = "process"
+    return fields | {"peak_memory_mb": found[source] / 1e6, "memory_source": source}
+
+
+def largest_batch(memory: float, first: float, each: float) -> int:
+    """The examples that fit in `memory` bytes; one takes `first`, any other `each`."""
+    return max(1, 1 + int((memory - first) / each))
