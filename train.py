@@ -6,20 +6,29 @@
 
 Run again, the same command goes on where it was stopped. Exit status: 0 complete, 1 every seed
 diverged, 2 bad input, 75 stopped before the end (signal, budget or a lost host; run it again to go
-on). With --debug_nans 1 also says that a NaN arose.
+on), 130 or 143 ended at once by a second signal. With --debug_nans 1 also says that a NaN arose.
 
 Several hosts run the same command on the same folders, with --distributed where Slurm, a TPU or
 MPI says where they are, else with --coordinator_address, --num_processes and --process_id.
 """
 
+import argparse
+
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
+from lra.errors import UserError
+from lra.stopping import Stop
 
 
 def main(argv: list[str]) -> int:
     """Parses the flags and trains; returns the exit status."""
     parser = _parser()
     options, overrides = parse_with_overrides(parser, argv)
+    # Signals are heard from here on: JAX takes seconds to load.
+    with Stop(options.budget_minutes) as stop:
+        return _train(options, overrides, stop)
 
+
+def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int:
     from lra.settings import load_config
 
     config = load_config(options.config, overrides)
@@ -29,9 +38,9 @@ def main(argv: list[str]) -> int:
         print(describe(config))
         return 0
     if options.workdir is None:
-        parser.error("--workdir=DIR is needed to train")
+        raise UserError("--workdir=DIR is needed to train; see --help")
 
-    # Only now: JAX takes a second to load, mistakes above are told at once.
+    # Only now: mistakes above are told at once.
     from lra import hosts
 
     where = (options.coordinator_address, options.num_processes, options.process_id)
@@ -42,7 +51,7 @@ def main(argv: list[str]) -> int:
             config,
             options.workdir,
             options.data_dir,
-            budget_minutes=options.budget_minutes,
+            stop=stop,
             tensorboard=options.tensorboard,
             debug_nans=options.debug_nans,
         )

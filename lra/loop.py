@@ -39,17 +39,17 @@ def train(
     workdir: str | os.PathLike,
     data_dir: str | os.PathLike,
     *,
-    budget_minutes: float | None = None,
+    stop: Stop | None = None,
     tensorboard: bool = False,
     debug_nans: bool = False,
 ) -> int:
-    """Trains all seeds of `config` to the end, or as far as budget and signals allow.
+    """Trains all seeds of `config` to the end, or until it is told to stop.
 
     Args:
         config: a checked configuration.
         workdir: folder of the run; a run that was stopped there goes on.
         data_dir: folder of the prepared data.
-        budget_minutes: stop cleanly before they are over; None for no limit.
+        stop: asked between calls; None to go on to the end.
         tensorboard: also write event files to `<workdir>/tensorboard`.
         debug_nans: end at the first NaN, naming its step and the operation; slow.
 
@@ -61,37 +61,36 @@ def train(
             workdir that cannot be used.
     """
     started = time.monotonic()
-    with Stop(budget_minutes) as stop:
-        if tensorboard:
-            check_events()
-        task = get_task(config.task)
-        prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
-        hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256})
-        # A call that may be repeated to find a NaN must not use up its arguments.
-        trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
-        folder = Workdir(workdir)
-        if config.train.init_from and not folder.config.exists():
-            initial_state(trainer)  # whatever is wrong there is said before anything is written
-        facts = {
-            "data_dir": os.path.abspath(data_dir),
-            "data_sha256": prepared.sha256,
-            "versions": environment.versions(),
-            "commit": environment.commit(),
-        }
-        with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
-            status = hosts.on_main(lambda: _status_of_complete(folder))
-            if status is not None:
-                return status
-            run = Run(
-                trainer,
-                prepared,
-                folder,
-                stop,
-                started=started,
-                tensorboard=tensorboard,
-                debug_nans=debug_nans,
-            )
-            return run.to_the_end()
+    if tensorboard:
+        check_events()
+    task = get_task(config.task)
+    prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
+    hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256})
+    # A call that may be repeated to find a NaN must not use up its arguments.
+    trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
+    folder = Workdir(workdir)
+    if config.train.init_from and not folder.config.exists():
+        initial_state(trainer)  # whatever is wrong there is said before anything is written
+    facts = {
+        "data_dir": os.path.abspath(data_dir),
+        "data_sha256": prepared.sha256,
+        "versions": environment.versions(),
+        "commit": environment.commit(),
+    }
+    with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
+        status = hosts.on_main(lambda: _status_of_complete(folder))
+        if status is not None:
+            return status
+        run = Run(
+            trainer,
+            prepared,
+            folder,
+            stop or Stop(),
+            started=started,
+            tensorboard=tensorboard,
+            debug_nans=debug_nans,
+        )
+        return run.to_the_end()
 
 
 def _status_of_complete(folder: Workdir) -> int | None:

@@ -1,13 +1,20 @@
 """When to stop before the end: signals and the time budget, asked for between calls."""
 
+import os
 import signal
+import socket
+import threading
 import time
 
 # EX_TEMPFAIL of sysexits.h: stopped before the end, run the same command again to go on.
 STATUS_STOPPED = 75
 
+# What a shell reports of a process that a signal has ended is this plus the signal's number.
+_STATUS_OF_SIGNALS = 128
+
 # Left of a budget for saving and leaving.
 _SAVE_SECONDS = 5.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):
@@ -17,27 +24,34 @@ class Stopped(Exception):
 class Stop:
     """Whether a run was told to stop.
 
-    SIGTERM and SIGINT ask for a stop after the present call; a second one ends the process at
-    once. A budget asks for it early enough to save before it is over. As a context manager it
-    listens to signals until the block is left.
+    As a context manager it listens to SIGTERM and SIGINT until the block is left: the first asks
+    for a stop after the present call, a second one ends the process at once, with 128 + its number
+    as status, whatever it is doing. A budget asks for a stop early enough to save before it is
+    over.
 
     Args:
         budget_minutes: from now on; None for no limit.
     """
 
-    def __init__(self, budget_minutes: float | None):
+    def __init__(self, budget_minutes: float | None = None):
         self.reason: str | None = None
         self._deadline = None
         if budget_minutes is not None:
             self._deadline = time.monotonic() + 60 * budget_minutes
 
     def __enter__(self) -> "Stop":
-        self._previous = {s: signal.signal(s, self._ask) for s in (signal.SIGTERM, signal.SIGINT)}
+        receiving, self._sending = socket.socketpair()
+        self._sending.setblocking(False)
+        threading.Thread(target=_end_at_the_second, args=[receiving], daemon=True).start()
+        self._previous_fd = signal.set_wakeup_fd(self._sending.fileno(), warn_on_full_buffer=False)
+        self._previous = {number: signal.signal(number, self._ask) for number in _SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        self._sending.close()  # ends the thread
 
     def before(self, seconds: float) -> bool:
         """Whether to stop rather than start something that takes about `seconds`."""
@@ -48,8 +62,19 @@ class Stop:
         return self.reason is not None
 
     def _ask(self, number: int, _frame: object) -> None:
-        if self.reason is not None:
-            # The second signal: as if there were no handler.
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
         self.reason = signal.Signals(number).name
+
+
+def _end_at_the_second(receiving: socket.socket) -> None:
+    """Ends the process at the second signal whose number arrives.
+
+    Python runs handlers between two of its instructions, so not while XLA compiles or computes;
+    numbers are sent here when a signal arrives.
+    """
+    arrived = 0
+    with receiving:
+        while numbers := receiving.recv(64):
+            for number in numbers:
+                arrived += number in _SIGNALS
+                if arrived == 2:
+                    os._exit(_STATUS_OF_SIGNALS + number)

@@ -41,6 +41,7 @@ WITHOUT_JAX = (
     "lra.tasks",
     "lra.errors",
     "lra.command_line",
+    "lra.stopping",
 )
 MODELS_MAY_IMPORT = {"jax", "flax", "numpy", "jaxtyping", "models"} | sys.stdlib_module_names
 

@@ -34,15 +34,15 @@ def advances(monkeypatch):
         self.reason = "a test" if told[0] else None
         return told[0]
 
-    enter = Stop.__enter__
+    make = Stop.__init__
 
-    def enter_anew(self):
+    def make_anew(self, *arguments):
         told[0] = False
-        return enter(self)
+        make(self, *arguments)
 
     monkeypatch.setattr(EvaluationRun, "advance", advance_and_stop)
     monkeypatch.setattr(Stop, "before", before)
-    monkeypatch.setattr(Stop, "__enter__", enter_anew)
+    monkeypatch.setattr(Stop, "__init__", make_anew)
     return counts
 
 

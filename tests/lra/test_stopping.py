@@ -7,7 +7,10 @@ import time
 
 import pytest
 
-from lra.stopping import Stop
+import train
+from lra import records, settings
+from lra.stopping import STATUS_STOPPED, Stop
+from tests.lra.conftest import ONE_DEVICE, TINY, TINY_ATTENTION
 
 
 def test_nothing_asks_for_a_stop():
@@ -38,20 +41,42 @@ def test_signals_are_given_back():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_second_signal_ends_the_process_at_once():
-    code = """if True:
-        import time
+# Both hold the main thread; Python's handlers do not run during the second, a call of C.
+@pytest.mark.parametrize(
+    "busy", ["time.sleep(600)", "hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)"]
+)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_process_at_once(busy, number):
+    code = f"""if True:
+        import hashlib, time
         from lra.stopping import Stop
         with Stop(None):
             print("ready", flush=True)
-            while True:
-                time.sleep(1)
+            {busy}
     """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
-    process.terminate()
+    process.send_signal(number)
     time.sleep(0.3)
     assert process.poll() is None
-    process.terminate()
-    assert process.wait(timeout=20) == -signal.SIGTERM
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
     process.stdout.close()
+
+
+def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatch):
+    load_config = settings.load_config
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)  # JAX is not even loaded, in a process of its own
+        return load_config(*arguments)
+
+    keys = (*TINY, *ONE_DEVICE, *TINY_ATTENTION["linear"])
+    overrides = [f"--config.{key}" for key in keys]
+    command = ["--config=configs/listops.py:linear", f"--workdir={tmp_path}", *overrides]
+    monkeypatch.setattr(settings, "load_config", interrupted)
+    assert train.main([*command, f"--data_dir={data_dir}"]) == STATUS_STOPPED
+    assert not (tmp_path / "rows.jsonl").exists()
+    monkeypatch.undo()
+    assert train.main([*command, f"--data_dir={data_dir}"]) == 0
+    assert len(records.read(tmp_path / "rows.jsonl")) == 1

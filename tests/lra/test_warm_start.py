@@ -14,7 +14,7 @@ from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train
 from lra.protocol import protocol_of
-from lra.stopping import STATUS_STOPPED
+from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import TASKS
 from lra.trainer import Trainer
 from lra.warm_start import initial_state
@@ -77,7 +77,7 @@ def test_runs_that_start_there(source, tiny_config, data_dir, tmp_path):
     # Other data. Once there is a checkpoint the source is no longer needed.
     write_listops(tmp_path / "other", seed=1)
     config = tiny_config("listops", "standard", f"train.init_from={folder}", "train.steps=20")
-    stopped = train(config, tmp_path / "b", tmp_path / "other", budget_minutes=1e-9)
+    stopped = train(config, tmp_path / "b", tmp_path / "other", stop=Stop(1e-9))
     assert stopped == STATUS_STOPPED
     shutil.move(folder, tmp_path / "moved")
     assert train(config, tmp_path / "b", tmp_path / "other") == 0
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
 
 
 def test_a_source_without_an_evaluation(tiny_config, data_dir, tmp_path):
-    stopped = train(tiny_config(), tmp_path / "a", data_dir, budget_minutes=1e-9)
+    stopped = train(tiny_config(), tmp_path / "a", data_dir, stop=Stop(1e-9))
     assert stopped == STATUS_STOPPED
     config = tiny_config("listops", "standard", f"train.init_from={tmp_path / 'a'}")
     with pytest.raises(UserError, match="has not evaluated seed 0 yet"):
