@@ -1,5 +1,6 @@
 """Evaluates what a training left in its folder."""
 
+import io
 import os
 import pathlib
 import time
@@ -13,6 +14,7 @@ from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
 from lra.evaluation_run import Evaluation, EvaluationRun
+from lra.files import write_atomically
 from lra.pace import Pace
 from lra.state import TrainState
 from lra.tasks import get_task
@@ -146,11 +148,9 @@ def _write_predictions(
         "seeds": np.asarray(seeds),
         "logits": evaluation.logits,
     }
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.npz")
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
     try:
-        np.savez_compressed(scratch, **arrays)
-        os.replace(scratch, path)
+        write_atomically(path, content.getvalue())
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        scratch.unlink(missing_ok=True)

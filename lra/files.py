@@ -16,7 +16,12 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: str | os.PathLike) -> None:
+    """Makes what was renamed in a folder outlive a loss of power."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

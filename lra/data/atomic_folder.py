@@ -6,11 +6,12 @@ renames of `replace`. A process killed between these leaves it there; `put_back`
 
 import contextlib
 import fcntl
-import os
 import pathlib
 import shutil
 import sys
 from collections.abc import Iterator
+
+from lra.files import sync_folder
 
 
 @contextlib.contextmanager
@@ -46,16 +47,8 @@ def replace(target: pathlib.Path, new: pathlib.Path) -> None:
         target.rename(previous)
     new.rename(target)
     shutil.rmtree(previous, ignore_errors=True)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _previous(target: pathlib.Path) -> pathlib.Path:
     return target.with_name(f".{target.name}.previous")
-
-
-def _sync_folder(path: pathlib.Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

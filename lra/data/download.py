@@ -14,6 +14,7 @@ from tqdm import tqdm
 from lra.data import atomic_folder
 from lra.data.prepared import file_sha256
 from lra.errors import UserError
+from lra.files import sync_folder
 
 TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1 << 18
@@ -74,6 +75,7 @@ def _download(remote: Remote, target: pathlib.Path) -> None:
         part.unlink()
         raise UserError(f"{remote.url}: wrong checksum (sha256) or size; run again to start anew")
     part.rename(target)
+    sync_folder(target.parent)
 
 
 def _fetch_rest(remote: Remote, file: BinaryIO) -> None:

@@ -6,6 +6,7 @@ python -m lra.data.inspect pathfinder --examples=36 --out=pathfinder.png
 """
 
 import argparse
+import io
 import math
 import pathlib
 import textwrap
@@ -19,6 +20,7 @@ from lra.data import prepared
 from lra.data.listops_language import decode, evaluate
 from lra.data.prepare import MODULES
 from lra.errors import UserError
+from lra.files import write_atomically
 
 PICTURES = ("image", "pathfinder", "pathx")
 
@@ -111,7 +113,9 @@ def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: 
         print("--out=FILE.png writes them as a picture")
         return
     grid = picture_grid([split.sequences[index] for index in indices])
-    Image.fromarray(grid).save(options.out)
+    content = io.BytesIO()
+    Image.fromarray(grid).save(content, "png")
+    write_atomically(options.out, content.getvalue())
     print(f"picture in {options.out}")
 
 

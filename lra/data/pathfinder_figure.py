@@ -3,6 +3,7 @@
 python -m lra.data.pathfinder_figure --out=results/figures/pathfinder_examples.png
 """
 
+import io
 import pathlib
 
 import numpy as np
@@ -12,6 +13,7 @@ from lra.command_line import ArgumentParser, run
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import parameters
 from lra.errors import UserError
+from lra.files import write_atomically
 
 COLUMNS = 8
 _ROWS = (
@@ -30,7 +32,9 @@ def main(argv: list[str]) -> int:
     if pathlib.Path(options.out).suffix != ".png":
         raise UserError(f"--out={options.out} does not end in .png")
     pathlib.Path(options.out).parent.mkdir(parents=True, exist_ok=True)
-    draw().savefig(options.out, dpi=100)
+    content = io.BytesIO()
+    draw().savefig(content, dpi=100)
+    write_atomically(options.out, content.getvalue())
     print(f"picture in {options.out}")
     return 0
 

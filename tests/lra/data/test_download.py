@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from lra.data import download as downloads
 from lra.data import image, text
 from lra.data.download import Remote, download
 from lra.errors import UserError
@@ -36,6 +37,13 @@ def test_a_download_has_its_name_only_when_complete(server, tmp_path):
     assert path == tmp_path / "raw" / "file.bin"
     assert path.read_bytes() == CONTENT
     assert visible(path.parent) == ["file.bin"]
+
+
+def test_its_name_is_synced_as_well(server, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(downloads, "sync_folder", lambda path: seen.append((path, visible(path))))
+    download(remote(server), tmp_path)
+    assert seen == [(tmp_path, ["file.bin"])]
 
 
 def test_a_file_that_is_there_is_not_fetched_again(server, tmp_path):

@@ -90,6 +90,21 @@ def test_pictures_become_a_grid(tmp_path, capsys, task):
     assert (grid[104:200, 204:300] == 128).all()
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    write(tmp_path, "image", list(PICTURES))
+    out = tmp_path / "grid.png"
+    out.write_bytes(b"before")
+
+    def refuse(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(OSError, match="no space"):
+        inspect.main(["image", f"--data_dir={tmp_path}", f"--out={out}"])
+    assert out.read_bytes() == b"before"
+    assert not list(tmp_path.glob(".grid*"))
+
+
 def test_pictures_are_named_without_a_file(tmp_path, capsys):
     write(tmp_path, "image", list(PICTURES))
     output = output_of(capsys, "image", f"--data_dir={tmp_path}")
