@@ -1,4 +1,7 @@
-"""Download of one file of known size and hash, continued where an earlier run stopped."""
+"""Download of one file of known size and hash, continued where an earlier run stopped.
+
+Over https alone, wherever the server redirects to.
+"""
 
 import contextlib
 import http.client
@@ -17,6 +20,7 @@ from lra.errors import UserError
 from lra.files import sync_folder
 
 TIMEOUT_SECONDS = 60
+SECURE = ("https://",)  # how the addresses begin that may be read from
 _CHUNK_BYTES = 1 << 18
 
 
@@ -40,8 +44,8 @@ def download(remote: Remote, folder: str | os.PathLike) -> pathlib.Path:
     file gets its name once its hash is right.
 
     Raises:
-        UserError: no network, a refusal by the server, a connection lost on the way (the part
-            stays), a wrong checksum (the part is removed).
+        UserError: an address that is not https, no network, a refusal by the server, a connection
+            lost on the way (the part stays), a wrong checksum (the part is removed).
     """
     target = pathlib.Path(folder) / remote.name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +61,7 @@ def check_reachable(remote: Remote) -> None:
     """Raises UserError if nothing answers there; for downloaders that try again for minutes."""
     try:
         request = urllib.request.Request(remote.url, method="HEAD")
-        urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()
+        _request(request).close()
     except urllib.error.HTTPError as error:
         error.close()  # an answer, if only to HEAD
     except (OSError, http.client.HTTPException) as error:
@@ -104,7 +108,7 @@ def _open(remote: Remote, file: BinaryIO) -> http.client.HTTPResponse:
     headers = {"Range": f"bytes={file.tell()}-"} if file.tell() else {}
     request = urllib.request.Request(remote.url, headers=headers)
     try:
-        return urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+        return _request(request)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -114,6 +118,32 @@ def _open(remote: Remote, file: BinaryIO) -> http.client.HTTPResponse:
         ) from None
     except (OSError, http.client.HTTPException) as error:
         raise _no_connection(remote, error) from None
+
+
+def _request(request: urllib.request.Request) -> http.client.HTTPResponse:
+    _check_secure(request.full_url)
+    opener = urllib.request.build_opener(_SecureRedirects)
+    return opener.open(request, timeout=TIMEOUT_SECONDS)
+
+
+class _SecureRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect to where a download may begin, and no other."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        try:
+            _check_secure(newurl)
+        except UserError:
+            fp.close()
+            raise
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _check_secure(url: str) -> None:
+    if not url.lower().startswith(SECURE):
+        raise UserError(
+            f"{url} is not https, nothing is read from there; fetch the file elsewhere and give "
+            "--source=PATH"
+        )
 
 
 def _read(remote: Remote, response: http.client.HTTPResponse, file: BinaryIO) -> bytes:

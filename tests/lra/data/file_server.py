@@ -1,10 +1,17 @@
-"""A web server on this machine that holds one file, and can misbehave."""
+"""A web server on this machine that holds one file, and can misbehave.
+
+It speaks http: while it runs, downloads are allowed from it as from https.
+"""
 
 import contextlib
 import http.server
 import re
 import threading
 from collections.abc import Iterator
+
+import pytest
+
+from lra.data import download
 
 
 class FileServer(http.server.ThreadingHTTPServer):
@@ -15,6 +22,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         ranges: whether a request for the rest of the file is answered with the rest.
         cut_after: closes the connection after so many bytes; None never.
         status: an error to answer with instead; None answers.
+        redirect: an address to send every request on to; None answers.
         requested: the Range header of each request, None where there was none.
     """
 
@@ -24,6 +32,7 @@ class FileServer(http.server.ThreadingHTTPServer):
         self.ranges = True
         self.cut_after: int | None = None
         self.status: int | None = None
+        self.redirect: str | None = None
         self.requested: list[str | None] = []
 
     def url(self, name: str) -> str:
@@ -33,7 +42,8 @@ class FileServer(http.server.ThreadingHTTPServer):
 @contextlib.contextmanager
 def serve(content: bytes) -> Iterator[FileServer]:
     """A running server for the time of the block."""
-    with FileServer(content) as server:
+    with FileServer(content) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(download, "SECURE", (*download.SECURE, server.url("")))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -49,6 +59,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = self.headers["Range"]
         self.server.requested.append(asked)
+        if self.server.redirect:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect)
+            self.end_headers()
+            return
         start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1]) if asked else 0
         start = start if self.server.ranges else 0
         if self.server.status or start >= len(self.server.content):

@@ -6,7 +6,7 @@ import pytest
 
 from lra.data import download as downloads
 from lra.data import image, text
-from lra.data.download import Remote, download
+from lra.data.download import Remote, check_reachable, download
 from lra.errors import UserError
 from tests.lra.data.file_server import FileServer, serve
 
@@ -30,6 +30,28 @@ def visible(folder: pathlib.Path) -> list[str]:
 @pytest.mark.parametrize("module", [text, image])
 def test_downloads_are_over_https(module):
     assert module.ARCHIVE.url.startswith("https://")
+
+
+@pytest.mark.parametrize("fetch", [download, lambda remote, _: check_reachable(remote)])
+@pytest.mark.parametrize("scheme", ["http", "ftp", "file"])
+def test_other_addresses_are_refused(tmp_path, fetch, scheme):
+    insecure = Remote(f"{scheme}://127.0.0.1/file.bin", 1, "0" * 64)
+    refusal = rf"{scheme}://127\.0\.0\.1/file\.bin is not https, .*--source=PATH"
+    with pytest.raises(UserError, match=refusal):
+        fetch(insecure, tmp_path)
+
+
+@pytest.mark.parametrize("address", ["http://localhost/file.bin", "ftp://127.0.0.1/file.bin"])
+def test_a_redirect_to_another_address_is_refused(server, tmp_path, address):
+    server.redirect = address
+    with pytest.raises(UserError, match=f"^{address} is not https, .*--source=PATH"):
+        download(remote(server), tmp_path)
+
+
+def test_a_redirect_to_an_address_that_is_allowed_is_followed(server, tmp_path):
+    with serve(CONTENT) as other:
+        server.redirect = other.url("moved.bin")
+        assert download(remote(server), tmp_path).read_bytes() == CONTENT
 
 
 def test_a_download_has_its_name_only_when_complete(server, tmp_path):
@@ -112,7 +134,7 @@ def test_what_the_server_refuses_is_named(server, tmp_path):
 
 
 def test_without_a_network_the_cure_is_named(server, tmp_path):
-    unreachable = remote(server)._replace(url="http://127.0.0.1:1/file.bin")
+    unreachable = remote(server)._replace(url="https://127.0.0.1:1/file.bin")
     with pytest.raises(UserError, match=r"no connection to 127\.0\.0\.1:1 .*--source=PATH"):
         download(unreachable, tmp_path)
 

@@ -20,7 +20,7 @@ REVIEWS = {
 }
 NAME = "imdb_reviews/plain_text"
 # What cannot be reached: nothing listens at port 9 (discard) of this machine.
-REMOTE = Remote("http://127.0.0.1:9/reviews.tar.gz", 1, "0" * 64)
+REMOTE = Remote("https://127.0.0.1:9/reviews.tar.gz", 1, "0" * 64)
 
 
 @pytest.fixture
