@@ -134,22 +134,6 @@ def test_under_vmap_scan_checkpoint_and_jit(float64):
     assert_same(found, out_and_gradients(jax.vmap(twice), q, k, v, g))
 
 
-def peak_bytes(length):
-    x = jax.ShapeDtypeStruct((1, length, 2, 32), jnp.float32)
-    mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
-
-    def run(q, k, v, g, mask):
-        return jax.vjp(lambda *x: linear_attention(*x, mask), q, k, v)[1](g)
-
-    return jax.jit(run).lower(x, x, x, x, mask).compile().memory_analysis().temp_size_in_bytes
-
-
-def test_memory_of_gradients_is_linear():
-    one, two, four = (peak_bytes(length) for length in (4096, 8192, 16_384))
-    assert two < 2.1 * one
-    assert four < 2.1 * two
-
-
 def test_module_computes_the_function_and_holds_nothing():
     attention = LinearAttention(length=10, heads=2, head_dim=8, rngs=nnx.Rngs(0))
     q, k, v, _ = inputs(10, jnp.float32)
