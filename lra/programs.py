@@ -157,7 +157,14 @@ class Programs:
         return arrays.gather(examples, indices, self._task, self._zero_is_padding)
 
 
-def forward(graphdef, params, rest, ids, mask, key=None):
+def forward(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    rest: nnx.State,
+    ids: Array,
+    mask: Array,
+    key: Array | None = None,
+) -> Array:
     """The logits of a model given in its parts."""
     return nnx.merge(graphdef, params, rest)(ids, mask, key)
 

@@ -33,7 +33,7 @@ _EPSILON = 1e-5  # of LayerNorm, PyTorch's default
 _EMBEDDING_STD = 0.02
 
 
-def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool = True):
+def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool = True) -> Linear:
     """A Linear layer initialised as PyTorch's: kernel and bias uniform ±1/sqrt(fan in)."""
     uniform = _symmetric_uniform(fan_in**-0.5)
     return Linear(
@@ -64,7 +64,14 @@ class MultiHeadAttention(nnx.Module):
     """
 
     def __init__(
-        self, attention: nnx.Module, *, dim: int, heads: int, head_dim: int, dtype: Any, rngs
+        self,
+        attention: nnx.Module,
+        *,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        dtype: Any,
+        rngs: nnx.Rngs,
     ):
         width = heads * head_dim
         tied = attention.shares_qk

@@ -56,7 +56,9 @@ def exact_matrix(q: Array, k: Array, mask: Array) -> Float[Array, "batch heads l
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def module_matrix(graphdef: nnx.GraphDef, state: nnx.State, q: Array, k: Array, mask: Array):
+def module_matrix(
+    graphdef: nnx.GraphDef, state: nnx.State, q: Array, k: Array, mask: Array
+) -> Float[Array, "batch heads length length"]:
     """The matrix of an attention module that was split, compiled once a kind of module."""
     return attention_matrix(nnx.merge(graphdef, state), q, k, mask)
 
