@@ -1,4 +1,4 @@
-"""Counts the floating-point operations of a function's matrix products and convolutions."""
+"""Counts the floating-point operations of a function's matrix products."""
 
 import math
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from jax.extend import core
 def product_flops(function: Callable, *arguments: Any) -> int:
     """Two operations for each multiply-and-add of `function(*arguments)`, shapes being enough.
 
-    Loops of known length count each turn; of the branches of a condition, of which one is for
-    each platform, the one with the most counts. Elementwise work does not count.
+    Loops of known length (`scan`) count each turn, a `while` counts once; of the branches of a
+    condition, of which one is for each platform, the one with the most counts. Elementwise work
+    does not count.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
@@ -25,9 +26,6 @@ def _count(jaxpr: core.Jaxpr) -> int:
             shape = equation.invars[0].aval.shape
             inner = math.prod(shape[axis] for axis in contracted)
             total += 2 * inner * equation.outvars[0].aval.size
-        elif equation.primitive.name == "conv_general_dilated":
-            kernel = equation.invars[1].aval.shape
-            total += 2 * math.prod(kernel[1:]) * equation.outvars[0].aval.size
         elif equation.primitive.name == "cond":
             total += max(_count(branch.jaxpr) for branch in equation.params["branches"])
         else:
