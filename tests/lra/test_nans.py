@@ -2,8 +2,17 @@
 
 import re
 
+import jax
+import numpy as np
+import pytest
+
+from lra import loop
+from lra.data import prepared
+from lra.errors import UserError
 from lra.loop import train
 from lra.nans import STATUS_NAN
+from lra.tasks import TASKS
+from lra.trainer import Trainer
 
 
 def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path, capsys):
@@ -13,3 +22,28 @@ def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path,
     expected = r"error: step \d+: invalid value \(nan\) encountered in \w+ \(models/.*\.py, line"
     assert re.match(expected, line), line
     assert not (tmp_path / "rows.jsonl").exists()
+
+
+@pytest.mark.parametrize("donate", [True, False])
+def test_a_state_can_be_used_again_unless_it_is_donated(tiny_config, data_dir, donate):
+    data = prepared.load(data_dir, "listops")
+    trainer = Trainer(tiny_config(), TASKS["listops"], data, donate=donate)
+    state = trainer.init()
+    after = trainer.train(state, 0, 1)[0].params
+    assert any(leaf.is_deleted() for leaf in jax.tree.leaves(state)) == donate
+    if not donate:
+        again = trainer.train(state, 0, 1)[0].params
+        for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(again), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("debug_nans", [True, False])
+def test_only_calls_that_may_be_repeated_keep_their_state(
+    tiny_config, data_dir, tmp_path, monkeypatch, debug_nans
+):
+    def told(*_, donate):
+        raise UserError(f"{donate=}")
+
+    monkeypatch.setattr(loop, "Trainer", told)
+    with pytest.raises(UserError, match=f"donate={not debug_nans}"):
+        train(tiny_config(), tmp_path, data_dir, debug_nans=debug_nans)
