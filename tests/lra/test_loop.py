@@ -251,7 +251,8 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
     train(config, tmp_path, data_dir)
     _, whole = final_state(config, data_dir, tmp_path)
     folder = tmp_path / "checkpoints"
-    latest = max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    earlier, latest = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    assert 2 < latest == earlier + 1, "of many checkpoints the last two are kept"
     victim = max((p for p in (folder / str(latest)).rglob("*") if p.is_file()), key=os.path.getsize)
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 1
