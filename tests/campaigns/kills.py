@@ -6,8 +6,9 @@ Each run is killed several times, at random moments of chosen phases (start, tra
 checkpoint, writing of the rows), by SIGKILL or SIGTERM, and started again until it is complete.
 After each kill the latest finished checkpoint must have the bytes it was saved with. At the end of
 each run its rows (times aside), its final state, to the bit, and its evaluations must be those of
-the unbroken run. Prints the figures of the README; exit status 1 if anything was wrong. Rows name
-the commit and whether files were changed: leave the sources alone meanwhile.
+the unbroken run, and many kills must have hit each phase. Prints the figures of the README; exit
+status 1 if anything was wrong. Rows name the commit and whether files were changed: leave the
+sources alone meanwhile.
 """
 
 import collections
@@ -44,6 +45,7 @@ OVERRIDES = (
 )
 PHASES = ("training", "evaluation", "checkpoint", "starting", "rows")
 TIMES = ("wall_seconds", "examples_per_second", "peak_memory_mb", "finished")
+MANY = 50  # kills, of which some must have hit each phase
 _SECONDS = 300  # longer than any start takes
 
 
@@ -174,6 +176,13 @@ class Tally:
         """All kills."""
         return sum(self.hits.values())
 
+    @property
+    def missed(self) -> list[str]:
+        """A line for each phase that none of many kills hit."""
+        hit = {phase for phase, _ in self.hits}
+        missed = [phase for phase in PHASES if phase not in hit] if self.kills >= MANY else []
+        return [f"none of {self.kills} kills hit the phase '{phase}'" for phase in missed]
+
     def report(self) -> str:
         """The figures, in a few lines."""
         lines = [f"{self.kills} kills in {self.runs} runs, {len(self.wrong)} things wrong"]
@@ -207,6 +216,7 @@ def campaign(root: pathlib.Path, kills: int, seed: int, per_run: int = 4) -> Tal
         tally.runs += 1
         tally.wrong += [f"{workdir}: status {ended.status}: {ended.errors}"] * bool(ended.status)
         tally.wrong += _differences(workdir, expected)
+    tally.wrong += tally.missed
     return tally
 
 

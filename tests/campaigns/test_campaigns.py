@@ -18,6 +18,15 @@ def test_a_kill_while_the_rows_are_written_leaves_no_trace(tmp_path):
     assert tally.kills == 1
 
 
+def test_a_phase_that_many_kills_left_out_is_named():
+    tally = kills.Tally()
+    tally.hits.update({(phase, 9): 16 for phase in kills.PHASES if phase != "rows"})
+    assert tally.missed == ["none of 64 kills hit the phase 'rows'"]
+    tally.hits["rows", 15] += 1
+    assert tally.missed == []
+    assert kills.Tally().missed == [], "few kills cannot hit every phase"
+
+
 @pytest.mark.slow
 def test_many_kills_leave_no_trace(tmp_path):
     tally = kills.campaign(tmp_path, kills=12, seed=5)
