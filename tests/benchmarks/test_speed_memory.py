@@ -1,8 +1,5 @@
 """The command itself, tiny."""
 
-import contextlib
-import io
-
 import jax
 import pytest
 
@@ -33,21 +30,24 @@ def compiled_once():
 
 
 @pytest.fixture(scope="module")
-def tiny_run(tmp_path_factory):
-    """Rows and output of a tiny run with a peer in the same framework and others missing."""
+def rows(tmp_path_factory):
+    """Rows of a tiny run with a peer in the same framework and others missing."""
     path = tmp_path_factory.mktemp("rows") / "new" / "efficiency.jsonl"
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
-        known = cases.version_of
-        patch.setattr(cases, "version_of", lambda name: known(name) if name == "jax" else None)
+    with pytest.MonkeyPatch.context() as patch:
+        hide_packages(patch)
         arguments = [*TINY, "--peers", "--modes=forward", f"--results={path}"]
         assert speed_memory.main([*arguments, "--batch=fill"]) == 0
-    return efficiency.read(path), printed.getvalue()
+    return efficiency.read(path)
+
+
+def hide_packages(patch):
+    """Only the peer in the same framework is there."""
+    known = cases.version_of
+    patch.setattr(cases, "version_of", lambda name: known(name) if name == "jax" else None)
 
 
 @pytest.mark.slow
-def test_every_case_gives_a_row_of_each_contender(tiny_run):
-    rows, _ = tiny_run
+def test_every_case_gives_a_row_of_each_contender(rows):
     labels = ["standard (xla)", "nystrom-8", "standard (jax.nn)"]
     expected = [
         ("forward", length, filled, label)
@@ -59,8 +59,7 @@ def test_every_case_gives_a_row_of_each_contender(tiny_run):
 
 
 @pytest.mark.slow
-def test_rows_are_of_one_run_and_complete(tiny_run):
-    rows, _ = tiny_run
+def test_rows_are_of_one_run_and_complete(rows):
     assert len({row.run for row in rows}) == 1
     for row in rows:
         assert row.status == "ok", row.note
@@ -76,8 +75,7 @@ def test_rows_are_of_one_run_and_complete(tiny_run):
 
 
 @pytest.mark.slow
-def test_a_filled_batch_is_larger_and_the_largest_larger_still(tiny_run):
-    rows, _ = tiny_run
+def test_a_filled_batch_is_larger_and_the_largest_larger_still(rows):
     for row in rows:
         if row.filled:
             assert 1 <= row.batch <= row.largest_batch
@@ -85,20 +83,19 @@ def test_a_filled_batch_is_larger_and_the_largest_larger_still(tiny_run):
 
 
 @pytest.mark.slow
-def test_memory_grows_with_length(tiny_run):
-    rows, _ = tiny_run
+def test_memory_grows_with_length(rows):
     standard = [r for r in rows if r.label == "standard (xla)" and not r.filled]
     short, long = (r.peak_memory_mb for r in standard)
     assert long > short
 
 
-@pytest.mark.slow
-def test_missing_peers_are_skipped_with_their_cure(tiny_run):
-    _, printed = tiny_run
+def test_missing_peers_are_skipped_with_their_cure(monkeypatch, capsys):
+    hide_packages(monkeypatch)
+    assert speed_memory.main([*TINY, "--peers", "--modes=forward", "--dry_run"]) == 0
     line = (
         "skipped nystrom-8 (nystrom-attention): not installed; pip install nystrom-attention torch"
     )
-    assert line in printed.splitlines()
+    assert line in capsys.readouterr().out.splitlines()
 
 
 def test_out_of_memory_is_recorded_and_the_rest_goes_on(tmp_path):
