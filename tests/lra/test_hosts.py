@@ -39,22 +39,20 @@ def start(data_dir, tmp_path):
     }
     started = []
 
-    def arrange(workdir, *overrides, data=(data_dir, data_dir)):
-        address = f"127.0.0.1:{free_port()}"
+    def arrange(workdir, *overrides, data=(data_dir, data_dir), told=by_flags):
         command = [sys.executable, "train.py", "--config=configs/listops.py:standard"]
         command += [f"--config.{override}" for override in (*TINY, *overrides)]
-        command += [f"--workdir={workdir}", f"--coordinator_address={address}"]
-        command += ["--num_processes=2"]
+        command += [f"--workdir={workdir}"]
         pair = [
             subprocess.Popen(
-                [*command, f"--process_id={index}", f"--data_dir={data[index]}"],
+                [*command, *flags, f"--data_dir={folder}"],
                 cwd=ROOT,
-                env=environment,
+                env=environment | variables,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for index in range(2)
+            for folder, (flags, variables) in zip(data, told(), strict=True)
         ]
         started.extend(pair)
         return pair
@@ -65,10 +63,25 @@ def start(data_dir, tmp_path):
         process.communicate()
 
 
-def free_port():
+def by_flags():
+    """Flags and environment of two hosts that are told of each other by hand."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        port = probe.getsockname()[1]
+    flags = [f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2"]
+    return [([*flags, f"--process_id={index}"], {}) for index in range(2)]
+
+
+def by_slurm():
+    """The same of two tasks of a Slurm job on this machine."""
+    job = {
+        "SLURM_JOB_ID": str(os.getpid()),  # JAX makes the port of it
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NTASKS": "2",
+    }
+    tasks = [{"SLURM_PROCID": str(index), "SLURM_LOCALID": str(index)} for index in range(2)]
+    return [(["--distributed"], job | task) for task in tasks]
 
 
 def ended(pair, timeout=580):
@@ -138,6 +151,27 @@ def test_a_lost_host_ends_the_other_and_both_go_on(start, tiny_config, data_dir,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_a_frozen_host_is_noticed(start, tmp_path, frozen):
+    pair = start(tmp_path / "run", "train.steps=100000", *CALLS_OF_ONE)
+    wait_for_checkpoint(tmp_path / "run", 4, pair)
+    pair[frozen].send_signal(signal.SIGSTOP)
+    begun = time.monotonic()
+    _, error = pair[1 - frozen].communicate(timeout=120)
+    assert time.monotonic() - begun < 2 * hosts.HEARTBEAT_SECONDS
+    assert pair[1 - frozen].returncode in (STATUS_STOPPED, -signal.SIGABRT), error
+    assert pair[frozen].poll() is None
+
+
+@pytest.mark.slow
+def test_hosts_of_a_slurm_job_find_each_other(start, tmp_path):
+    statuses, errors = ended(start(tmp_path / "run", told=by_slurm))
+    assert statuses == [0, 0], errors
+    (row,) = records.read(tmp_path / "run" / "rows.jsonl")
+    assert (row.status, row.steps, row.num_devices) == ("ok", 12, 2)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [0, 1])
 def test_a_signal_to_one_host_stops_both(start, tmp_path, told):
     pair = start(tmp_path / "run", "train.steps=100000", "train.steps_per_call=1")
@@ -177,6 +211,24 @@ def test_one_host_needs_nobody():
     hosts.check_equal({"configuration": "any"})
     with hosts.connected(None):
         pass
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "bound"),
+    [
+        ("127.0.0.1:1234", "127.0.0.1:1234"),
+        ("localhost:1234", "localhost:1234"),
+        ("node:1234", None),
+        ("10.127.0.1:1234", None),
+        (None, None),
+    ],
+)
+def test_on_one_machine_nobody_else_can_reach_the_coordinator(monkeypatch, coordinator, bound):
+    asked = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **named: asked.append(named))
+    with hosts.connected(hosts.Addresses(coordinator, 2, 0)):
+        pass
+    assert [named["coordinator_bind_address"] for named in asked] == [bound]
 
 
 def test_flags_name_the_hosts():
