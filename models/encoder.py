@@ -55,6 +55,13 @@ def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
     return waves.reshape(length, -1)[:, :dim]
 
 
+class LayerNorm(nnx.LayerNorm):
+    """`nnx.LayerNorm` in at least float32, the gradients of its parameters too."""
+
+    def __call__(self, x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
+        return super().__call__(x).astype(x.dtype)
+
+
 class MultiHeadAttention(nnx.Module):
     """Projects to queries, keys and values, attends, and projects back.
 
@@ -113,11 +120,11 @@ class Block(nnx.Module):
         dtype: Any,
         rngs: nnx.Rngs,
     ):
-        self.attention_norm = nnx.LayerNorm(dim, epsilon=_EPSILON, dtype=dtype, rngs=rngs)
+        self.attention_norm = LayerNorm(dim, epsilon=_EPSILON, rngs=rngs)
         self.attention = MultiHeadAttention(
             attention, dim=dim, heads=heads, head_dim=head_dim, dtype=dtype, rngs=rngs
         )
-        self.mlp_norm = nnx.LayerNorm(dim, epsilon=_EPSILON, dtype=dtype, rngs=rngs)
+        self.mlp_norm = LayerNorm(dim, epsilon=_EPSILON, rngs=rngs)
         self.mlp_in = linear(dim, mlp_dim, dtype=dtype, rngs=rngs)
         self.mlp_out = linear(mlp_dim, dim, dtype=dtype, rngs=rngs)
         self.dropout = dropout
@@ -205,7 +212,7 @@ class Encoder(nnx.Module):
             )
             blocks.append(block)
         self.blocks = nnx.List(blocks)
-        self.norm = nnx.LayerNorm(dim, epsilon=_EPSILON, dtype=dtype, rngs=rngs)
+        self.norm = LayerNorm(dim, epsilon=_EPSILON, rngs=rngs)
         self.dim, self.dropout, self.remat, self.dtype = dim, dropout, remat, dtype
         self.sinusoidal = positions == "sinusoidal"
 

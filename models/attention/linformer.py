@@ -38,6 +38,7 @@ from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, check_positive
 from models.attention.segments import check_segments
 from models.attention.windows import POOLINGS, convolution, convolution_kernel, pool
+from models.dense import kernel_einsum
 
 SHARES = ("kv", "heads", "layers")
 PROJECTIONS = ("linear", "conv", *POOLINGS)
@@ -87,7 +88,7 @@ def _linear(
     if matrix.shape[-1] < length:
         raise ValueError(f"{length} positions, but the projection has {matrix.shape[-1]} columns")
     x = jnp.where(mask[:, :, None, None], x, 0)
-    matrix = matrix[..., :length].astype(x.dtype)
+    matrix = matrix[..., :length]
     heads = x.shape[2:]
     if matrix.shape[0] == 1:
         x = x.reshape(*x.shape[:2], 1, -1)
@@ -96,7 +97,7 @@ def _linear(
 
 
 def _whole_product(matrix: Array, x: Array) -> Array:
-    return jnp.einsum("hml,blhd->bmhd", matrix, x)
+    return kernel_einsum("hml,blhd->bmhd", matrix, x).astype(x.dtype)
 
 
 @jax.custom_vjp
@@ -113,6 +114,7 @@ def _product(
     def of_block(start: Array | int, size: int) -> Array:
         rows = jax.lax.dynamic_slice_in_dim(matrix, start, size, axis=2)
         block = jax.lax.dynamic_slice_in_dim(x, start, size, axis=1)
+        rows = rows.astype(x.dtype)
         return jnp.einsum("hml,blhd->bmhd", rows, block, preferred_element_type=wide)
 
     rest = length % _POSITIONS

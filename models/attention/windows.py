@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.segments import segment_any, segment_max, segment_means
+from models.dense import kernel_einsum
 
 POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 
@@ -54,12 +55,11 @@ def convolution(
     x, mask = _completed(x, mask, math.ceil(x.shape[1] / window) * window)
     x = jnp.where(mask[:, :, None, None], x, 0)
     x = x.reshape(x.shape[0], -1, window, *x.shape[2:])
-    kernel = kernel.astype(x.dtype)
     if kernel.shape[0] == 1:
-        out = jnp.einsum("bmwhi,wio->bmho", x, kernel[0])
+        out = kernel_einsum("wio,bmwhi->bmho", kernel[0], x)
     else:
-        out = jnp.einsum("bmwhi,hwio->bmho", x, kernel)
-    return out, jnp.any(mask.reshape(mask.shape[0], -1, window), axis=2)
+        out = kernel_einsum("hwio,bmwhi->bmho", kernel, x)
+    return out.astype(x.dtype), jnp.any(mask.reshape(mask.shape[0], -1, window), axis=2)
 
 
 def _completed(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.dense import Linear, product
+from models.dense import Linear, kernel_einsum, product
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5), (2, 3, 5)])
@@ -21,6 +21,34 @@ def test_values_and_gradients(shape):
         for a, b in zip((found, *found_vjp(g)), (expected, *expected_vjp(g)), strict=True):
             assert a.dtype == jnp.float64
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("subscripts", ["hml,blhd->bmhd", "wio,bmwhi->bmho", "hti,bcihd->bcthd"])
+def test_kernel_einsum_is_einsum(subscripts):
+    sizes = dict(zip("abcdhilmotw", (2, 3, 2, 4, 2, 5, 7, 3, 6, 5, 3), strict=True))
+    inputs, out = subscripts.split("->")
+    shapes = [[sizes[axis] for axis in axes] for axes in (*inputs.split(","), out)]
+    keys = jax.random.split(jax.random.key(0), 3)
+    with jax.enable_x64(True):
+        kernel, x, g = (
+            jax.random.normal(key, shape, jnp.float64)
+            for key, shape in zip(keys, shapes, strict=True)
+        )
+        found, found_vjp = jax.vjp(lambda *both: kernel_einsum(subscripts, *both), kernel, x)
+        expected, expected_vjp = jax.vjp(lambda *both: jnp.einsum(subscripts, *both), kernel, x)
+        for a, b in zip((found, *found_vjp(g)), (expected, *expected_vjp(g)), strict=True):
+            assert a.dtype == jnp.float64
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_kernels_keep_their_format():
+    kernel, x = jnp.ones((4, 6)), jnp.ones((8, 4), jnp.bfloat16)
+    out, vjp = jax.vjp(product, x, kernel)
+    assert out.dtype == jnp.bfloat16
+    assert [d.dtype for d in vjp(out)] == [jnp.bfloat16, jnp.float32]
+    out, vjp = jax.vjp(lambda *both: kernel_einsum("io,li->lo", *both), kernel, x)
+    assert out.dtype == jnp.float32
+    assert [d.dtype for d in vjp(out)] == [jnp.float32, jnp.bfloat16]
 
 
 def test_the_kernel_s_gradient_is_not_transposed():

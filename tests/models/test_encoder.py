@@ -72,6 +72,23 @@ def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
     assert not [x.shape for x in sums if x.dtype == jnp.bfloat16]
 
 
+@pytest.mark.parametrize("attention", TINY_ATTENTION)
+def test_no_gradient_is_rounded_to_bfloat16(attention, inputs):
+    """On several devices they would be added up in bfloat16 as well."""
+    graphdef, params, rest = nnx.split(build(attention, dtype=jnp.bfloat16), nnx.Param, ...)
+    weights = jax.random.normal(jax.random.key(1), (*inputs[0].shape, 8))
+
+    def loss(params):
+        out = nnx.merge(graphdef, params, rest)(*inputs, jax.random.key(0))
+        return jnp.sum(weights * out.astype(jnp.float32))
+
+    for path, gradient in nnx.to_flat_state(jax.jit(jax.grad(loss))(params)):
+        values = np.asarray(gradient[...])
+        rounded = values.astype(jnp.bfloat16).astype(np.float32)
+        # The gradient of a bias of keys is 0 in exact attention.
+        assert (values != rounded).any() or path[-2:] == ("key", "bias"), path
+
+
 def test_all_attentions_are_tried():
     assert set(TINY_ATTENTION) == set(ATTENTIONS)
 
