@@ -70,6 +70,7 @@ class JaxNN(nnx.Module):
 def configure(threads: int | None, matmul_precision: str, platform: str | None) -> None:
     """Before anything is compiled. The process's cores settle threads, JAX its platform."""
     del threads, platform
+    environment.check_device()
     jax.config.update("jax_default_matmul_precision", matmul_precision)
 
 

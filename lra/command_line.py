@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+from lra import device_errors
 from lra.disk_space import is_full
 from lra.errors import UserError
 
@@ -108,8 +109,8 @@ def file_to_write(text: str) -> str:
 def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) -> NoReturn:
     """Runs `main(arguments)` and ends the process with its status.
 
-    `UserError` and errors of the operating system (no space, no permission, no such file) become
-    one line on stderr and status 2, without a traceback; Ctrl-C ends with 130.
+    `UserError`, errors of the operating system (no space, no permission, no such file) and a lack
+    of memory become one line on stderr and status 2, without a traceback; Ctrl-C ends with 130.
     """
     try:
         status = main(sys.argv[1:] if argv is None else argv) or 0
@@ -126,6 +127,11 @@ def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) 
         status = _say(line + "; free some and run it again" * is_full(error))
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
+    except Exception as error:
+        line = device_errors.explained(error)
+        if line is None:
+            raise
+        status = _say(line)
     sys.exit(status)
 
 

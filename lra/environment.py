@@ -11,6 +11,9 @@ from importlib import metadata
 
 import jax
 
+from lra import device_errors
+from lra.errors import UserError
+
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 # Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
 _DETERMINISTIC_FLAGS = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_deterministic_ops")
@@ -40,6 +43,15 @@ def commit() -> str:
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
         return os.environ.get("LRA_COMMIT", "unknown")
+
+
+def check_device() -> None:
+    """Raises UserError where JAX finds no device, or not the one that was asked for."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        raise UserError(device_errors.no_device(error, platforms)) from error
 
 
 def device_name() -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lra import hosts
+from lra import environment, hosts
 from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
@@ -83,6 +83,7 @@ def restore_workdir(
     Raises:
         UserError: no run or checkpoint, other data than the run's.
     """
+    environment.check_device()
     folder = Workdir(workdir)
     config, run = folder.load_config(), folder.load_run()
     task = get_task(config.task)

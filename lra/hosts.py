@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from lra import device_errors, environment
 from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
 
@@ -75,19 +76,24 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     host was lost; the same commands go on from the last checkpoint.
 
     Raises:
-        UserError: the hosts did not meet.
+        UserError: the hosts did not meet, or there is no device.
     """
     if addresses is None:
+        environment.check_device()
         yield
         return
     _connect(addresses)
     try:
+        environment.check_device()
         yield
     except SharedError:
         raise
     except UserError as error:
         _leave(f"error: {error}", 2)
     except Exception as error:
+        line = device_errors.explained(error)
+        if line is not None:
+            _leave(f"error: {line}", 2)
         if not _is_loss(error):
             traceback.print_exc()
             _leave(f"error: host {jax.process_index()} failed and ends, the others will", 1)

@@ -46,6 +46,7 @@ _NOT_NEGATIVE = (
     "mesh.data",
 )
 _FROM_THE_SPEC = ("task", "model.attention.name")
+_LARGEST_RATE = 100.0  # an update of Adam moves a parameter by about as much
 _SHARES = ("model.dropout", "model.attention.dropout", "data.holdout")
 
 
@@ -133,6 +134,7 @@ def check(config: config_dict.ConfigDict) -> None:
     _check_choice("dtype", config.dtype, DTYPES)
     _check_choice("matmul_precision", config.matmul_precision, MATMUL_PRECISIONS)
     _check_seeds(config.seeds)
+    _check_rates(config.train)
     _check_sizes(config)
 
 
@@ -230,6 +232,19 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
     for seed in seeds:
         if not 0 <= seed < 2**31:
             raise UserError(f"a seed is an integer from 0 to 2**31 - 1, not {seed}")
+
+
+def _check_rates(train: config_dict.ConfigDict) -> None:
+    """Within these parameters stay finite, and a seed is frozen before they would not."""
+    if train.learning_rate > _LARGEST_RATE:
+        raise UserError(
+            f"train.learning_rate must be at most {_LARGEST_RATE:g}, not {train.learning_rate}"
+        )
+    if train.learning_rate * train.weight_decay > 1:
+        raise UserError(
+            f"train.learning_rate * train.weight_decay = {train.learning_rate} * "
+            f"{train.weight_decay} takes more than each weight away in a step; it is at most 1"
+        )
 
 
 def _check_sizes(config: config_dict.ConfigDict) -> None:

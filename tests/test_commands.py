@@ -1,5 +1,6 @@
 """train.py and eval.py as a user runs them: exit status and the one line on stderr."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,9 +10,14 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run(*command):
+def run(*command, **variables):
     return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | variables,
     )
 
 
@@ -56,6 +62,17 @@ def test_data_that_are_not_prepared_leave_no_workdir(tmp_path):
     assert f"python -m lra.data.prepare listops --data_dir={tmp_path}" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["train.py", "--config=configs/listops.py", "--workdir=nowhere"], ["eval.py", "--workdir=x"]],
+)
+def test_a_device_that_is_not_there(command):
+    ended = run(*command, JAX_PLATFORMS="rocm")
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "JAX finds no device for JAX_PLATFORMS='rocm'" in ended.stderr
 
 
 def test_print_config_shows_keys_and_protocol():

@@ -70,11 +70,22 @@ def test_main_gets_the_arguments():
             "error: No space left on device; free some and run it again\n",
         ),
         (OSError("only words"), "error: only words\n"),
+        (
+            RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore"),
+            "error: out of memory (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.); "
+            "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
+            "train.eval_batch_size in evaluation\n",
+        ),
     ],
 )
 def test_expected_errors_are_one_line(error, line, capsys):
     assert ended(raising(error)) == STATUS_BAD_INPUT
     assert capsys.readouterr() == ("", line)
+
+
+def test_other_errors_keep_their_traceback():
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        run(raising(RuntimeError("a mistake of ours")), [])
 
 
 def test_an_interrupt_has_its_own_status(capsys):
