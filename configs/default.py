@@ -108,7 +108,8 @@ def _train() -> config_dict.ConfigDict:
     train.checkpoint_seconds = 300  # between checkpoints; the first of a start comes after 15 s
     # At least so many parts of the batch, whose gradients are added up: less memory. A CPU takes as
     # many as keep a part in its caches. Each example draws by itself, so this changes rounding only
-    # (but on accelerators a part's size may let standard attention's "auto" choose another way).
+    # (and on accelerators which attention weights exact attention drops: its "auto" and its block
+    # size depend on the size of a part).
     train.microbatches = 1
     train.init_from = ""  # workdir of a run whose best parameters each seed starts from; "" = drawn
     return train

@@ -47,6 +47,8 @@ ALL = "all"
 
 # Flags that change neither what is prepared nor what it is called.
 _NOT_REQUESTED = ("task", "data_dir", "raw_dir", "workers", "dry_run")
+# Of one task or another; anything else is a path.
+_SOURCES = ("generate", "tfds", "download")
 
 
 def main(argv: list[str]) -> int:
@@ -186,6 +188,9 @@ def _request(options: argparse.Namespace) -> dict[str, Any] | None:
     sources = _module(options.task).SOURCES
     source = options.source or ("generate" if "generate" in sources else None)
     if source not in sources:
+        if source in _SOURCES and not os.path.exists(source):
+            takes = " | ".join(["PATH", *sources])
+            raise UserError(f"{options.task} has no --source={source}; it takes {takes}")
         return None
     flags = {name: value for name, value in vars(options).items() if name not in _NOT_REQUESTED}
     # As JSON gives it back.

@@ -4,7 +4,9 @@
     f(x) = elu(x) + 1 = x + 1 if x > 0, exp(x) otherwise          sums over the real positions
 
 This is softmax attention with the weights f(q_i) . f(k_j) in place of exp(q_i . k_j / sqrt(D)).
-They are positive, so nothing is added to the denominator t. Backward, with g the gradient of out:
+They are positive, so nothing is added to the denominator t. (In float32 the product of the features
+of two numbers below -45 or so is 0; a query with no other weight gets 0.) Backward, with g the
+gradient of out:
 
     e_i  = [g_i, -g_i . out_i] / t_i              dM   = sum_i f(q_i) e_i^T
     df(q_i) = M e_i        df(k_j) = dM [v_j, 1]        [dv_j, .] = dM^T f(k_j)

@@ -47,10 +47,12 @@ HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in 
 
 
 def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
-    """The number of buckets, as the one or two factors that Hugging Face's code chooses."""
+    """The number of buckets, as the one or two factors that Hugging Face's code chooses.
+
+    Its other bound for a single factor, 2 sqrt(length / chunk_length), never decides.
+    """
     power = (2 * length // chunk_length).bit_length() - 1
-    limit = 2 * max(math.isqrt(length // chunk_length), chunk_length)
-    if 2**power <= limit:
+    if 2**power <= 2 * chunk_length:
         return (2**power,)
     return 2 ** (power // 2), 2 ** (power - power // 2)
 

@@ -63,6 +63,20 @@ def command(data_dir, *arguments):
     return prepare.main([*arguments, f"--data_dir={data_dir}"])
 
 
+@pytest.mark.parametrize(
+    ("task", "source", "takes"),
+    [
+        ("listops", "tfds", r"PATH \| generate"),
+        ("retrieval", "download", "PATH"),
+        ("text", "generate", r"PATH \| tfds \| download"),
+    ],
+)
+def test_a_source_of_other_tasks(task, source, takes, tmp_path):
+    with pytest.raises(UserError, match=f"{task} has no --source={source}; it takes {takes}$"):
+        prepare.main([task, f"--source={source}", f"--data_dir={tmp_path}"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_command_prepares_and_says_what_it_did(tmp_path, capsys):
     assert command(tmp_path, *SHORT) == 0
     output = capsys.readouterr().out
