@@ -148,11 +148,12 @@ def _legend_of_data(drawn: Any, rows: Rows) -> None:
 
     handles = []
     for data in kinds(rows):
-        look = {"color": "#7F7F7F", "marker": "o"}
-        if data == "random":
-            look |= {"linestyle": RANDOM_LINE, "markerfacecolor": "white"}
-        handles.append(Line2D([], [], label=DATA[data], **look))
-    handles.append(Line2D([], [], color="#000000", linewidth=0.8, label="best of this rank"))
+        look = {"linestyle": RANDOM_LINE if data == "random" else "-"}
+        filling = "white" if data == "random" else "#7F7F7F"
+        curve = look | {"color": "#7F7F7F", "marker": "o", "markerfacecolor": filling}
+        handles.append(Line2D([], [], label=DATA[data], **curve))
+        best = look | {"color": "#000000", "linewidth": 0.8}
+        handles.append(Line2D([], [], label=f"best of this rank, {data}", **best))
     if any(row["variant"] == "own" for row in rows):
         look = {"marker": "*", "markersize": 8, "color": "#F0E442", "markeredgecolor": "#000000"}
         handles.append(Line2D([], [], linestyle="", label="the model's own", **look))
