@@ -33,8 +33,11 @@ class Progress(NamedTuple):
         step: training steps made.
         evaluated: the step whose evaluation is the last one done.
         wall_seconds: of all processes of this run so far.
-        train_seconds: of them, in training calls, compilation aside.
+        train_seconds: of them, in training calls on `num_devices` of `device`, compilation aside.
         train_examples: examples seen in `train_seconds`, summed over the seeds.
+        peak_memory_mb: the most of any start.
+        device: what the last start ran on; empty in checkpoints that do not say it.
+        num_devices: likewise, 0.
     """
 
     step: int = 0
@@ -42,6 +45,17 @@ class Progress(NamedTuple):
     wall_seconds: float = 0.0
     train_seconds: float = 0.0
     train_examples: int = 0
+    peak_memory_mb: float = 0.0
+    device: str = ""
+    num_devices: int = 0
+
+    def going_on_with(self, device: str, num_devices: int) -> "Progress":
+        """At the start of a process: a speed is of one kind and number of devices."""
+        if (self.device, self.num_devices) == (device, num_devices):
+            return self
+        return self._replace(
+            device=device, num_devices=num_devices, train_seconds=0.0, train_examples=0
+        )
 
 
 class Checkpoints:

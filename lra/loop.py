@@ -130,8 +130,9 @@ class Run:
         self._config = trainer.config
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        self._state, self._progress = restored or (initial_state(trainer), Progress())
-        self._step = self._progress.step
+        self._state, progress = restored or (initial_state(trainer), Progress())
+        self._progress = progress.going_on_with(environment.device_name(), trainer.num_devices)
+        self._step = progress.step
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
@@ -275,7 +276,8 @@ class Run:
 
     def _present_progress(self) -> Progress:
         wall = self._progress.wall_seconds + time.monotonic() - self._started
-        return self._progress._replace(step=self._step, wall_seconds=wall)
+        peak = max(self._progress.peak_memory_mb, environment.peak_memory_mb())
+        return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
 
     def _interrupted(self) -> int:
         self._save()

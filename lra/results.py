@@ -28,7 +28,7 @@ def make_rows(
         trainer: of the run.
         prepared: the data it was trained on.
         state: after the last step.
-        progress: time and steps spent, over all starts.
+        progress: time, memory and steps spent, over all starts, and the devices of the last.
         evaluations: on the test set, of the best and of the last parameters; none where every
             seed diverged.
         run: what its folder says of commit and versions.
@@ -79,11 +79,11 @@ def _common(
         "dtype": config.dtype,
         "matmul_precision": config.matmul_precision,
         "deterministic": environment.is_deterministic(),
-        "device": environment.device_name(),
-        "num_devices": trainer.num_devices,
+        "device": progress.device,
+        "num_devices": progress.num_devices,
         "seeds_in_program": len(config.seeds),
         "examples_per_second": speed,
-        "peak_memory_mb": environment.peak_memory_mb(),
+        "peak_memory_mb": progress.peak_memory_mb,
         "wall_seconds": progress.wall_seconds,
         "config": flatten(config),
         "config_overrides": overrides_of(config),

@@ -46,10 +46,11 @@ class Row:
         error: why a run failed, one line.
         params: number of trained parameters.
         deterministic: whether the same program gives the same bits again.
-        device, num_devices: what it ran on.
+        device, num_devices: what it ran on; of several starts, the last.
         seeds_in_program: seeds trained together in this program.
-        examples_per_second: training examples per second, over all seeds of the program.
-        peak_memory_mb: of the program, in 10^6 bytes.
+        examples_per_second: training examples per second, over all seeds of the program, since
+            it came to `num_devices` of `device`; None where it made too few steps there.
+        peak_memory_mb: of the program, in 10^6 bytes, the most of its starts.
         wall_seconds: of the whole program, summed over its starts.
         commit: of the code; of a run that went on with other code all of them, `A, B`.
         versions: of the packages, likewise.

@@ -1,5 +1,7 @@
 """A run goes on with other devices than it was saved with."""
 
+from typing import NamedTuple
+
 import jax
 import numpy as np
 import pytest
@@ -63,6 +65,34 @@ def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(tiny_config, data_dir, 
     np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
     for one, other in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+class _ProgressBefore(NamedTuple):
+    """What checkpoints held before they said on what devices a speed was measured."""
+
+    step: int = 3
+    evaluated: int = 2
+    wall_seconds: float = 8.0
+    train_seconds: float = 4.0
+    train_examples: int = 24
+
+
+def test_a_checkpoint_that_does_not_say_its_devices_goes_on(tiny_config, data_dir, tmp_path):
+    trainer = make(tiny_config("listops", "standard"), data_dir)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(trainer.init(), _ProgressBefore())
+    _, progress = checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
+    assert progress == Progress(**_ProgressBefore()._asdict())
+    here = progress.going_on_with("a device", 1)
+    assert here == Progress(step=3, evaluated=2, wall_seconds=8.0, device="a device", num_devices=1)
+
+
+def test_a_speed_is_of_one_kind_and_number_of_devices():
+    progress = Progress(train_seconds=4.0, train_examples=24, device="a device", num_devices=4)
+    assert progress.going_on_with("a device", 4) == progress
+    for device, number in (("a device", 1), ("another", 4)):
+        assert progress.going_on_with(device, number) == Progress(device=device, num_devices=number)
 
 
 def test_evaluation_on_other_devices_gives_the_same(tiny_config, data_dir):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from lra import records
+from lra import environment, records
 from lra.checkpoints import Checkpoints
 from lra.data import prepared
 from lra.errors import UserError
@@ -142,6 +142,29 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
         for run in ("whole", "parts")
     ]
     assert evaluations[0] == evaluations[1]
+
+
+def test_speed_is_that_of_the_devices_named_and_memory_the_most_of_all_starts(
+    tiny_config, data_dir, tmp_path, stop_after, monkeypatch
+):
+    peaks = iter([9000.0, *[1.0] * 99])
+    monkeypatch.setattr(environment, "peak_memory_mb", lambda: next(peaks))
+    common = ("listops", "standard", "train.steps_per_call=1")
+    stop_after(9)
+    assert train(tiny_config(*common, "mesh.data=2"), tmp_path, data_dir) == STATUS_STOPPED
+    config = tiny_config(*common)
+    _, before = final_state(config, data_dir, tmp_path)
+    assert (before.num_devices, before.peak_memory_mb) == (2, 9000.0)
+    assert before.train_examples == 8 * (before.step - 1)  # the first call compiles
+    stop_after(10**9)
+    assert train(config, tmp_path, data_dir) == 0
+    _, after = final_state(config, data_dir, tmp_path)
+    assert after.train_examples == 8 * (12 - before.step - 1)
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert (row.num_devices, row.device) == (1, environment.device_name())
+    assert row.examples_per_second == after.train_examples / after.train_seconds
+    assert row.peak_memory_mb == 9000.0
+    assert row.wall_seconds > before.wall_seconds
 
 
 @pytest.mark.slow  # tests/campaigns has a quick one
