@@ -3,8 +3,9 @@
     python eval.py --workdir=runs/listops-nystrom
     python eval.py --workdir=runs/listops-nystrom --split=validation --predictions=out.npz
 
-The file of predictions holds `index` [n], `label` [n], `seeds` [s] and `logits` [s, n, classes] of
-the parameters that were best on the validation set.
+The file of predictions holds `index` [n], `label` [n], `seeds` [s], `diverged` [s] and `logits`
+[s, n, classes] of the parameters that were best on the validation set; those of a seed that has
+diverged are no result.
 """
 
 from lra.command_line import ArgumentParser, file_to_write, run

@@ -44,7 +44,7 @@ def evaluate_workdir(
         workdir: of a run, complete or not.
         data_dir: folder of the prepared data; None for the one it was trained on.
         split: of the data.
-        predictions: an .npz file to write, with `index`, `label`, `seeds` and `logits`.
+        predictions: an .npz file to write, with `index`, `label`, `seeds`, `diverged` and `logits`.
 
     Raises:
         UserError: no run or checkpoint, other data than the run's, a file that cannot be written.
@@ -62,8 +62,8 @@ def evaluate_workdir(
             f"{step}"
         )
     if predictions is not None:
-        labels = trainer.labels(split)
-        _write_predictions(pathlib.Path(predictions), trainer.config.seeds, labels, best)
+        labels, alive = trainer.labels(split), trainer.fetch(state.alive)
+        _write_predictions(pathlib.Path(predictions), trainer.config.seeds, alive, labels, best)
     return 0
 
 
@@ -141,12 +141,17 @@ def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
 
 
 def _write_predictions(
-    path: pathlib.Path, seeds: tuple[int, ...], labels: np.ndarray, evaluation: Evaluation
+    path: pathlib.Path,
+    seeds: tuple[int, ...],
+    alive: np.ndarray,
+    labels: np.ndarray,
+    evaluation: Evaluation,
 ) -> None:
     arrays = {
         "index": np.arange(len(labels)),
         "label": labels,
         "seeds": np.asarray(seeds),
+        "diverged": ~alive,
         "logits": evaluation.logits,
     }
     content = io.BytesIO()

@@ -3,7 +3,7 @@
 import importlib.util
 import pathlib
 import sys
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 from tqdm import tqdm
@@ -14,9 +14,13 @@ from lra.programs import CallMetrics
 from lra.row import Row
 from lra.workdir import Metrics
 
+_Known = list[float | None]  # a value a seed, None for one that has diverged
+
 
 class Reporter:
     """Writes each training call and evaluation wherever someone looks for it.
+
+    Of a seed that has diverged nothing is told: its frozen parameters still give numbers.
 
     Args:
         seeds: of the run.
@@ -51,22 +55,26 @@ class Reporter:
     def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
         """Notes a call of `count` steps up to `step`, at `speed` examples/s over all seeds."""
         self._speed = speed
-        self._write("train", step, metrics.loss, metrics.accuracy, examples_per_second=speed)
+        loss, accuracy = (_known(values, metrics.alive) for values in metrics[:2])
+        self._write("train", step, loss, accuracy, examples_per_second=speed)
         self._bar.set_postfix(
-            loss=_join(metrics.loss, ".3f"), acc=_join(metrics.accuracy, ".3f"), ex_s=f"{speed:.0f}"
+            loss=_join(loss, ".3f"), acc=_join(accuracy, ".3f"), ex_s=f"{speed:.0f}"
         )
         self._bar.update(count)
 
-    def evaluated(self, step: int, split: str, evaluation: Evaluation) -> None:
-        """Notes an evaluation after `step`."""
-        self._write(split, step, evaluation.loss, evaluation.accuracy)
+    def evaluated(
+        self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
+    ) -> None:
+        """Notes an evaluation after `step` of the seeds that are `alive`."""
+        accuracy, loss = (_known(values, alive) for values in evaluation[:2])
+        self._write(split, step, loss, accuracy)
         left = self._bar.format_dict
         remaining = ""
         if left["rate"]:
             remaining = f", {tqdm.format_interval((self._steps - step) / left['rate'])} left"
         self.say(
-            f"step {step}/{self._steps}: {split} accuracy {_join(evaluation.accuracy, '.4f')}, "
-            f"loss {_join(evaluation.loss, '.4f')}, {self._speed:.0f} examples/s{remaining}"
+            f"step {step}/{self._steps}: {split} accuracy {_join(accuracy, '.4f')}, "
+            f"loss {_join(loss, '.4f')}, {self._speed:.0f} examples/s{remaining}"
         )
 
     def close(self) -> None:
@@ -76,20 +84,21 @@ class Reporter:
         if self._events:
             self._events.close()
 
-    def _write(self, name: str, step: int, loss: Any, accuracy: Any, **more: float) -> None:
+    def _write(self, name: str, step: int, loss: _Known, accuracy: _Known, **more: float) -> None:
         kind = {"kind": "train"} if name == "train" else {"kind": "eval", "split": name}
         self._metrics.write(
             **kind,
             step=step,
             seeds=list(self._seeds),
-            loss=_finite(loss),
-            accuracy=_finite(accuracy),
+            loss=loss,
+            accuracy=accuracy,
             **more,
         )
         if self._events:
-            for seed, seed_loss, seed_accuracy in zip(self._seeds, loss, accuracy, strict=True):
-                self._events.add_scalar(f"{name}/loss/seed_{seed}", seed_loss, step)
-                self._events.add_scalar(f"{name}/accuracy/seed_{seed}", seed_accuracy, step)
+            for metric, values in (("loss", loss), ("accuracy", accuracy)):
+                for seed, value in zip(self._seeds, values, strict=True):
+                    if value is not None:
+                        self._events.add_scalar(f"{name}/{metric}/seed_{seed}", value, step)
 
 
 class Silence:
@@ -101,7 +110,9 @@ class Silence:
     def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
         """Nothing."""
 
-    def evaluated(self, step: int, split: str, evaluation: Evaluation) -> None:
+    def evaluated(
+        self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
+    ) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -132,10 +143,13 @@ def check_events() -> None:
         raise UserError("--tensorboard needs tensorboardX: pip install tensorboardX")
 
 
-def _join(values: Any, form: str) -> str:
-    return " ".join(format(float(value), form) for value in values)
+def _join(values: _Known, form: str) -> str:
+    return " ".join("diverged" if value is None else format(value, form) for value in values)
 
 
-def _finite(values: Any) -> list[float | None]:
-    """Plain numbers for JSON, which has no NaN."""
-    return [float(value) if np.isfinite(value) else None for value in values]
+def _known(values: np.ndarray, alive: Iterable[bool]) -> _Known:
+    """Plain numbers for JSON, which has no NaN, of the seeds that have not diverged."""
+    return [
+        float(value) if going_on and np.isfinite(value) else None
+        for value, going_on in zip(values, alive, strict=True)
+    ]

@@ -110,6 +110,7 @@ def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, ca
     arrays = np.load(predictions)
     np.testing.assert_array_equal(arrays["index"], np.arange(21))
     np.testing.assert_array_equal(arrays["seeds"], [0, 5])
+    np.testing.assert_array_equal(arrays["diverged"], [False, False])
     accuracy = (arrays["logits"][1].argmax(-1) == arrays["label"]).mean()
     np.testing.assert_allclose(accuracy, row.test_accuracy, atol=1e-6)
 
@@ -227,10 +228,12 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
     assert [row.status for row in rows] == ["diverged"] * 2
     assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
     capsys.readouterr()
-    assert evaluate_workdir(tmp_path) == 0
+    predictions = tmp_path / "out.npz"
+    assert evaluate_workdir(tmp_path, predictions=predictions) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"seed {row.seed}: diverged at step {row.diverged_step}, no accuracy" for row in rows
     ]
+    np.testing.assert_array_equal(np.load(predictions)["diverged"], [True, True])
     assert train(config, tmp_path, data_dir) == 1
 
 

@@ -1,0 +1,59 @@
+"""What a run tells of its seeds while it goes on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lra.evaluation_run import Evaluation
+from lra.programs import CallMetrics
+from lra.progress import Reporter
+from lra.report import curves
+from lra.settings import load_config, to_json
+
+
+@pytest.fixture
+def report_two_seeds(tmp_path):
+    """Reports a call and an evaluation of seeds 0 and 5, the latter `alive` or not."""
+
+    def report(alive, tensorboard=None):
+        metrics = tmp_path / "metrics.jsonl"
+        reporter = Reporter(
+            (0, 5), steps=4, step=0, evaluated=0, metrics=metrics, tensorboard=tensorboard
+        )
+        living = np.array([True, alive])
+        steps = np.array([-1, -1 if alive else 1])
+        one, other = np.float32([1.5, 2.5]), np.float32([0.25, 0.75])
+        reporter.trained(2, 2, CallMetrics(one, other, living, steps), 100.0)
+        reporter.evaluated(2, "validation", Evaluation(other, one, np.zeros((2, 3, 2))), living)
+        reporter.close()
+        return [json.loads(line) for line in metrics.read_text().splitlines()]
+
+    return report
+
+
+@pytest.mark.parametrize(("alive", "loss", "accuracy"), [(True, 2.5, 0.75), (False, None, None)])
+def test_of_a_diverged_seed_nothing_is_told(report_two_seeds, capsys, alive, loss, accuracy):
+    for line in report_two_seeds(alive):
+        assert (line["loss"], line["accuracy"]) == ([1.5, loss], [0.25, accuracy])
+    said = "accuracy 0.2500 0.7500, loss 1.5000 2.5000"
+    if not alive:
+        said = "accuracy 0.2500 diverged, loss 1.5000 diverged"
+    assert f"step 2/4: validation {said}, 100 examples/s" in capsys.readouterr().err
+
+
+def test_a_diverged_seed_is_in_no_curve(report_two_seeds, tmp_path):
+    report_two_seeds(alive=False)
+    (tmp_path / "config.json").write_text(to_json(load_config("configs/listops.py:nystrom")))
+    ((run,),) = curves.histories([tmp_path]).values()
+    assert run.loss == ([2], [1.5], [1.5], [1.5])
+    assert run.accuracy == ([2], [0.25], [0.25], [0.25])
+
+
+def test_a_diverged_seed_has_no_events(report_two_seeds, tmp_path):
+    pytest.importorskip("tensorboardX")
+    report_two_seeds(alive=False, tensorboard=tmp_path / "events")
+    (events,) = (tmp_path / "events").iterdir()
+    for name in ("train/loss", "validation/accuracy"):
+        assert f"{name}/seed_0".encode() in events.read_bytes()
+        assert f"{name}/seed_5".encode() not in events.read_bytes()
