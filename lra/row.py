@@ -32,7 +32,8 @@ class Row:
         data: mark of the data: `official`, `generated`, `differs (...)` or the user's own.
         status: `ok`, `diverged` (frozen at `diverged_step`, no accuracy) or `failed` (the process
             ended without a result; `error` says why).
-        steps: training steps made (of a failed run: asked for).
+        steps: training steps made; where every seed diverged, those to the last of these (of a
+            failed run: asked for).
         dtype, matmul_precision: number formats of the run.
         config: every key of the configuration, flat.
         config_overrides: those that differ from the task's defaults, seeds aside.
@@ -42,7 +43,7 @@ class Row:
         val_accuracy: of those parameters, on the validation set.
         test_accuracy_last: with the parameters after the last step: no selection.
         best_step: step of the best parameters.
-        diverged_step: first step whose loss or gradient was not finite.
+        diverged_step: first step whose loss or gradient was not finite, counted from 0.
         error: why a run failed, one line.
         params: number of trained parameters.
         deterministic: whether the same program gives the same bits again.

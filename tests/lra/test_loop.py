@@ -227,6 +227,8 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.status for row in rows] == ["diverged"] * 2
     assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
+    # Further steps were under way when this was noticed.
+    assert {row.steps for row in rows} == {max(row.diverged_step for row in rows) + 1}
     capsys.readouterr()
     predictions = tmp_path / "out.npz"
     assert evaluate_workdir(tmp_path, predictions=predictions) == 0
