@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lra.row import Row
@@ -69,6 +69,37 @@ def stat(values: Iterable[float | None]) -> Stat | None:
         return None
     std = statistics.stdev(known) if len(known) > 1 else None
     return Stat(statistics.fmean(known), std, len(known))
+
+
+def average(parts: Sequence[Cell], field: str = "test_accuracy") -> Stat:
+    """Statistics of the mean over cells with results, one a task.
+
+    The standard deviation is that of the seeds' own means over the cells. Where the cells have not
+    the same seeds there are none: it is None, and the number of seeds the least of any cell.
+    """
+    values = [[getattr(row, field) for row in part.ok] for part in parts]
+    if len({tuple(row.seed for row in part.ok) for part in parts}) == 1:
+        return stat(map(statistics.fmean, zip(*values, strict=True)))
+    mean = statistics.fmean(map(statistics.fmean, values))
+    return Stat(mean, None, min(map(len, values)))
+
+
+def seeds(parts: Sequence[Cell]) -> str:
+    """How many seeds are behind a mean over cells: `3`, `2 of 3 seeds`, `1 to 3`, `14 of 15 runs`.
+
+    Runs are seeds of several cells.
+    """
+    ok = [len(part.ok) for part in parts]
+    total = sum(len(part.rows) for part in parts)
+    if sum(ok) < total:
+        return f"{sum(ok)} of {total} {'seeds' if len(ok) == 1 else 'runs'}"
+    return f"{ok[0]}" if min(ok) == max(ok) else f"{min(ok)} to {max(ok)}"
+
+
+def number_formats(parts: Iterable[Cell]) -> str:
+    """What the cells of a mean were computed in: `bfloat16`, `float32 and bfloat16`, or nothing."""
+    found = dict.fromkeys(map(number_format, parts))
+    return " and ".join(name or "float32" for name in found) if any(found) else ""
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:

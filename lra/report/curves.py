@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lra.errors import UserError
 from lra.protocol import overrides_of
 from lra.published import TASKS
-from lra.report.cells import TITLES, Cell, Stat
+from lra.report.cells import TITLES, Cell, Stat, average
 from lra.report.groups import Group, Line
 from lra.workdir import Workdir, read_metrics
 
@@ -131,12 +131,12 @@ def _dot(attention: str, cell: Cell) -> Dot | None:
 
 def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:
     own = [dot for task in TASKS for dot in by_task[task] if dot.attention == line.attention]
-    if len(own) < len(TASKS):
+    if len(own) < len(TASKS) or not line.five:
         return None
     return Dot(
         line.attention,
         math.exp(sum(math.log(dot.speed) for dot in own) / len(own)),
-        Stat(sum(dot.accuracy.mean for dot in own) / len(own), None, 1),
+        average(line.five),
         sum(dot.params for dot in own) / len(own),
     )
 

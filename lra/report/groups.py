@@ -45,6 +45,16 @@ class Line:
         found = self.cells.get(task, [])
         return found[0] if len(found) == 1 and found[0].ok else None
 
+    @property
+    def five(self) -> tuple[Cell, ...]:
+        """The cells of the tasks of Table 3, to average over.
+
+        Empty unless there is exactly one for each, with a result, and no run is to be tried again.
+        """
+        found = tuple(cell for task in TASKS if (cell := self.cell(task)))
+        complete = len(found) == len(TASKS) and not any(c.number_of("failed") for c in found)
+        return found if complete else ()
+
 
 @dataclasses.dataclass(frozen=True)
 class Group:

@@ -15,7 +15,7 @@ def notes(group: Group, *, selected: bool) -> list[str]:
         selected: whether the accuracies are those of the best parameters on the validation set.
     """
     rows = [row for _, _, cell in group.all_cells() for row in cell.rows]
-    found = [*_on_comparability(group), *_on_generated_data(rows), *_on_number_formats(group)]
+    found = [*_on_comparability(group), *_on_generated_data(rows), *on_number_formats(group)]
     if any(row.status != "ok" for row in rows):
         found.append("n of m seeds: the others diverged or failed and are in no mean.")
     found += _on_commits(group)
@@ -26,6 +26,19 @@ def notes(group: Group, *, selected: bool) -> list[str]:
             for task in dict.fromkeys(row.task for row in rows if row.val_is_test)
         ]
         found += _on_chance({row.data for row in rows if row.task == "listops"})
+    return found
+
+
+def on_averages(texts: list[str]) -> list[str]:
+    """How to read the averages of a table; nothing where there are none."""
+    found = []
+    if any("(" in text for text in texts):
+        found.append(
+            "Average: ± is the standard deviation of the seeds' own averages; none where the five "
+            "cells have not the same seeds."
+        )
+    if any("runs" in text for text in texts):
+        found.append("n of m runs: seeds of some of the five cells diverged, and are in no mean.")
     return found
 
 
@@ -57,7 +70,8 @@ def _on_generated_data(rows: list[Row]) -> list[str]:
     ]
 
 
-def _on_number_formats(group: Group) -> list[str]:
+def on_number_formats(group: Group) -> list[str]:
+    """What all cells were computed in, where it is one format and not float32."""
     formats = number_formats(group)
     return [f"All in {formats.pop()}."] if len(formats) == 1 and formats != {""} else []
 

@@ -1,6 +1,7 @@
 """The tables of a group, as text in cells; how they are set is for `formats` and `page`."""
 
 import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lra.published import TABLE3, TASKS, TEST_EXAMPLES, XFORMERS
@@ -8,13 +9,23 @@ from lra.report.cells import (
     TITLES,
     Cell,
     Stat,
+    average,
     differences,
     number_format,
+    seeds,
     standard_error,
     task_title,
 )
+from lra.report.cells import number_formats as number_formats_of
 from lra.report.groups import LRA_DATA, Group, Line
-from lra.report.notes import OTHER_DATA, commits_of, notes, number_formats
+from lra.report.notes import (
+    OTHER_DATA,
+    commits_of,
+    notes,
+    number_formats,
+    on_averages,
+    on_number_formats,
+)
 from lra.row import Row
 
 MISSING = "–"
@@ -80,21 +91,9 @@ def percent(found: Stat | None) -> str:
     return text if found.std is None else f"{text} ± {100 * found.std:.2f}"
 
 
-def average(line: Line, field: str = "test_accuracy") -> float | None:
-    """Mean over the five tasks of Table 3; None unless there is one cell for each."""
-    means = []
-    for task in TASKS:
-        cell = line.cell(task)
-        found = cell.stat(field) if cell else None
-        if found is None:
-            return None
-        means.append(found.mean)
-    return sum(means) / len(means)
-
-
 def _accuracy(group: Group, what: _Accuracy) -> Table:
     header = ["Attention", *map(task_title, group.tasks)]
-    several = len(number_formats(group)) > 1
+    several, remarks = len(number_formats(group)) > 1, notes(group, selected=what is _SELECTED)
 
     def place(line: Line, task: str) -> str:
         parts = line.cells.get(task, [])
@@ -104,10 +103,22 @@ def _accuracy(group: Group, what: _Accuracy) -> Table:
     if group.is_table3:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
-            mean = average(line, what.field)
-            mark = OTHER_DATA if any(group.data_of(task) for task in TASKS) else ""
-            texts.append(MISSING if mean is None else f"{100 * mean:.2f}{mark}")
-    return Table(what.title, what.caption, header, lines, notes(group, selected=what is _SELECTED))
+            texts.append(_average(line.five, what.field, with_format=several))
+        remarks += on_averages([texts[-1] for texts in lines])
+    return Table(what.title, what.caption, header, lines, remarks)
+
+
+def _average(five: Sequence[Cell], field: str, *, with_format: bool) -> str:
+    """The mean over five cells, with whatever one of them is marked with."""
+    if not five:
+        return MISSING
+    label = number_formats_of(five) if with_format else ""
+    text = f"{percent(average(five, field))} ({seeds(five)}){_mark_of_data(five)}"
+    return f"{text} [{label}]" if label else text
+
+
+def _mark_of_data(parts: Iterable[Cell]) -> str:
+    return OTHER_DATA if any(part.rows[0].data not in LRA_DATA for part in parts) else ""
 
 
 def _place(parts: list[Cell], field: str, *, marked: bool, with_format: bool) -> str:
@@ -126,31 +137,32 @@ def _place(parts: list[Cell], field: str, *, marked: bool, with_format: bool) ->
     texts = []
     for part, difference in zip(parts, differences(parts), strict=True):
         text, label = _cell(part, field), ", ".join(filter(None, (told, difference)))
-        mark = OTHER_DATA if marked and part.rows[0].data not in LRA_DATA else ""
+        mark = _mark_of_data([part]) if marked else ""
         texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
     return " / ".join(texts)
 
 
 def _cell(cell: Cell, field: str) -> str:
-    ok, diverged = len(cell.ok), cell.number_of("diverged")
-    seeds = f"{ok} of {len(cell.rows)} seeds" if ok < len(cell.rows) else f"{ok}"
-    if ok:
-        return f"{percent(cell.stat(field))} ({seeds})"
-    return f"{'diverged' if diverged else 'failed'} ({seeds})"
+    if cell.ok:
+        return f"{percent(cell.stat(field))} ({seeds([cell])})"
+    return f"{'diverged' if cell.number_of('diverged') else 'failed'} ({seeds([cell])})"
 
 
 def _published(group: Group) -> Table:
-    lines = []
-    other_data = any(group.data_of(task) for task in TASKS)
+    lines, several = [], len(number_formats(group)) > 1
     for line in group.lines:
         if line.attention not in TABLE3 or line.options:
             continue
-        published = sum(TABLE3[line.attention].values()) / len(TASKS)
-        mean = None if other_data else average(line)
-        difference = "" if mean is None else f" ({100 * mean - published:+.2f})"
-        texts = [_difference(line, task) for task in TASKS]
-        lines.append([line.title, *texts, f"{published:.2f}{difference}"])
+        published = TABLE3[line.attention]
+        texts = [
+            _difference(published[task], [cell] if cell else [], with_format=several)
+            + _mark_of_noise(published[task] / 100, cell, task)
+            for task, cell in ((task, line.cell(task)) for task in TASKS)
+        ]
+        mean = sum(published.values()) / len(TASKS)
+        lines.append([line.title, *texts, _difference(mean, line.five, with_format=several)])
     remarks = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
+    remarks += on_number_formats(group)
     text = "".join(cell for line in lines for cell in line)
     if OTHER_DATA in text:
         remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
@@ -166,19 +178,29 @@ def _published(group: Group) -> Table:
     return Table("Published accuracy and difference", caption, header, lines, remarks)
 
 
-def _difference(line: Line, task: str) -> str:
-    published = TABLE3[line.attention][task]
-    cell = line.cell(task)
-    if cell is None:
-        return f"{published:.2f}"
-    if cell.rows[0].data not in LRA_DATA:
-        return f"{published:.2f}{OTHER_DATA}"
-    difference = 100 * cell.stat().mean - published
-    error = standard_error(cell, published / 100, TEST_EXAMPLES[task])
-    mark = ""
-    if abs(difference) > 200 * error:
-        mark = BELOW if difference < 0 else ABOVE
-    return f"{published:.2f} ({difference:+.2f}){mark}"
+def _difference(published: float, ours: Sequence[Cell], *, with_format: bool) -> str:
+    """A published accuracy (%) and, in brackets, how far the mean over our cells is from it.
+
+    Behind the difference stands what cells that are not like others say of themselves.
+    """
+    mark = _mark_of_data(ours)
+    if mark or not ours:
+        return f"{published:.2f}{mark}"
+    number, formats = seeds(ours), number_formats_of(ours) if with_format else ""
+    # A number alone is in the table of accuracies.
+    told = ["" if number.isdigit() else number, formats]
+    difference = f"{100 * average(ours).mean - published:+.2f}"
+    return f"{published:.2f} ({', '.join(filter(None, [difference, *told]))})"
+
+
+def _mark_of_noise(published: float, cell: Cell | None, task: str) -> str:
+    """Whether a cell is further from a published fraction than two such runs differ by chance."""
+    if cell is None or _mark_of_data([cell]):
+        return ""
+    difference = cell.stat().mean - published
+    if abs(difference) <= 2 * standard_error(cell, published, TEST_EXAMPLES[task]):
+        return ""
+    return BELOW if difference < 0 else ABOVE
 
 
 def _reruns() -> Table:

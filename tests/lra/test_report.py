@@ -18,7 +18,7 @@ from lra.report.cells import cells, standard_error, stat
 from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
-from lra.report.tables import average, number, tables
+from lra.report.tables import number, tables
 from lra.row import to_json
 from tests.lra.row_factory import diverged_row, failed_row, make_row
 
@@ -54,13 +54,13 @@ def test_the_table():
         rows += [make_row(0.5 + s / 100, task=task, seed=s, data=data) for s in (0, 1)]
     assert first(rows) == (
         """\
-| Attention     |                 ListOps |             Text |         Retrieval |            Image |       Pathfinder | Average |
-| ------------- | ----------------------: | ---------------: | ----------------: | ---------------: | ---------------: | ------: |
-| Standard      |        37.60 ± 0.50 (3) |        60.00 (1) |        80.00 (1)† |                – |                – |       – |
-| Reformer      | diverged (0 of 1 seeds) |                – |                 – |                – |                – |       – |
-| Linformer     |   failed (0 of 1 seeds) |                – |                 – |                – |                – |       – |
-| Performer     |    10.00 (1 of 2 seeds) |                – |                 – |                – |                – |       – |
-| Nyströmformer |        50.50 ± 0.71 (2) | 50.50 ± 0.71 (2) | 50.50 ± 0.71 (2)† | 50.50 ± 0.71 (2) | 50.50 ± 0.71 (2) |  50.50† |
+| Attention     |                 ListOps |             Text |         Retrieval |            Image |       Pathfinder |           Average |
+| ------------- | ----------------------: | ---------------: | ----------------: | ---------------: | ---------------: | ----------------: |
+| Standard      |        37.60 ± 0.50 (3) |        60.00 (1) |        80.00 (1)† |                – |                – |                 – |
+| Reformer      | diverged (0 of 1 seeds) |                – |                 – |                – |                – |                 – |
+| Linformer     |   failed (0 of 1 seeds) |                – |                 – |                – |                – |                 – |
+| Performer     |    10.00 (1 of 2 seeds) |                – |                 – |                – |                – |                 – |
+| Nyströmformer |        50.50 ± 0.71 (2) | 50.50 ± 0.71 (2) | 50.50 ± 0.71 (2)† | 50.50 ± 0.71 (2) | 50.50 ± 0.71 (2) | 50.50 ± 0.71 (2)† |
 
 † Retrieval on other data: reconstructed.
 
@@ -71,6 +71,8 @@ n of m seeds: the others diverged or failed and are in no mean.
 Text: validation = test, as LRA has it: the parameters were chosen on the test set.
 
 ListOps: the most frequent class is right in 17.0 %, the best guess from the root operator alone in 36.4 % of cases.
+
+Average: ± is the standard deviation of the seeds' own averages; none where the five cells have not the same seeds.
 """  # noqa: E501
     )
 
@@ -189,16 +191,8 @@ def test_no_difference_is_made_to_other_data():
     rows = five("nystrom", 0.5, data="mine")
     published = plain(tables(group(rows)[0])[1])
     assert "37.15† " in published
-    assert "58.95 |" in published
+    assert "58.95† |" in published
     assert "† No difference: our data are not LRA's." in published
-
-
-def test_an_average_needs_one_cell_for_each_task():
-    rows = five("nystrom", 0.5)
-    assert average(group(rows)[0].lines[-1]) == 0.5
-    assert average(group(rows[1:])[0].lines[-1]) is None
-    other = make_row(0.4, dtype="bfloat16", config_overrides={"dtype": "bfloat16"})
-    assert average(group([*rows, other])[0].lines[-1]) is None
 
 
 def test_only_the_protocol_of_table_3_fills_its_cells():

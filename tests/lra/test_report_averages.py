@@ -1,0 +1,67 @@
+"""The average over the five tasks: whether there is one, and what it says of its cells."""
+
+import dataclasses
+import math
+
+from lra.report.formats import plain
+from lra.report.groups import group
+from lra.report.tables import tables
+from tests.lra.row_factory import diverged_row, failed_row, make_row
+from tests.lra.test_report import first, five, line
+
+
+def published_line(rows) -> str:
+    """Nyströmformer's line in the table of published accuracies."""
+    text = plain(tables(group(rows)[0])[1])
+    return next(text for text in text.splitlines() if text.startswith("| Nyströmformer"))
+
+
+def test_an_average_needs_one_finished_cell_for_each_task():
+    rows = five("nystrom", 0.5)
+    assert line(rows).endswith(" 50.00 (1) |")
+    other = make_row(0.4, dtype="bfloat16", config_overrides={"dtype": "bfloat16"})
+    for incomplete in (rows[1:], [*rows, other], [*rows, failed_row(seed=1)]):
+        assert line(incomplete).split()[-2] == "–"
+        assert "58.95 |" in published_line(incomplete)
+
+
+def test_the_deviation_of_an_average_is_that_of_the_seeds_averages():
+    high, low = five("nystrom", 0.6), five("nystrom", 0.4)
+    # Seeds 0 and 1 differ in every cell by 20 points, but by 4 in their average.
+    rows = [
+        dataclasses.replace(row, seed=seed)
+        for index, pair in enumerate(zip(high, low, strict=True))
+        for seed, row in enumerate(pair if index % 2 else pair[::-1])
+    ]
+    assert line(rows).endswith(f" 50.00 ± {4 / math.sqrt(2):.2f} (2) |")
+    assert "Average: ± is the standard deviation of the seeds' own averages" in first(rows)
+    assert "Average:" not in first(rows[1:2])
+
+
+def test_an_average_over_unlike_numbers_of_seeds_says_so():
+    rows = [*five("nystrom", 0.5), make_row(0.6, seed=1)]
+    assert line(rows).endswith(" 51.00 (1 to 2) |")
+    assert "58.95 (-7.95, 1 to 2) |" in published_line(rows)
+    assert "n of m runs" not in first(rows)
+
+
+def test_an_average_over_survivors_says_so():
+    rows = [*five("nystrom", 0.5), diverged_row(seed=1)]
+    assert line(rows).endswith(" 50.00 (5 of 6 runs) |")
+    assert "n of m runs: seeds of some of the five cells diverged" in first(rows)
+    assert "37.15 (+12.85, 1 of 2 seeds)§ |" in published_line(rows)
+    assert "58.95 (-8.95, 5 of 6 runs) |" in published_line(rows)
+
+
+def test_an_average_has_the_marks_of_its_cells():
+    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
+    rows = [make_row(0.5, **half), *five("nystrom", 0.5)[1:]]
+    assert line(rows).endswith(" 50.00 (1) [bfloat16 and float32] |")
+    assert "37.15 (+12.85, bfloat16)§ |" in published_line(rows)
+    assert "58.95 (-8.95, bfloat16 and float32) |" in published_line(rows)
+    rows = five("nystrom", 0.5, **half)
+    assert line(rows).endswith(" 50.00 (1) |")
+    assert "All in bfloat16." in plain(tables(group(rows)[0])[1])
+    rows = [*five("nystrom", 0.5)[:-1], make_row(0.5, task="pathfinder", data="mine")]
+    assert line(rows).endswith(" 50.00 (1)† |")
+    assert "70.94† | 58.95† |" in " ".join(published_line(rows).split())
