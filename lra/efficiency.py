@@ -15,7 +15,7 @@ from lra import records
 from lra.errors import UserError
 from lra.fields import check_fields, refuse_constant, unfitting
 from lra.row import Row, now
-from lra.row import from_json as row_from_json
+from lra.row import from_values as row_from_values
 
 SCHEMA = 1
 KIND = "cost"
@@ -164,7 +164,7 @@ def either_from_json(line: str | bytes) -> Row | CostRow:
     values = json.loads(line, parse_constant=refuse_constant)
     if isinstance(values, dict) and "kind" in values:
         return _from_values(values)
-    return row_from_json(line)
+    return row_from_values(values)
 
 
 def _from_values(values: Any) -> CostRow:

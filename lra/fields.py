@@ -1,6 +1,7 @@
 """What rows of accuracy and rows of cost check alike: the fields of a dataclass read from JSON."""
 
 import dataclasses
+import functools
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from lra.errors import UserError
 
 # Fields that a status demands or forbids.
 Rules = Mapping[str, Sequence[str]]
+_LARGEST = sys.float_info.max
 _SHOWN = 60  # characters of a wrong value in a message
 
 
@@ -24,26 +26,49 @@ def check_fields(values: Mapping[str, Any], row: type, what: str) -> None:
         row: the dataclass; a field without a default is required.
         what: names it in the message.
     """
-    fields = {field.name: field for field in dataclasses.fields(row)}
-    missing = [
-        name
-        for name, field in fields.items()
-        if name not in values
-        and field.default is dataclasses.MISSING
-        and field.default_factory is dataclasses.MISSING
-    ]
+    classes = _classes_of_fields(row)
+    missing = [name for name in _required(row) if name not in values]
     if missing:
         raise UserError(f"not a {what}: {', '.join(missing)} missing")
     for name, value in values.items():
-        if name not in fields:
+        if name not in classes:
             raise UserError(f"not a {what}: unknown field '{name}'")
-        if not is_a(value, fields[name].type) or _beyond_range(value):
+        if not _fits(value, classes[name]):
             raise UserError(f"not a {what}: {name} cannot be {_shown(value)}")
 
 
-def _beyond_range(value: Any) -> bool:
-    """Whether it is a number that is negative, NaN or more than a float holds."""
-    return isinstance(value, int | float) and not 0 <= value <= sys.float_info.max
+@functools.cache
+def _required(row: type) -> list[str]:
+    """The fields without a default."""
+    return [
+        field.name
+        for field in dataclasses.fields(row)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+
+
+@functools.cache
+def _classes_of_fields(row: type) -> dict[str, tuple[type, ...]]:
+    return {field.name: _classes(field.type) for field in dataclasses.fields(row)}
+
+
+def _classes(kind: Any) -> tuple[type, ...]:
+    """The classes whose values a field annotated with `kind` takes; an integer may be a float."""
+    if isinstance(kind, types.UnionType):
+        return tuple(one for option in kind.__args__ for one in _classes(option))
+    return (int, float) if kind is float else (kind,)
+
+
+def _fits(value: Any, classes: tuple[type, ...]) -> bool:
+    """Whether a value is of one of the classes and, if it is a number, in range.
+
+    True and False are no integers; NaN is in no range.
+    """
+    if isinstance(value, bool):
+        return bool in classes
+    if not isinstance(value, classes):
+        return False
+    return not isinstance(value, (int, float)) or 0 <= value <= _LARGEST
 
 
 def _shown(value: Any) -> str:
@@ -57,15 +82,6 @@ def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> l
     status = values["status"]
     missing = [name for name in demanded[status] if values.get(name) is None]
     return missing + [name for name in forbidden[status] if values.get(name) is not None]
-
-
-def is_a(value: Any, kind: Any) -> bool:
-    """Whether `value` is of the type a field is annotated with; an integer may be a float."""
-    if isinstance(kind, types.UnionType):
-        return any(is_a(value, option) for option in kind.__args__)
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float if kind is float else kind)
 
 
 def refuse_constant(name: str) -> float:

@@ -138,7 +138,11 @@ def from_json(line: str | bytes) -> Row:
         ValueError: not JSON.
         UserError: JSON, but not a row.
     """
-    values = json.loads(line, parse_constant=refuse_constant)
+    return from_values(json.loads(line, parse_constant=refuse_constant))
+
+
+def from_values(values: Any) -> Row:
+    """The row of what a line of JSON holds; raises UserError where that is no row."""
     if not isinstance(values, dict):
         raise UserError("not a row: not an object of JSON")
     values.setdefault("schema", min(_UPGRADES))  # written by hand

@@ -157,12 +157,13 @@ def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point
         )
         timed = [(point.value, point.speed) for point in points if point.speed]
         lower.plot(*zip(*timed, strict=True), **look) if timed else None
-        upper.set_title(task_title(task))
+        # Given its place, none is looked for each time the panel is drawn.
+        upper.set_title(task_title(task), y=1)
         _axis_of_sizes(lower, [point.value for point in points])
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
     drawn.supxlabel(_OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
-    drawn.align_ylabels()
+    drawn.align_ylabels(axes[:, 0])
     return drawn
 
 
@@ -173,19 +174,21 @@ def _axis_of_sizes(axis: Any, values: list[float]) -> None:
     if min(values) > 0:
         axis.set_xscale("log", base=2)
         places = [math.log2(value) for value in values]
-    axis.set_xticks(values, _labels(values, places), fontsize=6.5)
+    ticks = _with_room(values, places)
+    axis.set_xticks(ticks, [f"{value:g}" for value in ticks], fontsize=6.5)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(_thousands)
     axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
 
 
-def _labels(values: list[float], places: list[float]) -> list[str]:
-    """A label for each value, empty where its place is too near to the last one labelled."""
-    room, last, labels = (max(places) - min(places)) / _MOST_LABELS, -math.inf, []
+def _with_room(values: list[float], places: list[float]) -> list[float]:
+    """The values to label: none whose place is too near to the last one labelled."""
+    room, last, chosen = (max(places) - min(places)) / _MOST_LABELS, -math.inf, []
     for value, place in zip(values, places, strict=True):
-        labels.append(f"{value:g}" if place - last >= room else "")
-        last = place if labels[-1] else last
-    return labels
+        if place - last >= room:
+            chosen.append(value)
+            last = place
+    return chosen
 
 
 def draw_histories(runs: list[curves.History]) -> Any:

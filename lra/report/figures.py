@@ -45,6 +45,7 @@ class Figure:
         png, svg = io.BytesIO(), io.StringIO()
         with matplotlib.rc_context(drawing.RC):
             drawn = self.draw()
+            _place_empty_labels(drawn)
             # Not by savefig, which draws everything twice.
             drawn.set_dpi(_PNG_DPI)
             FigureCanvasAgg(drawn).print_png(png)
@@ -52,6 +53,14 @@ class Figure:
             FigureCanvasSVG(drawn).print_svg(svg, metadata=_NO_DATE)
             pyplot.close(drawn)
         return Rendered(png.getvalue(), svg.getvalue())
+
+
+def _place_empty_labels(drawn: Any) -> None:
+    """Anywhere: else their places are looked for, which is a fifth of all drawing."""
+    for axes in drawn.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if not axis.get_label_text():
+                axis.set_label_coords(0, 0)
 
 
 def figures(groups: list[Group], workdirs: list[str]) -> dict[str, list[Figure]]:

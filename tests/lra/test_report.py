@@ -2,11 +2,7 @@
 
 import csv
 import io
-import itertools
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -327,20 +323,3 @@ def test_document_names_its_figures():
     assert text.startswith("# Results\n")
     assert "## Protocol of Table 3\n" in text
     assert "![What is fast.](figures/table3-speed.png)\n\nWhat is fast.\n" in text
-
-
-@pytest.mark.slow
-def test_ten_thousand_rows_take_less_than_five_seconds(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    decays = [{"train.weight_decay": decay} for decay in range(1, 20)]
-    with open(path, "w") as file:
-        for seed, task, attention in itertools.product(range(20), TASKS, TABLE3):
-            for overrides in [{}, *decays]:
-                names = {"seed": seed, "task": task, "attention": attention}
-                file.write(to_json(make_row(config_overrides=overrides, **names)) + "\n")
-    command = [sys.executable, "-m", "lra.report", str(path), f"--out={tmp_path}"]
-    before = os.times().children_user
-    subprocess.run([*command, "--format=md,csv,latex,html"], capture_output=True, check=True)
-    assert os.times().children_user - before < 5
-    shown = (tmp_path / "RESULTS.md").read_text()
-    assert shown.count("50.00 ± 0.00 (20)") == 25 * 20

@@ -6,12 +6,14 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from PIL import Image
 
 from lra import records
 from lra.errors import UserError
 from lra.report import curves, drawing
 from lra.report.__main__ import main
+from lra.report.cells import Stat
 from lra.report.figures import figures, save
 from lra.report.groups import group
 from lra.settings import load_config, to_json
@@ -58,6 +60,14 @@ def test_sweep_points_include_the_table_cell():
     assert [point.value for point in by_task["listops"]] == [16, 32, 64, 128]
     assert by_task["listops"][0].accuracy.mean == pytest.approx(0.321)
     assert by_task["listops"][1].speed == 1000 / 32
+
+
+def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
+    points = [curves.Point(value, Stat(0.5, None, 1), 100.0) for value in range(1, 20)]
+    drawn = drawing.draw_sweep("nystrom", "num_landmarks", {"listops": points})
+    labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
+    pyplot.close(drawn)
+    assert labels == ["1", "2", "4", "7", "11", "17"]
 
 
 def test_dots_of_tasks_and_average():

@@ -1,0 +1,86 @@
+"""How long does it take to render many rows, in every format, figures included?
+
+    python -m benchmarks.report_rendering --seeds=20 --values=19
+
+The rows are those of Table 3, and as many again for each of the values of a swept option: 10,000 by
+default. They and what is rendered are in a temporary folder. The time is that of the command, its
+start included.
+"""
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from lra import records
+from lra.command_line import ArgumentParser, run
+from lra.published import TABLE3, TASKS
+from lra.row import Row
+
+_FORMATS = "md,csv,latex,html"
+
+
+def main(argv: list[str]) -> int:
+    """Writes rows, renders them and prints the seconds."""
+    parser = ArgumentParser(prog="python -m benchmarks.report_rendering", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="of each cell (%(default)s)")
+    parser.add_argument("--values", type=int, default=19, help="of the option (%(default)s)")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "rows.jsonl"
+        rows = make_rows(options.seeds, options.values)
+        records.write_once(path, rows)
+        seconds, cpu_seconds = render(path, pathlib.Path(folder) / "out")
+    print(f"rows          {len(rows):,}")
+    print(f"rendering     {seconds:.1f} s, of one core {cpu_seconds:.1f} s")
+    return 0
+
+
+def make_rows(seeds: int, values: int) -> list[Row]:
+    """Rows of every cell of Table 3, and of a sweep over the values 1 to `values`."""
+    decays = [{}, *({"train.weight_decay": decay} for decay in range(1, values + 1))]
+    every = itertools.product(range(seeds), TASKS, TABLE3, decays)
+    return [_row(seed, task, attention, overrides) for seed, task, attention, overrides in every]
+
+
+def render(rows: pathlib.Path, out: pathlib.Path) -> tuple[float, float]:
+    """Renders a file of rows in every format; returns seconds, and those of the processor."""
+    command = [sys.executable, "-m", "lra.report", str(rows), f"--out={out}"]
+    start, before = time.perf_counter(), os.times().children_user
+    subprocess.run([*command, f"--format={_FORMATS}"], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start, os.times().children_user - before
+
+
+def _row(seed: int, task: str, attention: str, overrides: dict[str, int]) -> Row:
+    changed = ", ".join(f"{name}={value}" for name, value in overrides.items())
+    return Row(
+        task=task,
+        attention=attention,
+        seed=seed,
+        protocol=f"changed: {changed}" if changed else "table3",
+        data="generated",
+        status="ok",
+        steps=5000,
+        dtype="float32",
+        matmul_precision="float32",
+        config=overrides,
+        config_overrides=overrides,
+        test_accuracy=0.5,
+        val_accuracy=0.5,
+        test_accuracy_last=0.5,
+        best_step=4000,
+        params=207_000,
+        device="none",
+        num_devices=1,
+        seeds_in_program=1,
+        examples_per_second=1000.0,
+        peak_memory_mb=512.0,
+        wall_seconds=600.0,
+    )
+
+
+if __name__ == "__main__":
+    run(main)

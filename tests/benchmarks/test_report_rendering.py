@@ -1,0 +1,26 @@
+"""Rendering many rows: that it is measured, and what becomes of ten thousand."""
+
+import pytest
+
+from benchmarks.report_rendering import main, make_rows, render
+from lra import records
+
+
+def test_few_rows_are_rendered_and_timed(capsys):
+    assert main(["--seeds=1", "--values=2"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].split() == ["rows", "75"]
+    assert said[1].startswith("rendering ")
+
+
+@pytest.mark.slow
+def test_ten_thousand_rows_fill_every_cell(tmp_path):
+    rows = make_rows(seeds=20, values=19)
+    assert len(rows) == 10_000
+    records.write_once(tmp_path / "rows.jsonl", rows)
+    render(tmp_path / "rows.jsonl", tmp_path / "out")
+    # Of 25 cells and of as many for each value of the sweep, in the table of selected accuracies
+    # and in that without selection; and the five averages over tasks, twice.
+    shown = (tmp_path / "out" / "RESULTS.md").read_text()
+    assert shown.count("50.00 ± 0.00 (20)") == 2 * (25 * 20 + 5)
+    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 6
