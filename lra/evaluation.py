@@ -56,10 +56,13 @@ def evaluate_workdir(
         if not state.alive[index]:
             print(f"seed {seed}: diverged at step {int(state.diverged_step[index])}, no accuracy")
             continue
+        told, of_last = f"seed {seed}: {split} accuracy", f"{last.accuracy[index]:.4f} with"
+        if state.best.val_accuracy[index] < 0:
+            print(f"{told} {of_last} the parameters of step {step}; no validation yet")
+            continue
         print(
-            f"seed {seed}: {split} accuracy {best.accuracy[index]:.4f} with the parameters of "
-            f"step {int(state.best.step[index])}, {last.accuracy[index]:.4f} with those of step "
-            f"{step}"
+            f"{told} {best.accuracy[index]:.4f} with the parameters of step "
+            f"{int(state.best.step[index])}, {of_last} those of step {step}"
         )
     if predictions is not None:
         labels, alive = trainer.labels(split), trainer.fetch(state.alive)

@@ -46,7 +46,7 @@ _NOT_NEGATIVE = (
     "mesh.data",
 )
 _FROM_THE_SPEC = ("task", "model.attention.name")
-_LARGEST_RATE = 100.0  # an update of Adam moves a parameter by about as much
+_LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about as much
 _SHARES = ("model.dropout", "model.attention.dropout", "data.holdout")
 
 

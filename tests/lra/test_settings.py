@@ -94,7 +94,11 @@ def test_ways_of_execution_are_neutral():
             ["model.attention.share=kv,heads"],
             "not 'kv,heads': --config.model.attention.share=\"('kv', 'heads')\"",
         ),
-        (SPEC, ["train.learning_rate=101"], "train.learning_rate must be at most 100, not 101"),
+        (
+            SPEC,
+            ["train.learning_rate=1e31"],
+            "train.learning_rate must be at most 1e+30, not 1e+31",
+        ),
         (SPEC, ["train.learning_rate=0.1", "train.weight_decay=11.0"], "0.1 * 11.0 takes more"),
         (SPEC, ["train.learning_rate=nan"], "train.learning_rate must be a number from 0 on"),
         (SPEC, ["train.steps_per_call=513"], "train.steps_per_call = 513 is more than 512"),

@@ -9,6 +9,7 @@ import pytest
 
 import train
 from lra import records, settings
+from lra.evaluation import evaluate_workdir
 from lra.stopping import STATUS_STOPPED, Stop
 from tests.lra.conftest import ONE_DEVICE, TINY, TINY_ATTENTION
 
@@ -64,7 +65,7 @@ def test_a_second_signal_ends_the_process_at_once(busy, number):
     process.stdout.close()
 
 
-def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatch):
+def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatch, capsys):
     load_config = settings.load_config
 
     def interrupted(*arguments):
@@ -77,6 +78,8 @@ def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatc
     monkeypatch.setattr(settings, "load_config", interrupted)
     assert train.main([*command, f"--data_dir={data_dir}"]) == STATUS_STOPPED
     assert not (tmp_path / "rows.jsonl").exists()
+    assert evaluate_workdir(tmp_path) == 0
+    assert capsys.readouterr().out.endswith("with the parameters of step 0; no validation yet\n")
     monkeypatch.undo()
     assert train.main([*command, f"--data_dir={data_dir}"]) == 0
     assert len(records.read(tmp_path / "rows.jsonl")) == 1
