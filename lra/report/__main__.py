@@ -13,6 +13,7 @@ threads, width and number format; times are compared within one run only.
 import argparse
 import dataclasses
 import functools
+import gc
 import pathlib
 import sys
 from collections.abc import Iterable
@@ -142,4 +143,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    gc.disable()  # rows stay to the end of this short process: saves a tenth of its time
     run(main)
