@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 def _behave(behaviour: str, workdir: pathlib.Path) -> int | None:
     if behaviour == "crash":
         print("step 3/10: all is well", file=sys.stderr)
-        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        raise RuntimeError("INTERNAL: a mistake of XLA")
     if behaviour == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if behaviour == "refuse":

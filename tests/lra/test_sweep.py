@@ -88,7 +88,7 @@ def test_overrides_for_all_runs_come_last(place):
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
-        ("crash", "RuntimeError: RESOURCE_EXHAUSTED: out of memory"),
+        ("crash", "RuntimeError: INTERNAL: a mistake of XLA"),
         ("killed", "killed by SIGKILL after: no output"),
         ("refuse", "no such landmarks"),
         ("no rows", "train.py ended without writing rows"),
@@ -255,7 +255,7 @@ def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
         "missing  listops standard, seeds 2 (about 3 min by 2 rows)",
         "missing  listops nystrom num_landmarks=32, seeds 2 (about 3 min by 2 rows)",
         "missing  listops linformer, seeds 0 1 2 (time unknown; "
-        "failed before: RuntimeError: RESOURCE_EXHAUSTED: out of memory)",
+        "failed before: RuntimeError: INTERNAL: a mistake of XLA)",
         "4 of 9 rows done, 5 missing",
         "time left: about 7 min, unknown for 1 run",
         "times by rows are those of a device, where the latest was made",
