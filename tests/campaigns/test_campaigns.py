@@ -12,6 +12,7 @@ def test_damages_are_noticed(tmp_path):
         assert noticed == done > 0, name
 
 
+@pytest.mark.slow
 def test_a_kill_while_the_rows_are_written_leaves_no_trace(tmp_path):
     tally = kills.campaign(tmp_path, kills=1, seed=3, per_run=1)
     assert tally.wrong == []

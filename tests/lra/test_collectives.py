@@ -146,7 +146,9 @@ def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, a
     )
 
 
-@pytest.mark.parametrize("attention", ["nystrom", "linformer"])
+@pytest.mark.parametrize(
+    "attention", ["nystrom", pytest.param("linformer", marks=pytest.mark.slow)]
+)
 def test_bfloat16_adds_up_once_in_float32(tiny_config, data_dir, attention):
     config = tiny_config("listops", attention, "dtype=bfloat16", *ALL_DEVICES)
     found = communication(compiled_step(make(config, data_dir)).as_text())

@@ -72,7 +72,14 @@ def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
     assert not [x.shape for x in sums if x.dtype == jnp.bfloat16]
 
 
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
+@pytest.mark.parametrize(
+    "attention",
+    [
+        # Those with parameters of their own.
+        pytest.param(name, marks=() if name in ("nystrom", "linformer") else pytest.mark.slow)
+        for name in TINY_ATTENTION
+    ],
+)
 def test_no_gradient_is_rounded_to_bfloat16(attention, inputs):
     """On several devices they would be added up in bfloat16 as well."""
     graphdef, params, rest = nnx.split(build(attention, dtype=jnp.bfloat16), nnx.Param, ...)
