@@ -3,9 +3,10 @@
     python -m benchmarks.standard_memory --lengths=1024,2048,4096
 
 Forward and backward of the implementations `chunked` and `xla` of standard attention, with and
-without dropout of attention weights, and of JAX's own function for comparison. Memory is what
-XLA's compiled program reserves for intermediate values (its memory analysis), inputs and gradients
-apart; time is that of the fastest of --runs runs, the implementations taking turns.
+without dropout of attention weights, and for comparison of the plain form and of JAX's own
+function. Memory is what XLA's compiled program reserves for intermediate values (its memory
+analysis), inputs and gradients apart; time is that of the fastest of --runs runs, the
+implementations taking turns.
 """
 
 import functools
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 
 from lra.command_line import ArgumentParser, positive_integers, run
 from models.attention.chunked import chunked_attention
+from models.attention.materialised import materialised_attention
 from models.attention.standard import standard_attention
 
 
@@ -63,13 +65,14 @@ def _implementations(dropout: float) -> dict[str, Callable]:
         del key
         return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None, None, :])
 
-    plain = {"xla": standard_attention, "chunked": chunked_attention}
-    without = {name: _without_key(attend) for name, attend in plain.items()}
+    ours = {"xla": materialised_attention, "chunked": chunked_attention}
+    without = {name: _without_key(attend) for name, attend in ours.items()}
     dropping = {
         f"{name}, dropout {dropout:g}": functools.partial(_with_key, attend, dropout)
-        for name, attend in plain.items()
+        for name, attend in ours.items()
     }
-    return without | dropping | {"jax.nn, xla": jax_nn}
+    reference = {"plain": _without_key(standard_attention)}
+    return without | dropping | reference | {"jax.nn, xla": jax_nn}
 
 
 def _without_key(attend: Callable) -> Callable:

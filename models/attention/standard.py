@@ -2,8 +2,9 @@
 
     out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j          over the real positions j
 
-Time O(length^2 head_dim). Memory O(length^2) for `xla`, which holds all scores; O(length) for
-`chunked` (`models.attention.chunked`) and `cudnn` (`models.attention.cudnn`).
+Time O(length^2 head_dim). Memory O(length^2) for `xla` (`models.attention.materialised`), which
+holds all scores; O(length) for `chunked` (`models.attention.chunked`) and `cudnn`
+(`models.attention.cudnn`).
 
 Attention weights are dropped with probability 0.1 in training, as in the baseline behind Table 3
 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).
@@ -24,7 +25,8 @@ from jaxtyping import Array, Bool, Float
 from models.attention import cudnn
 from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
-from models.attention.contract import accumulation_dtype
+from models.attention.contract import accumulation_dtype, masked_softmax
+from models.attention.materialised import materialised_attention
 from models.dropout import check_rate, keep_mask, keep_probability
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
@@ -43,7 +45,7 @@ def standard_attention(
     dropout: float = 0.0,
     key: jax.Array | None = None,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention over the real keys, with all scores in memory: the plain form.
+    """Softmax attention over the real keys: the plain form, reference of the implementations.
 
     Args:
         q, k, v, mask: see `models.attention.contract`.
@@ -54,11 +56,7 @@ def standard_attention(
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=dtype)
-    # Added rather than selected, and a softmax whose derivative needs only its result: on XLA's CPU
-    # half the time for one long input, if up to a fifth more for several, and a third more memory.
-    # Where no key is real all weights are equal, of values 0.
-    bias = jnp.where(mask, 0, jnp.finfo(dtype).min / 2).astype(dtype)[:, None, None, :]
-    weights = jax.nn.softmax(scores * (1 / math.sqrt(q.shape[-1])) + bias, axis=-1)
+    weights = masked_softmax(scores / math.sqrt(q.shape[-1]), mask[:, None, None, :])
     if key is not None and dropout > 0:
         keep = keep_mask(key, weights.shape, dropout)
         weights = jnp.where(keep, weights / keep_probability(dropout), 0)
@@ -156,5 +154,5 @@ class StandardAttention(nnx.Module):
                     "attention dropout to 0 or choose 'auto', 'chunked' or 'xla'"
                 )
             return cudnn.cudnn_attention(q, k, v, mask)
-        attend = standard_attention if implementation == "xla" else chunked_attention
+        attend = materialised_attention if implementation == "xla" else chunked_attention
         return attend(q, k, v, mask, dropout=self.dropout, key=key)
