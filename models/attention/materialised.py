@@ -8,9 +8,9 @@ Since g . out, a number for each query, is the sum over keys of kept d_kept, no 
 summed backward, with dropout neither. Products that contract queries are taken as g^T kept and
 q^T ds: XLA's CPU transposes no matrix of scores for them. On one core of a CPU, forward and
 backward of one sequence take a third of the time of the plain form, the reference
-`models.attention.standard.standard_attention`, those of four together 1.3 times as long, and half
-to two thirds of its memory (`python -m benchmarks.standard_memory`); a step of LRA's model on Text
-at length 1,024 takes half of its time.
+`models.attention.standard.standard_attention`, those of four together nine tenths, with half to two
+thirds of its memory (`python -m benchmarks.standard_memory`); a step of LRA's model on Text at
+length 1,024 takes half of its time.
 
 Time and memory O(length^2). Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second
 derivatives.
@@ -72,8 +72,9 @@ def _backward(_, saved, g):
     ds = kept.astype(weights.dtype) * _product(g, v, 3, 3) - weights * mean
     ds = (ds * (1 / math.sqrt(q.shape[-1]))).astype(q.dtype)
     dq = _product(ds, k, 3, 2).astype(q.dtype)
-    dk = jnp.swapaxes(_product(q, ds, 2, 2), 2, 3).astype(k.dtype)
-    dv = jnp.swapaxes(_product(g, kept, 2, 2), 2, 3).astype(v.dtype)
+    # Behind a barrier, or XLA exchanges the factors and then transposes the matrix of scores.
+    dk, dv = jax.lax.optimization_barrier((_product(q, ds, 2, 2), _product(g, kept, 2, 2)))
+    dk, dv = (jnp.swapaxes(x, 2, 3).astype(q.dtype) for x in (dk, dv))
     return dq, dk, dv, None, None
 
 
