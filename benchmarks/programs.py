@@ -11,6 +11,7 @@ model               a training step of the configuration's encoder on random byt
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,21 +27,34 @@ _TEXT_CLASSES = 2
 
 
 class Program:
-    """A compiled function with its arguments; `parts` of a batch that it takes one by one."""
+    """A compiled function; its arguments are made when it first runs.
 
-    def __init__(self, function, arguments: tuple, parts: int | None = None):
-        self._compiled = jax.jit(function).lower(*arguments).compile()
-        self._function, self._arguments, self._parts = function, arguments, parts
+    So what the program needs is known even where the arguments alone do not fit.
+
+    Args:
+        function: of arrays.
+        make_arguments: returns them, a tuple.
+        parts: of a batch that it takes one by one.
+    """
+
+    def __init__(self, function, make_arguments: Callable[[], tuple], parts: int | None = None):
+        self._shapes = jax.eval_shape(make_arguments)
+        self._compiled = jax.jit(function).lower(*self._shapes).compile()
+        self._function, self._make_arguments, self._parts = function, make_arguments, parts
+
+    @functools.cached_property
+    def _arguments(self) -> tuple:
+        return jax.block_until_ready(self._make_arguments())
 
     @property
     def argument_bytes(self) -> int:
         """Of parameters and inputs."""
-        return sum(x.nbytes for x in jax.tree.leaves(self._arguments))
+        return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(self._shapes))
 
     @property
     def analysis(self) -> dict[str, float]:
         """What XLA knows of the compiled program, memory, operations, bytes moved; its parts."""
-        costs = cost_of(self._compiled, self._function, self._arguments)
+        costs = cost_of(self._compiled, self._function, self._shapes)
         return {"memory": memory_of(self._compiled), **costs, "parts": self._parts}
 
     def run(self) -> None:
@@ -115,15 +129,20 @@ def build(contender: dict, case: dict) -> Program:
     if case["benchmark"] == "model":
         return Program(*_training(contender, case))
     graphdef, _, _ = _abstract(contender, case)
-    params, rest = jax.jit(lambda: _split(contender, case)[1:])()
-    x, mask = _inputs(case)
-    x = jax.random.normal(jax.random.key(1), x.shape, x.dtype)
-    arguments = (params, rest, x, jnp.ones(mask.shape, mask.dtype))
-    if case["mode"] == "forward":
-        return Program(functools.partial(_forward, graphdef), arguments)
-    cotangent = jax.random.normal(jax.random.key(2), x.shape, x.dtype)
-    arguments = (*arguments, jax.random.key(3), cotangent)
-    return Program(functools.partial(_forward_backward, graphdef), arguments)
+    with_gradients = case["mode"] == "forward_backward"
+
+    def make_arguments():
+        params, rest = jax.jit(lambda: _split(contender, case)[1:])()
+        x, mask = _inputs(case)
+        given = (jax.random.key(3), _normal(2, x)) if with_gradients else ()
+        return params, rest, _normal(1, x), jnp.ones(mask.shape, mask.dtype), *given
+
+    function = _forward_backward if with_gradients else _forward
+    return Program(functools.partial(function, graphdef), make_arguments)
+
+
+def _normal(seed: int, like: jax.ShapeDtypeStruct) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), like.shape, like.dtype)
 
 
 def _forward(graphdef, params, rest, x, mask, key=None):
@@ -166,7 +185,7 @@ def _module(contender: dict, case: dict) -> MultiHeadAttention:
 
 
 def _training(contender: dict, case: dict) -> tuple:
-    """The training step of a configuration of Text, its arguments, and the parts of a batch."""
+    """The training step of a configuration of Text, what makes its arguments, parts of a batch."""
     from lra.arrays import Batch
     from lra.optimizer import make_optimizer
     from lra.parts import number_of_parts
@@ -183,11 +202,14 @@ def _training(contender: dict, case: dict) -> tuple:
     optimizer = make_optimizer(config.train)
     init = functools.partial(init_state, make=make_it, optimizer=optimizer)
     shape = (case["batch"], case["length"])
-    ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)
-    batch = Batch(ids, jnp.ones(shape, bool), jnp.arange(shape[0]) % _TEXT_CLASSES)
     parts = number_of_parts(case["batch"], case["length"] * config.model.dim)
     step = functools.partial(
         train_step, graphdef=graphdef, optimizer=optimizer, microbatches=Microbatches(parts)
     )
-    state = jax.jit(init)(jax.random.key(0))
-    return step, (state, jnp.int32(1), batch, jax.random.key(2)), parts
+
+    def make_arguments():
+        ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)
+        batch = Batch(ids, jnp.ones(shape, bool), jnp.arange(shape[0]) % _TEXT_CLASSES)
+        return jax.jit(init)(jax.random.key(0)), jnp.int32(1), batch, jax.random.key(2)
+
+    return step, make_arguments, parts

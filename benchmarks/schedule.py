@@ -84,7 +84,7 @@ class Schedule:
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """Prepares a case and runs it once; a row where there is nothing to time."""
         worker, key = self._workers[contender.label], _series(contender.label, case)
-        memory = power_law(self._memory.get(key, []), case.length)
+        memory = self._predicted_memory(key, case)
         if contender.framework == "torch" and memory and memory > self._limits.memory:
             return self._too_large(contender, case, memory, self._peer_memory)
         try:
@@ -93,6 +93,7 @@ class Schedule:
             needed = analysis.get("memory")
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
+            memory = memory or needed
             least = least_exponent(contender.method, case.benchmark)
             seconds = power_law(self._seconds.get(key, []), case.length, least)
             if seconds and self._in_all(seconds) > self._limits.max_seconds:
@@ -105,11 +106,22 @@ class Schedule:
             return self._too_large(contender, case, taken, self._peer_memory)
         return _Measurement(contender, case, first, analysis)
 
+    def _predicted_memory(self, key: tuple, case: Case) -> float | None:
+        """Bytes by shorter lengths; by a single one at least, memory growing with the length."""
+        known = self._memory.get(key, [])
+        if len(known) == 1:
+            length, memory = known[0]
+            return memory * max(1, case.length / length)
+        return power_law(known, case.length)
+
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """As `_begin` with a batch of the contender's own, from what batch 1 has shown."""
         one = self._of_one[_series(contender.label, case), case.length]
         if one.status in ("unsupported", "out_of_memory") or one.seconds is None:
             return dataclasses.replace(one, filled=True)
+        if one.peak_memory_mb is None:
+            note = "what a batch needs cannot be told on this system"
+            return dataclasses.replace(one, filled=True, note=note)
         first, memory = one.peak_memory_mb * 1e6, self._limits.memory
         try:
             each = self._memory_of_another(contender, case, one)
@@ -219,8 +231,9 @@ class Schedule:
 
     def _extrapolated(self, contender, case, seconds: float, analysis, memory) -> CostRow:
         fields = memory_fields(analysis, {})
-        if not fields and memory:
-            fields = {"peak_memory_mb": memory / 1e6, "memory_source": self._peer_memory}
+        if memory:  # as shorter lengths were measured, which counts what XLA does not see
+            predicted = memory_fields(analysis, {f"{self._peer_memory}_memory": memory})
+            fields |= {name: predicted[name] for name in ("peak_memory_mb", "memory_source")}
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}
         total = f"{self._in_all(seconds):,.0f} s in all"

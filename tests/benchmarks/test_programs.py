@@ -54,6 +54,12 @@ def test_the_analysis_counts_arguments_and_products():
     assert analysis["bytes_accessed"] > program.argument_bytes
 
 
+def test_what_a_program_needs_is_known_where_its_arguments_do_not_fit():
+    case = CASE | {"mode": "forward", "batch": 2**24, "length": 4096}
+    analysis = programs.build(contender("linear"), case).analysis
+    assert analysis["memory"] >= 2 * 2**24 * 4096 * 16 * 4
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mode", ["forward", "forward_backward"])
 def test_an_example_brings_its_arguments_and_outputs(mode, dtype):

@@ -35,9 +35,10 @@ class FakeWorker:
         if error:
             raise WorkerError(*error)
         if command == "prepare":
+            if not self.analysed:
+                return {}
             memory = self.memory(self.case) * (1 - self.unseen)
-            known = {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5, "parts": self.parts}
-            return known if self.analysed else {}
+            return {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5, "parts": self.parts}
         if command == "first":
             memory = self.memory(self.case)
             return {"seconds": self.seconds(self.case), "process_memory": memory}
@@ -137,6 +138,28 @@ def test_a_peers_memory_is_predicted_from_shorter_lengths():
     assert ("prepare", 4096, 1) not in worker.log
 
 
+def test_a_peer_that_fails_at_its_second_length_has_an_estimate_from_its_first():
+    errors = {("first", 2048): ("out_of_memory", "killed by the operating system")}
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1e5 * c["length"], analysed=False, errors=errors)
+    rows = rows_of(worker, PEER, [case(n) for n in (1024, 2048)])
+    assert [row.status for row in rows] == ["ok", "out_of_memory"]
+    assert rows[1].peak_memory_mb == pytest.approx(204.8)
+
+
+def test_what_fails_while_its_arguments_are_made_has_the_estimate_of_its_program():
+    errors = {("first", 512): ("out_of_memory", "killed by the operating system")}
+    (row,) = rows_of(FakeWorker(lambda c: 0.1, lambda c: 1e6, errors=errors), LINEAR, [case(512)])
+    assert (row.status, row.peak_memory_mb) == ("out_of_memory", 1)
+
+
+def test_no_batch_is_filled_where_memory_is_unknown():
+    worker = FakeWorker(lambda c: 0.1, lambda c: None, analysed=False)
+    one, filled = rows_of(worker, PEER, [case(512), case(512, filled=True)])
+    assert (one.status, one.peak_memory_mb) == ("ok", None)
+    assert (filled.batch, filled.filled, filled.seconds) == (1, True, one.seconds)
+    assert "cannot be told" in filled.note
+
+
 @pytest.mark.parametrize("command", ["prepare", "first", "time"])
 def test_a_process_that_is_killed_is_out_of_memory(command):
     errors = {(command, 1024): ("out_of_memory", "killed by the operating system")}
@@ -187,6 +210,8 @@ def test_memory_that_the_analysis_misses_by_far_is_that_of_the_process(unseen, s
     assert rows[2].peak_memory_mb == pytest.approx(101 * seen)
     # The last is too long to be run: what an example needs follows from shorter lengths.
     assert [row.status for row in rows] == ["ok"] * 4 + ["extrapolated"] * 2
+    assert rows[4].memory_source == source
+    assert rows[4].peak_memory_mb == pytest.approx(401 * seen, rel=0.03)  # fitted
     assert rows[3].largest_batch == int((1e9 / seen - 1e6) / 1e8)
     assert rows[5].largest_batch == int((1e9 / seen - 1e6) / 4e8)
     assert ("first", 1024, 2) not in worker.log
