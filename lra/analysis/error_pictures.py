@@ -21,12 +21,21 @@ _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
 _LEAST, _MOST = 1e-2, 10  # errors beyond are not told apart
 
 
+def curves(rows: Rows) -> Rows:
+    """The rows that curves of errors are made of: of attentions with a size, as initialised."""
+    return [
+        row
+        for row in rows
+        if row["kind"] == "approximation" and row["size"] and row["variant"] != "own"
+    ]
+
+
 def draw_errors(rows: Rows, error: str) -> Any:
     """`error` (`matrix_error` or `output_error`) against size, a panel a method."""
     from matplotlib import pyplot
 
-    curves = [row for row in rows if row["kind"] == "approximation" and row["size"]]
-    panels = list(dict.fromkeys(_panel(row) for row in curves if row["variant"] != "own"))
+    panels = list(dict.fromkeys(map(_panel, curves(rows))))
+    rows = [row for row in rows if row["kind"] == "approximation" and row["size"]]
     columns = min(2, len(panels))
     lines = math.ceil(len(panels) / columns)
     drawn, axes = pyplot.subplots(
@@ -36,18 +45,18 @@ def draw_errors(rows: Rows, error: str) -> Any:
         axis.remove()
     for axis, panel in zip(axes.flat, panels, strict=False):
         method, variant, option = panel
-        for data in kinds(curves):
-            of_panel = [r for r in curves if _panel(r) == panel and r["data"] == data]
+        for data in kinds(rows):
+            of_panel = [r for r in rows if _panel(r) == panel and r["data"] == data]
             _draw_curve(axis, of_panel, error, STYLES[method], data)
-        _draw_own(axis, panel, curves, error, panels)
+        _draw_own(axis, panel, rows, error, panels)
         axis.set_yscale("log")
-        _sizes_axis(axis, {row["size"] for row in curves if _panel(row) == panel})
+        _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
         axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
         axis.set_xlabel(_SIZES[option])
-    axes[0, 0].set_ylim(_LEAST, _highest(curves, error))
+    axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
     what = "attention matrix" if error == "matrix_error" else "output"
     drawn.supylabel(f"relative error of the {what}", fontsize=RC["axes.labelsize"])
-    _legend_of_data(drawn, curves)
+    _legend_of_data(drawn, rows)
     return drawn
 
 

@@ -36,19 +36,20 @@ def tables(rows: Rows) -> list[Table]:
 
 
 def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
-    """All figures, in the order of the page."""
+    """All figures, in the order of the page; those of errors if any attention has a size."""
     length = rows[0]["length"]
     averaged = "Means over layers, heads and examples."
     best = (
         "Black: the best approximation of the same rank by singular values (Linformer, Eq. 6), "
         "rank being landmarks, projection dimension, features, or keys that a query sees; dashed "
-        "on random inputs. Errors below 0.01 are not drawn. "
+        "on random inputs. That Longformer and Reformer see few keys a query bounds no rank: their "
+        "black line is no limit. Errors below 0.01 are not drawn. "
     )
     reformer = "Reformer's exact limit is attention with queries for keys (a single chunk)."
     if any(row.get("variant") == "own" for row in rows):
         reformer += " Star: the model's own attention, with what it has learned."
     pairs = [(f"layer {m.layer + 1}\nhead {m.head + 1}", m.exact, m.approximated) for m in maps]
-    return [
+    errors = [
         Figure(
             "error-matrix",
             f"Relative Frobenius error of the attention matrix, {length} positions. {averaged} "
@@ -61,6 +62,9 @@ def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
             f"{reformer}",
             lambda: error_pictures.draw_errors(rows, "output_error"),
         ),
+    ]
+    return [
+        *(errors if error_pictures.curves(rows) else []),
         Figure(
             "nystrom-iterations",
             "Nyström: relative error of the attention matrix against landmarks and against "

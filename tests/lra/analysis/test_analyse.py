@@ -62,6 +62,14 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     assert str(out / "ANALYSIS.md") in printed
 
 
+@pytest.mark.parametrize("arguments", ["--methods=linear", "--methods=nystrom --sizes=9999"])
+def test_without_a_curve_the_other_figures_are_drawn(arguments, tmp_path):
+    main(["--random", f"--out={tmp_path}", "--length=8", "--examples=1", *arguments.split()])
+    drawn = {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    assert drawn == set(FIGURES) - {"error-matrix", "error-output"}
+    assert "error-" not in (tmp_path / "ANALYSIS.md").read_text()
+
+
 def test_a_run_without_checkpoint_is_refused(workdir, tmp_path):
     for name in ("config.json", "run.json"):
         shutil.copy(workdir / name, tmp_path)

@@ -58,10 +58,10 @@ def test_a_random_projection_fails_no_more_often_than_its_lemma_allows():
     """Of 2,000 inner products of two unit vectors, as cheap as they come: one row, one column."""
     rng = np.random.default_rng(0)
     p, w = rng.normal(size=(1, 1, 30)), rng.normal(size=(1, 30, 1))
-    for epsilon, rank in ((0.5, 60), (0.3, 60), (0.5, 120)):
+    for epsilon, rank in ((0.5, 60), (0.3, 200), (0.5, 120)):
         found = random_projection(p, w, rank, draws=2_000)
         assert found.proven.shape == (2_000, 1, 1)
-        assert np.mean(found.proven > epsilon) <= failure_bound(1, rank, epsilon)
+        assert np.mean(found.proven > epsilon) <= failure_bound(1, rank, epsilon) < 1
 
 
 def test_the_spread_of_a_random_projection():
@@ -78,7 +78,7 @@ def test_rows_of_the_theorem(float64):
     rows = list(theorem_rows(INPUTS, draws=20))
     assert len(rows) == 10
     for row in rows:
-        assert row["proven_failures"] <= row["failure_bound"]
+        assert row["proven_failures"] < 0.05  # the bound is 1 for so few positions
         assert row["proven_errors"] == sorted(row["proven_errors"])
     # Values of mean 0, whose average nearly cancels: the printed statement fails.
     assert max(row["printed_failures"] for row in rows) > 0.3
