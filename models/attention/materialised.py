@@ -8,9 +8,8 @@ Since g . out, a number for each query, is the sum over keys of kept d_kept, no 
 summed backward, with dropout neither. Products that contract queries are taken as g^T kept and
 q^T ds: XLA's CPU transposes no matrix of scores for them. On one core of a CPU, forward and
 backward of one sequence take a third of the time of the plain form, the reference
-`models.attention.standard.standard_attention`, those of four together nine tenths, with half to two
-thirds of its memory (`python -m benchmarks.standard_memory`); a step of LRA's model on Text at
-length 1,024 takes half of its time.
+`models.attention.standard.standard_attention`, those of four together nine tenths, in half to two
+thirds of its memory, with dropout as much for four (`python -m benchmarks.standard_memory`).
 
 Time and memory O(length^2). Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second
 derivatives.
@@ -58,10 +57,12 @@ def _attention(q, k, v, bias, keep, keep_probability):
 
 
 def _forward(q, k, v, bias, keep, keep_probability):
-    weights = jax.nn.softmax(_product(q, k, 3, 3) * (1 / math.sqrt(q.shape[-1])) + bias)
+    weights = jax.nn.softmax(
+        _product("bhld,bhmd->bhlm", q, k) * (1 / math.sqrt(q.shape[-1])) + bias
+    )
     kept = weights if keep is None else jnp.where(keep, weights * (1 / keep_probability), 0)
     kept = kept.astype(v.dtype)
-    out = _product(kept, v, 3, 2)
+    out = _product("bhlm,bhmd->bhld", kept, v)
     return out, (q, k, v, weights, kept, out)
 
 
@@ -69,11 +70,13 @@ def _backward(_, saved, g):
     q, k, v, weights, kept, out = saved
     mean = jnp.sum(g * out, axis=-1, keepdims=True)
     g = g.astype(v.dtype)
-    ds = kept.astype(weights.dtype) * _product(g, v, 3, 3) - weights * mean
+    ds = kept.astype(weights.dtype) * _product("bhld,bhmd->bhlm", g, v) - weights * mean
     ds = (ds * (1 / math.sqrt(q.shape[-1]))).astype(q.dtype)
-    dq = _product(ds, k, 3, 2).astype(q.dtype)
+    dq = _product("bhlm,bhmd->bhld", ds, k).astype(q.dtype)
     # Behind a barrier, or XLA exchanges the factors and then transposes the matrix of scores.
-    dk, dv = jax.lax.optimization_barrier((_product(q, ds, 2, 2), _product(g, kept, 2, 2)))
+    dk, dv = jax.lax.optimization_barrier(
+        (_product("bhld,bhlm->bhdm", q, ds), _product("bhld,bhlm->bhdm", g, kept))
+    )
     dk, dv = (jnp.swapaxes(x, 2, 3).astype(q.dtype) for x in (dk, dv))
     return dq, dk, dv, None, None
 
@@ -81,7 +84,5 @@ def _backward(_, saved, g):
 _attention.defvjp(_forward, _backward)
 
 
-def _product(a, b, contracted_a, contracted_b):
-    """The product of each batch and head, which axes of `a` and `b` are summed over."""
-    axes = (((contracted_a,), (contracted_b,)), ((0, 1), (0, 1)))
-    return jax.lax.dot_general(a, b, axes, preferred_element_type=accumulation_dtype(a.dtype))
+def _product(spec, a, b):
+    return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))

@@ -31,8 +31,8 @@ from models.dropout import check_rate, keep_mask, keep_probability
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
-# On accelerators `xla` as long as its memory, some 6 times the scores, is affordable: ListOps at
-# batch 32. Compiled for a GPU it moves fewer bytes than `chunked`; not timed.
+# On accelerators `xla` as long as its memory, some 3 times the scores (4 with dropout), is
+# affordable: ListOps at batch 32. Neither was timed there.
 _SCORE_BYTES = 2**30
 
 
@@ -70,8 +70,9 @@ def choose_implementation(
 ) -> str:
     """What `auto` stands for.
 
-    On a CPU `chunked`: forward and backward, with 1 to 32 MiB of scores (lengths 64 to 2,048), it
-    took 0.4 to 1.0 of the time of `xla`, with dropout 0.65 to 1.2, and less memory
+    On a CPU `chunked`: forward and backward, on one core, lengths 64 to 2,048, batch 1 to 32, it took
+    0.3 to 1.0 of the time of `xla`, with dropout 0.4 to 1.5 (the most for 32 inputs of 256), and no
+    more memory but for a tenth to a third at lengths up to 256 with dropout
     (`python -m benchmarks.standard_memory`). Elsewhere `cudnn` if its kernel takes such inputs and
     nothing is dropped; otherwise `xla` while the scores take at most 1 GiB, and `chunked` beyond.
 
