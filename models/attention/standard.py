@@ -70,9 +70,9 @@ def choose_implementation(
 ) -> str:
     """What `auto` stands for.
 
-    On a CPU `chunked`: forward and backward, on one core, lengths 64 to 2,048, batch 1 to 32, it took
-    0.3 to 1.0 of the time of `xla`, with dropout 0.4 to 1.5 (the most for 32 inputs of 256), and no
-    more memory but for a tenth to a third at lengths up to 256 with dropout
+    On a CPU `chunked`: forward and backward, on one core, with lengths 64 to 2,048 and batch 1 to
+    32, it took 0.3 to 1.0 of the time of `xla`, with dropout 0.4 to 1.5 (the most for 32 inputs of
+    256), and no more memory, with dropout and lengths up to 256 up to a third more
     (`python -m benchmarks.standard_memory`). Elsewhere `cudnn` if its kernel takes such inputs and
     nothing is dropped; otherwise `xla` while the scores take at most 1 GiB, and `chunked` beyond.
 
