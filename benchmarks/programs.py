@@ -57,6 +57,11 @@ class Program:
         costs = cost_of(self._compiled, self._function, self._shapes)
         return {"memory": memory_of(self._compiled), **costs, "parts": self._parts}
 
+    @property
+    def text(self) -> str:
+        """Of the compiled program, which names its operations."""
+        return self._compiled.as_text()
+
     def run(self) -> None:
         """One call, waited for."""
         jax.block_until_ready(self._compiled(*self._arguments))

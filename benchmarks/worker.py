@@ -112,7 +112,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not mix with the answers
     spec = json.loads(sys.stdin.readline())
-    _hold_to(spec["threads"])
+    hold_to(spec["threads"])
     handler = None
     for line in sys.stdin:
         request = json.loads(line)
@@ -127,7 +127,7 @@ def main() -> None:
         answers.flush()
 
 
-def _hold_to(threads: int | None) -> None:
+def hold_to(threads: int | None) -> None:
     """Keeps every thread of this process on the first `threads` of its cores."""
     if threads and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -1,0 +1,76 @@
+"""Which operations of an attention module take its time?
+
+    export GLIBC_TUNABLES=glibc.malloc.hugetlb=1                as in `speed_memory`
+    python -m benchmarks.module_profile --methods=nystrom:num_landmarks=64,linear --length=2048
+
+The module, cases and options are those of `benchmarks.speed_memory`, ours only. For each method the
+median of --repeats calls, and the longest operations of one traced call: milliseconds, share of all
+operations, shape and origin. Traced operations are a little slower than untraced ones.
+"""
+
+import pathlib
+import statistics
+import tempfile
+import time
+
+from benchmarks.cases import Case, Contender, parse_methods, parse_widths
+from benchmarks.worker import hold_to
+from lra.command_line import ArgumentParser, positive_integer, run
+from lra.efficiency import DTYPES, MODES
+from lra.errors import UserError
+
+
+def main(argv: list[str]) -> int:
+    """Profiles every method in turn."""
+    parser = ArgumentParser(prog="python -m benchmarks.module_profile", description=__doc__)
+    parser.add_argument("--methods", default="nystrom:num_landmarks=64", help="(%(default)s)")
+    parser.add_argument("--length", type=positive_integer, default=2048, help="(%(default)s)")
+    parser.add_argument("--batch", type=positive_integer, default=1, help="(%(default)s)")
+    parser.add_argument("--width", default="768x12", help="WIDTHxHEADS (%(default)s)")
+    parser.add_argument("--mode", choices=MODES, default="forward_backward", help="(%(default)s)")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="(%(default)s)")
+    parser.add_argument("--threads", type=positive_integer, help="of the CPU (all)")
+    parser.add_argument("--repeats", type=positive_integer, default=5, help="(%(default)s)")
+    parser.add_argument("--rows", type=positive_integer, default=16, help="to print (%(default)s)")
+    options = parser.parse_args(argv)
+    (dim, heads), *more = parse_widths(options.width)
+    if more:
+        raise UserError("--width takes one WIDTHxHEADS")
+    contenders = parse_methods(options.methods)
+    sizes = {"length": options.length, "batch": options.batch, "dim": dim, "heads": heads}
+    case = Case(benchmark="module", mode=options.mode, dtype=options.dtype, **sizes)
+    hold_to(options.threads)
+    for contender in contenders:
+        print(f"\n{contender.label}, length {case.length:,}, width {dim}, {case.mode}")
+        print(_profile(contender, case, options.repeats, options.rows), flush=True)
+    return 0
+
+
+def _profile(contender: Contender, case: Case, repeats: int, rows: int) -> str:
+    """Compiles, times and traces one method; returns the lines to print."""
+    from benchmarks import programs
+    from benchmarks.largest_costs import largest_costs, table, trace
+
+    asked = vars(contender) | {"framework": contender.framework}
+    programs.configure(None, "float32", None)
+    try:
+        programs.check(asked, vars(case))
+        program = programs.build(asked, vars(case))
+    except ValueError as error:
+        raise UserError(f"{contender.label}: {error}") from None
+    program.run()
+    seconds = [_seconds(program.run) for _ in range(repeats)]
+    with tempfile.TemporaryDirectory() as folder:
+        trace(pathlib.Path(folder), program.run)
+        costs = largest_costs(pathlib.Path(folder), program.text)
+    return f"{1e3 * statistics.median(seconds):9.2f} ms a call\n{table(costs, 1, rows)}"
+
+
+def _seconds(call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    run(main)
