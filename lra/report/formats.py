@@ -26,6 +26,7 @@ _LATEX = {
     "§": r"\S{}",
     "×": r"$\times$",
     "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
     "–": "--",
     "ö": r"\"o",
     ">": r"$>$",

@@ -273,9 +273,9 @@ def test_numbers():
 
 
 def test_latex_escapes():
-    text = latex(tables(group([make_row(0.5, data="100 % mine & yours_1")])[0])[0])
+    text = latex(tables(group([make_row(0.5, data="100 % mine & yours_1, ~2^31 bytes")])[0])[0])
     assert r"Nystr\"omformer & 50.00 (1)$^\dagger$ & -- & " in text
-    assert r"100 \% mine \& yours\_1" in text
+    assert r"100 \% mine \& yours\_1, \textasciitilde{}2\textasciicircum{}31 bytes" in text
     assert text.count(r"\\") == 6
 
 
