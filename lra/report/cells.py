@@ -112,7 +112,9 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
     configurations = defaultdict(list)
     for row in rows:
         overrides = json.dumps(row.config_overrides, sort_keys=True)
-        configurations[overrides, row.protocol, row.data].append(row)
+        # Overrides may not name the format: they are relative to the defaults of their day.
+        number_format = row.dtype, row.matmul_precision
+        configurations[overrides, row.protocol, row.data, number_format].append(row)
     found = []
     for members in configurations.values():
         alike = defaultdict(list)
@@ -145,10 +147,10 @@ def _difference(field: str, value: str | int | None) -> str:
 def number_format(cell: Cell) -> str:
     """What its seeds were computed in, where it is not float32 throughout; else nothing."""
     row = cell.rows[0]
-    if row.dtype != "float32":
-        return row.dtype
-    precise = row.matmul_precision == "float32"
-    return "" if precise else f"{row.matmul_precision} products"
+    parts = [] if row.dtype == "float32" else [row.dtype]
+    if row.matmul_precision != "float32":
+        parts.append(f"{row.matmul_precision} products")
+    return ", ".join(parts)
 
 
 def attention_order(attention: str) -> tuple[int, str]:

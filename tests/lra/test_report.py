@@ -10,7 +10,7 @@ from lra import records
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
-from lra.report.cells import cells, standard_error, stat
+from lra.report.cells import cells, number_format, standard_error, stat
 from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
@@ -134,6 +134,17 @@ def test_number_formats_are_shown_apart():
         make_row(0.4, dtype="bfloat16", config_overrides={"dtype": "bfloat16"}),
     ]
     assert "50.00 (1) [dtype=float32] / 40.00 (1) [dtype=bfloat16]" in line(rows)
+
+
+def test_number_formats_are_never_averaged_over():
+    for other in ({"dtype": "bfloat16"}, {"matmul_precision": "tensorfloat32"}):
+        rows = [make_row(0.5), make_row(0.3, seed=1, **other)]
+        assert [cell.stat() for cell in cells(rows)] == [(0.5, None, 1), (0.3, None, 1)]
+    both = {"dtype": "bfloat16", "matmul_precision": "tensorfloat32"}
+    assert {number_format(cell) for cell in cells([make_row(), make_row(**both)])} == {
+        "",
+        "bfloat16, tensorfloat32 products",
+    }
 
 
 def test_a_number_format_is_said_of_a_cell_that_stands_alone():
