@@ -1,23 +1,11 @@
 """The tables of a group, as text in cells; how they are set is for `formats` and `page`."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lra.published import TABLE3, TASKS, TEST_EXAMPLES, XFORMERS
-from lra.report.cells import (
-    TITLES,
-    Cell,
-    Stat,
-    average,
-    differences,
-    number_format,
-    seeds,
-    standard_error,
-    task_title,
-)
-from lra.report.cells import number_formats as number_formats_of
-from lra.report.groups import LRA_DATA, Group, Line
+from lra.published import TABLE3, TASKS, XFORMERS
+from lra.report.cells import TITLES, Cell, task_title
+from lra.report.groups import Group, Line
 from lra.report.notes import (
     OTHER_DATA,
     commits_of,
@@ -26,11 +14,16 @@ from lra.report.notes import (
     on_averages,
     on_number_formats,
 )
+from lra.report.places import (
+    ABOVE,
+    BELOW,
+    MISSING,
+    average_text,
+    difference_text,
+    mark_of_noise,
+    place_text,
+)
 from lra.row import Row
-
-MISSING = "–"
-BELOW = "‡"
-ABOVE = "§"
 
 
 class Table(NamedTuple):
@@ -83,69 +76,21 @@ def tables(group: Group) -> list[Table]:
     return [*found, unfinished] if unfinished.lines else found
 
 
-def percent(found: Stat | None) -> str:
-    """`37.10 ± 0.42`, `37.10` for one value, `–` for none."""
-    if found is None:
-        return MISSING
-    text = f"{100 * found.mean:.2f}"
-    return text if found.std is None else f"{text} ± {100 * found.std:.2f}"
-
-
 def _accuracy(group: Group, what: _Accuracy) -> Table:
     header = ["Attention", *map(task_title, group.tasks)]
     several, remarks = len(number_formats(group)) > 1, notes(group, selected=what is _SELECTED)
 
     def place(line: Line, task: str) -> str:
         parts = line.cells.get(task, [])
-        return _place(parts, what.field, marked=group.is_table3, with_format=several)
+        return place_text(parts, what.field, marked=group.is_table3, with_format=several)
 
     lines = [[line.title, *(place(line, task) for task in group.tasks)] for line in group.lines]
     if group.is_table3:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
-            texts.append(_average(line.five, what.field, with_format=several))
+            texts.append(average_text(line.five, what.field, with_format=several))
         remarks += on_averages([texts[-1] for texts in lines])
     return Table(what.title, what.caption, header, lines, remarks)
-
-
-def _average(five: Sequence[Cell], field: str, *, with_format: bool) -> str:
-    """The mean over five cells, with whatever one of them is marked with."""
-    if not five:
-        return MISSING
-    label = number_formats_of(five) if with_format else ""
-    text = f"{percent(average(five, field))} ({seeds(five)}){_mark_of_data(five)}"
-    return f"{text} [{label}]" if label else text
-
-
-def _mark_of_data(parts: Iterable[Cell]) -> str:
-    return OTHER_DATA if any(part.rows[0].data not in LRA_DATA for part in parts) else ""
-
-
-def _place(parts: list[Cell], field: str, *, marked: bool, with_format: bool) -> str:
-    """The text of one place: one cell, or several with what tells them apart.
-
-    Args:
-        parts: the cells.
-        field: of their rows.
-        marked: whether data that are not LRA's get a mark.
-        with_format: whether a number format that they share is said.
-    """
-    if not parts:
-        return MISSING
-    formats = {number_format(part) for part in parts}
-    told = ", ".join(formats) if with_format and len(formats) == 1 else ""
-    texts = []
-    for part, difference in zip(parts, differences(parts), strict=True):
-        text, label = _cell(part, field), ", ".join(filter(None, (told, difference)))
-        mark = _mark_of_data([part]) if marked else ""
-        texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
-    return " / ".join(texts)
-
-
-def _cell(cell: Cell, field: str) -> str:
-    if cell.ok:
-        return f"{percent(cell.stat(field))} ({seeds([cell])})"
-    return f"{'diverged' if cell.number_of('diverged') else 'failed'} ({seeds([cell])})"
 
 
 def _published(group: Group) -> Table:
@@ -155,12 +100,12 @@ def _published(group: Group) -> Table:
             continue
         published = TABLE3[line.attention]
         texts = [
-            _difference(published[task], [cell] if cell else [], with_format=several)
-            + _mark_of_noise(published[task] / 100, cell, task)
+            difference_text(published[task], [cell] if cell else [], with_format=several)
+            + mark_of_noise(published[task] / 100, cell, task)
             for task, cell in ((task, line.cell(task)) for task in TASKS)
         ]
         mean = sum(published.values()) / len(TASKS)
-        lines.append([line.title, *texts, _difference(mean, line.five, with_format=several)])
+        lines.append([line.title, *texts, difference_text(mean, line.five, with_format=several)])
     remarks = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
     remarks += on_number_formats(group)
     text = "".join(cell for line in lines for cell in line)
@@ -176,31 +121,6 @@ def _published(group: Group) -> Table:
     header = ["Attention", *map(task_title, TASKS), "Average"]
     caption = "In percent; in brackets ours minus published."
     return Table("Published accuracy and difference", caption, header, lines, remarks)
-
-
-def _difference(published: float, ours: Sequence[Cell], *, with_format: bool) -> str:
-    """A published accuracy (%) and, in brackets, how far the mean over our cells is from it.
-
-    Behind the difference stands what cells that are not like others say of themselves.
-    """
-    mark = _mark_of_data(ours)
-    if mark or not ours:
-        return f"{published:.2f}{mark}"
-    number, formats = seeds(ours), number_formats_of(ours) if with_format else ""
-    # A number alone is in the table of accuracies.
-    told = ["" if number.isdigit() else number, formats]
-    difference = f"{100 * average(ours).mean - published:+.2f}"
-    return f"{published:.2f} ({', '.join(filter(None, [difference, *told]))})"
-
-
-def _mark_of_noise(published: float, cell: Cell | None, task: str) -> str:
-    """Whether a cell is further from a published fraction than two such runs differ by chance."""
-    if cell is None or _mark_of_data([cell]):
-        return ""
-    difference = cell.stat().mean - published
-    if abs(difference) <= 2 * standard_error(cell, published, TEST_EXAMPLES[task]):
-        return ""
-    return BELOW if difference < 0 else ABOVE
 
 
 def _reruns() -> Table:
