@@ -10,6 +10,8 @@ from typing import NamedTuple
 from lra.row import Row
 from lra.tasks import TASKS
 
+FLOAT32 = "float32"
+
 # What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.
 TITLES = {
     "standard": "Standard",
@@ -20,9 +22,6 @@ TITLES = {
     "longformer": "Longformer",
     "linear": "Linear",
 }
-
-# Ways to run that leave the protocol as it is, yet are not averaged over.
-_NEUTRAL = ("dtype", "matmul_precision")
 
 
 def task_title(task: str) -> str:
@@ -96,10 +95,10 @@ def seeds(parts: Sequence[Cell]) -> str:
     return f"{ok[0]}" if min(ok) == max(ok) else f"{min(ok)} to {max(ok)}"
 
 
-def number_formats(parts: Iterable[Cell]) -> str:
-    """What the cells of a mean were computed in: `bfloat16`, `float32 and bfloat16`, or nothing."""
+def number_formats(parts: Iterable[Cell], usual: str | None) -> str:
+    """What cells were computed in: `bfloat16`, `float32 and bfloat16`; nothing if all as usual."""
     found = dict.fromkeys(map(number_format, parts))
-    return " and ".join(name or "float32" for name in found) if any(found) else ""
+    return "" if set(found) <= {usual} else " and ".join(found)
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:
@@ -128,9 +127,12 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 
 
 def differences(parts: list[Cell]) -> list[str]:
-    """For each of several cells in one place what it differs in: `bfloat16`, `2,500 steps`."""
+    """For each of several cells in one place what it differs in: `2,500 steps`, `data=mine`.
+
+    Not the number format, which is said where it is not the usual one.
+    """
     labels: list[list[str]] = [[] for _ in parts]
-    for field in (*_NEUTRAL, "steps", "data", "data_sha256"):
+    for field in ("steps", "data", "data_sha256"):
         values = [getattr((part.ok or part.rows)[0], field) for part in parts]
         if len(set(values)) > 1:
             for label, value in zip(labels, values, strict=True):
@@ -145,12 +147,16 @@ def _difference(field: str, value: str | int | None) -> str:
 
 
 def number_format(cell: Cell) -> str:
-    """What its seeds were computed in, where it is not float32 throughout; else nothing."""
-    row = cell.rows[0]
-    parts = [] if row.dtype == "float32" else [row.dtype]
-    if row.matmul_precision != "float32":
-        parts.append(f"{row.matmul_precision} products")
-    return ", ".join(parts)
+    """What all its seeds were computed in: `float32`, `bfloat16`, `tensorfloat32 products`."""
+    return number_format_of(cell.rows[0])
+
+
+def number_format_of(row: Row) -> str:
+    """What a row was computed in, as `number_format`."""
+    if row.matmul_precision == FLOAT32:
+        return row.dtype
+    products = f"{row.matmul_precision} products"
+    return products if row.dtype == FLOAT32 else f"{row.dtype}, {products}"
 
 
 def attention_order(attention: str) -> tuple[int, str]:

@@ -15,7 +15,15 @@ from typing import Any
 from lra.protocol import TABLE3, departures
 from lra.published import TABLE3 as PUBLISHED
 from lra.published import TASKS
-from lra.report.cells import TITLES, Cell, attention_order, cells
+from lra.report.cells import (
+    FLOAT32,
+    TITLES,
+    Cell,
+    attention_order,
+    cells,
+    number_format,
+    number_format_of,
+)
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
@@ -65,7 +73,9 @@ class Group:
         title: of its section.
         is_table3: whether it is the table of the paper.
         tasks: its columns.
-        lines: its lines.
+        lines: its lines; in each place cells of one number format.
+        apart: lines with the cells of such places that are in another format.
+        number_formats: of its rows, that of most results first.
     """
 
     slug: str
@@ -73,12 +83,14 @@ class Group:
     is_table3: bool
     tasks: tuple[str, ...]
     lines: tuple[Line, ...]
+    apart: tuple[Line, ...]
+    number_formats: tuple[str, ...]
 
     def all_cells(self) -> list[tuple[Line, str, Cell]]:
-        """Every cell with its line and task, in the order of the table."""
+        """Every cell with its line and task, in the order of the table, those set apart last."""
         return [
             (line, task, cell)
-            for line in self.lines
+            for line in (*self.lines, *self.apart)
             for task in self.tasks
             for cell in line.cells.get(task, [])
         ]
@@ -194,7 +206,36 @@ def _make(slug: str, title: str, rows: list[Row], *, is_table3: bool) -> Group:
         made.sort(key=lambda line: _rank(line.cells[tasks[0]]))
     else:
         made.sort(key=lambda line: (attention_order(line.attention), _by_value(line)))
-    return Group(slug, title, is_table3, tasks, tuple(made))
+    formats = _number_formats(rows)
+    lines_of_table, apart = zip(*(_divide(line, formats) for line in made), strict=True)
+    apart = tuple(line for line in apart if line.cells)
+    return Group(slug, title, is_table3, tasks, lines_of_table, apart, formats)
+
+
+def _number_formats(rows: list[Row]) -> tuple[str, ...]:
+    """That of most results first, float32 before others of as many."""
+    results = Counter({number_format_of(row): 0 for row in rows})
+    results.update(number_format_of(row) for row in rows if row.status == "ok")
+    return tuple(sorted(results, key=lambda name: (-results[name], name != FLOAT32, name)))
+
+
+def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
+    """The line with one number format a place, and with the cells that are in others.
+
+    Of those with results in a place it is the first of `formats`.
+    """
+    shown, apart = {}, {}
+    for task, parts in line.cells.items():
+        ranked = sorted(parts, key=lambda cell: (not cell.ok, formats.index(number_format(cell))))
+        chosen = number_format(ranked[0]) if ranked else ""
+        shown[task] = [cell for cell in parts if number_format(cell) == chosen]
+        others = [cell for cell in parts if number_format(cell) != chosen]
+        if others:
+            apart[task] = others
+    return (
+        dataclasses.replace(line, cells=shown),
+        dataclasses.replace(line, cells=apart),
+    )
 
 
 def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Notes under the tables of accuracies: what data, what code, what chance would give."""
 
-from lra.report.cells import number_format, task_title
+from lra.report.cells import FLOAT32, number_format, task_title
 from lra.report.groups import LRA_DATA, Group
 from lra.row import Row
 
 OTHER_DATA = "†"
+OTHER_FORMATS = "Other number formats"
 
 
 def notes(group: Group, *, selected: bool) -> list[str]:
@@ -42,22 +43,22 @@ def on_averages(texts: list[str]) -> list[str]:
     return found
 
 
-def number_formats(group: Group) -> set[str]:
-    """What its cells were computed in; nothing stands for float32."""
-    return {number_format(cell) for _, _, cell in group.all_cells() if cell.ok}
-
-
 def _on_comparability(group: Group) -> list[str]:
-    marks = {task: group.data_of(task) for task in group.tasks}
     if group.is_table3:
-        return [
-            f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
-            for task, of_task in marks.items()
-            if of_task
-        ]
-    if any(marks.values()):
+        return on_other_data(group)
+    if any(group.data_of(task) for task in group.tasks):
         return ["These are not LRA numbers: the data are others."]
     return ["Not comparable with Table 3: the protocol is another."]
+
+
+def on_other_data(group: Group) -> list[str]:
+    """What the mark in its cells means."""
+    marks = {task: group.data_of(task) for task in group.tasks}
+    return [
+        f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
+        for task, of_task in marks.items()
+        if of_task
+    ]
 
 
 def _on_generated_data(rows: list[Row]) -> list[str]:
@@ -71,9 +72,21 @@ def _on_generated_data(rows: list[Row]) -> list[str]:
 
 
 def on_number_formats(group: Group) -> list[str]:
-    """What all cells were computed in, where it is one format and not float32."""
-    formats = number_formats(group)
-    return [f"All in {formats.pop()}."] if len(formats) == 1 and formats != {""} else []
+    """What cells were computed in that do not say it, and which of them are shown elsewhere."""
+    usual = group.number_formats[0]
+    shown = {number_format(cell) for line in group.lines for c in line.cells.values() for cell in c}
+    found = []
+    if shown != {usual}:
+        found += [f"In {usual} where nothing else is said."] if usual != FLOAT32 else []
+    elif usual != FLOAT32:
+        found += [f"All in {usual}."]
+    if group.apart:
+        found.append(
+            "Of results in several number formats in one place, those in the format of most "
+            f"results are here ({' before '.join(group.number_formats)}), the others in the table "
+            f"'{OTHER_FORMATS}'."
+        )
+    return found
 
 
 def _on_commits(group: Group) -> list[str]:

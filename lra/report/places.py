@@ -8,7 +8,6 @@ from lra.report.cells import (
     Stat,
     average,
     differences,
-    number_format,
     number_formats,
     seeds,
     standard_error,
@@ -29,11 +28,17 @@ def percent(found: Stat | None) -> str:
     return text if found.std is None else f"{text} ± {100 * found.std:.2f}"
 
 
-def average_text(five: Sequence[Cell], field: str, *, with_format: bool) -> str:
-    """The mean over five cells, with whatever one of them is marked with."""
+def average_text(five: Sequence[Cell], field: str, usual: str) -> str:
+    """The mean over five cells, with whatever one of them is marked with.
+
+    Args:
+        five: the cells; none where there is no average.
+        field: of their rows.
+        usual: the number format that is not said.
+    """
     if not five:
         return MISSING
-    label = number_formats(five) if with_format else ""
+    label = number_formats(five, usual)
     text = f"{percent(average(five, field))} ({seeds(five)}){mark_of_data(five)}"
     return f"{text} [{label}]" if label else text
 
@@ -43,22 +48,21 @@ def mark_of_data(parts: Iterable[Cell]) -> str:
     return OTHER_DATA if any(part.rows[0].data not in LRA_DATA for part in parts) else ""
 
 
-def place_text(parts: list[Cell], field: str, *, marked: bool, with_format: bool) -> str:
+def place_text(parts: list[Cell], field: str, usual: str | None, *, marked: bool) -> str:
     """The text of one place: one cell, or several with what tells them apart.
 
     Args:
         parts: the cells.
         field: of their rows.
+        usual: the number format that is not said; None to say each.
         marked: whether data that are not LRA's get a mark.
-        with_format: whether a number format that they share is said.
     """
     if not parts:
         return MISSING
-    formats = {number_format(part) for part in parts}
-    told = ", ".join(formats) if with_format and len(formats) == 1 else ""
     texts = []
     for part, difference in zip(parts, differences(parts), strict=True):
-        text, label = _cell(part, field), ", ".join(filter(None, (told, difference)))
+        text, told = _cell(part, field), number_formats([part], usual)
+        label = ", ".join(filter(None, (told, difference)))
         mark = mark_of_data([part]) if marked else ""
         texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
     return " / ".join(texts)
@@ -70,7 +74,7 @@ def _cell(cell: Cell, field: str) -> str:
     return f"{'diverged' if cell.number_of('diverged') else 'failed'} ({seeds([cell])})"
 
 
-def difference_text(published: float, ours: Sequence[Cell], *, with_format: bool) -> str:
+def difference_text(published: float, ours: Sequence[Cell], usual: str) -> str:
     """A published accuracy (%) and, in brackets, how far the mean over our cells is from it.
 
     Behind the difference stands what cells that are not like others say of themselves.
@@ -78,9 +82,9 @@ def difference_text(published: float, ours: Sequence[Cell], *, with_format: bool
     mark = mark_of_data(ours)
     if mark or not ours:
         return f"{published:.2f}{mark}"
-    number, formats = seeds(ours), number_formats(ours) if with_format else ""
+    number = seeds(ours)
     # A number alone is in the table of accuracies.
-    told = ["" if number.isdigit() else number, formats]
+    told = ["" if number.isdigit() else number, number_formats(ours, usual)]
     difference = f"{100 * average(ours).mean - published:+.2f}"
     return f"{published:.2f} ({', '.join(filter(None, [difference, *told]))})"
 

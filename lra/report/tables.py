@@ -8,11 +8,12 @@ from lra.report.cells import TITLES, Cell, task_title
 from lra.report.groups import Group, Line
 from lra.report.notes import (
     OTHER_DATA,
+    OTHER_FORMATS,
     commits_of,
     notes,
-    number_formats,
     on_averages,
     on_number_formats,
+    on_other_data,
 )
 from lra.report.places import (
     ABOVE,
@@ -72,40 +73,53 @@ def tables(group: Group) -> list[Table]:
     if group.is_table3:
         found += [_published(group), _reruns()]
     found += [_accuracy(group, _LAST), _costs(group)]
-    unfinished = _unfinished(group)
-    return [*found, unfinished] if unfinished.lines else found
+    return found + [table for table in (_other_formats(group), _unfinished(group)) if table.lines]
 
 
 def _accuracy(group: Group, what: _Accuracy) -> Table:
     header = ["Attention", *map(task_title, group.tasks)]
-    several, remarks = len(number_formats(group)) > 1, notes(group, selected=what is _SELECTED)
-
-    def place(line: Line, task: str) -> str:
-        parts = line.cells.get(task, [])
-        return place_text(parts, what.field, marked=group.is_table3, with_format=several)
-
-    lines = [[line.title, *(place(line, task) for task in group.tasks)] for line in group.lines]
+    usual, remarks = group.number_formats[0], notes(group, selected=what is _SELECTED)
+    lines = [_places(group, line, what, usual) for line in group.lines]
     if group.is_table3:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
-            texts.append(average_text(line.five, what.field, with_format=several))
+            texts.append(average_text(line.five, what.field, usual))
         remarks += on_averages([texts[-1] for texts in lines])
     return Table(what.title, what.caption, header, lines, remarks)
 
 
+def _places(group: Group, line: Line, what: _Accuracy, usual: str | None) -> list[str]:
+    """What a line shows for each task, behind its title."""
+    every = (line.cells.get(task, []) for task in group.tasks)
+    texts = (place_text(parts, what.field, usual, marked=group.is_table3) for parts in every)
+    return [line.title, *texts]
+
+
+def _other_formats(group: Group) -> Table:
+    """The cells that stand in no other table of accuracies."""
+    lines = [_places(group, line, _SELECTED, None) for line in group.apart]
+    caption = (
+        "Cells whose place in the tables another number format has; they are in no average, "
+        f"difference or dot. {_SELECTED.caption}"
+    )
+    header = ["Attention", *map(task_title, group.tasks)]
+    remarks = on_other_data(group) if group.is_table3 else []
+    return Table(OTHER_FORMATS, caption, header, lines, remarks)
+
+
 def _published(group: Group) -> Table:
-    lines, several = [], len(number_formats(group)) > 1
+    lines, usual = [], group.number_formats[0]
     for line in group.lines:
         if line.attention not in TABLE3 or line.options:
             continue
         published = TABLE3[line.attention]
         texts = [
-            difference_text(published[task], [cell] if cell else [], with_format=several)
+            difference_text(published[task], [cell] if cell else [], usual)
             + mark_of_noise(published[task] / 100, cell, task)
             for task, cell in ((task, line.cell(task)) for task in TASKS)
         ]
         mean = sum(published.values()) / len(TASKS)
-        lines.append([line.title, *texts, difference_text(mean, line.five, with_format=several)])
+        lines.append([line.title, *texts, difference_text(mean, line.five, usual)])
     remarks = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
     remarks += on_number_formats(group)
     text = "".join(cell for line in lines for cell in line)
@@ -155,7 +169,7 @@ def _costs(group: Group) -> Table:
     ]
     lines = []
     for task in group.tasks:
-        for line in group.lines:
+        for line in (*group.lines, *group.apart):
             for cell in line.cells.get(task, []):
                 # Seeds trained in different company or places have different costs.
                 for place in dict.fromkeys(map(_program, cell.rows)):

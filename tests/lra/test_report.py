@@ -10,7 +10,7 @@ from lra import records
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
-from lra.report.cells import cells, number_format, standard_error, stat
+from lra.report.cells import cells, standard_error, stat
 from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
@@ -126,40 +126,6 @@ def test_the_second_table_is_without_selection():
 def test_seeds_trained_for_different_steps_are_shown_apart():
     rows = [make_row(0.5), make_row(0.5, seed=1), make_row(0.3, seed=2, steps=2500)]
     assert "50.00 ± 0.00 (2) [5,000 steps] / 30.00 (1) [2,500 steps]" in line(rows)
-
-
-def test_number_formats_are_shown_apart():
-    rows = [
-        make_row(0.5),
-        make_row(0.4, dtype="bfloat16", config_overrides={"dtype": "bfloat16"}),
-    ]
-    assert "50.00 (1) [dtype=float32] / 40.00 (1) [dtype=bfloat16]" in line(rows)
-
-
-def test_number_formats_are_never_averaged_over():
-    for other in ({"dtype": "bfloat16"}, {"matmul_precision": "tensorfloat32"}):
-        rows = [make_row(0.5), make_row(0.3, seed=1, **other)]
-        assert [cell.stat() for cell in cells(rows)] == [(0.5, None, 1), (0.3, None, 1)]
-    both = {"dtype": "bfloat16", "matmul_precision": "tensorfloat32"}
-    assert {number_format(cell) for cell in cells([make_row(), make_row(**both)])} == {
-        "",
-        "bfloat16, tensorfloat32 products",
-    }
-
-
-def test_a_number_format_is_said_of_a_cell_that_stands_alone():
-    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
-    fast = {"matmul_precision": "tensorfloat32", "task": "text"}
-    one = make_row(0.4, **half)
-    assert "All in bfloat16." in first([one])
-    shown = line([one, make_row(0.5, task="image"), make_row(0.6, **fast)])
-    assert "40.00 (1) [bfloat16]" in shown
-    assert "60.00 (1) [tensorfloat32 products]" in shown
-    assert "50.00 (1) |" in shown
-    steps = [make_row(0.3, steps=2500, seed=1, **half), make_row(0.5, task="image")]
-    assert "40.00 (1) [bfloat16, 5,000 steps] / 30.00 (1) [bfloat16, 2,500 steps]" in line(
-        [one, *steps]
-    )
 
 
 def test_other_data_under_the_same_mark_are_shown_apart():

@@ -19,7 +19,7 @@ def published_line(rows) -> str:
 def test_an_average_needs_one_finished_cell_for_each_task():
     rows = five("nystrom", 0.5)
     assert line(rows).endswith(" 50.00 (1) |")
-    other = make_row(0.4, dtype="bfloat16", config_overrides={"dtype": "bfloat16"})
+    other = make_row(0.4, data="official")
     for incomplete in (rows[1:], [*rows, other], [*rows, failed_row(seed=1)]):
         assert line(incomplete).split()[-2] == "–"
         assert "58.95 |" in published_line(incomplete)
