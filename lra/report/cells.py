@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -37,6 +37,20 @@ class Stat(NamedTuple):
     n: int
 
 
+class Platform(NamedTuple):
+    """What speeds must share to be compared."""
+
+    device: str | None
+    num_devices: int | None
+    number_format: str
+
+    @property
+    def title(self) -> str:
+        """`4 x a device, bfloat16`."""
+        many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
+        return f"{many}{self.device or 'unknown device'}, {self.number_format}"
+
+
 class Cell(NamedTuple):
     """Rows of one configuration on the same data, one a seed, all trained for as long."""
 
@@ -51,8 +65,12 @@ class Cell(NamedTuple):
         """Statistics of a field over the seeds that have it; None without any."""
         return stat(getattr(row, field) for row in self.rows)
 
+    def on(self, platform: Platform | None) -> "Cell":
+        """Those of its rows whose costs are of this platform."""
+        return Cell(tuple(row for row in self.rows if platform_of(row) == platform))
+
     def median(self, field: str) -> float | None:
-        """Median of a cost over the rows that have it; None without any."""
+        """Median of a cost over the rows that have it, all `on` one platform; None without any."""
         values = [getattr(row, field) for row in self.rows if getattr(row, field) is not None]
         return statistics.median(values) if values else None
 
@@ -157,6 +175,17 @@ def number_format_of(row: Row) -> str:
         return row.dtype
     products = f"{row.matmul_precision} products"
     return products if row.dtype == FLOAT32 else f"{row.dtype}, {products}"
+
+
+def platform_of(row: Row) -> Platform:
+    """Where and in which format a row was computed."""
+    return Platform(row.device, row.num_devices, number_format_of(row))
+
+
+def usual_platform(parts: Iterable[Cell]) -> Platform | None:
+    """That of most results; None without results."""
+    results = Counter(platform_of(row) for part in parts for row in part.ok)
+    return min(results, key=lambda found: (-results[found], str(found)), default=None)
 
 
 def attention_order(attention: str) -> tuple[int, str]:

@@ -8,8 +8,17 @@ from typing import Any, NamedTuple
 from lra.errors import UserError
 from lra.protocol import overrides_of
 from lra.published import TASKS
-from lra.report.cells import TITLES, Cell, Stat, average
+from lra.report.cells import (
+    TITLES,
+    Cell,
+    Platform,
+    Stat,
+    average,
+    number_format,
+    usual_platform,
+)
 from lra.report.groups import Group, Line
+from lra.report.places import mark_of_data
 from lra.workdir import Workdir, read_metrics
 
 _OPTIONS = "model.attention."
@@ -18,20 +27,28 @@ _MOST_POINTS = 80
 
 
 class Dot(NamedTuple):
-    """An attention on a task, or on all: examples/s, accuracy (fraction), number of parameters."""
+    """An attention on a task, or on all: examples/s, accuracy (fraction), number of parameters.
+
+    It is marked where the table marks its cell: the data are not LRA's.
+    """
 
     attention: str
     speed: float
     accuracy: Stat
     params: float
+    marked: bool = False
 
 
 class Point(NamedTuple):
-    """One size of an attention: the option's value, accuracy (fraction), examples/s."""
+    """One size of an attention: the option's value, accuracy (fraction), examples/s on a platform.
+
+    The platform is the same for all points of a curve.
+    """
 
     value: float
     accuracy: Stat
     speed: float | None
+    platform: Platform | None = None
 
 
 class Curve(NamedTuple):
@@ -56,38 +73,45 @@ def dots(group: Group) -> dict[str, list[Dot]]:
     """By task, and under `""` for the average over the five, what is fast and what is accurate.
 
     The speed of the average is the geometric mean. An attention with several sizes or cells has
-    no single dot and is left out.
+    no single dot and is left out, as is a cell that was not trained on the group's platform.
     """
     lines = [line for line in group.lines if not _is_swept(group, line.attention)]
+    platform = platform_of_dots(group)
     found = {}
     for task in group.tasks:
-        of_task = [_dot(line.attention, cell) for line in lines if (cell := line.cell(task))]
+        of_task = [_dot(group, line, cell, platform) for line in lines if (cell := line.cell(task))]
         found[task] = [dot for dot in of_task if dot]
     if group.is_table3:
         found[""] = [dot for line in lines if (dot := _average_dot(line, found))]
     return {task: of_task for task, of_task in found.items() if of_task}
 
 
+def platform_of_dots(group: Group) -> Platform | None:
+    """Where the speeds of its dots were taken."""
+    return usual_platform(
+        cell for line in group.lines for parts in line.cells.values() for cell in parts
+    )
+
+
 def sweeps(group: Group) -> dict[tuple[str, str], dict[str, list[Point]]]:
     """By attention and option, then by task, the points of each option that was swept."""
-    found: dict[tuple[str, str], dict[str, list[Point]]] = {}
-    for line in group.lines:
-        if not _is_swept(group, line.attention) or len(line.options) != 1:
+    found: dict[tuple[str, str], dict[str, list[tuple[float, Cell]]]] = {}
+    for line, task, cell in group.all_cells():
+        if len(line.options) != 1:
             continue
         ((name, value),) = line.options.items()
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
-        for task in group.tasks:
-            cell = line.cell(task)
-            if cell:
-                point = Point(value, cell.stat(), cell.median("examples_per_second"))
-                by_task.setdefault(task, []).append(point)
-    # Two points make a curve.
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
+            by_task.setdefault(task, []).append((value, cell))
     curves = {
-        key: {task: points for task, points in by_task.items() if len(points) > 1}
+        key: {
+            task: points
+            for task in group.tasks
+            if len(points := _points(by_task.get(task, []), group.number_formats)) > 1
+        }
         for key, by_task in found.items()
     }
+    # Two points make a curve.
     return {key: by_task for key, by_task in curves.items() if by_task}
 
 
@@ -124,9 +148,27 @@ def _is_swept(group: Group, attention: str) -> bool:
     return sum(line.attention == attention for line in group.lines) > 1
 
 
-def _dot(attention: str, cell: Cell) -> Dot | None:
-    speed, params = cell.median("examples_per_second"), cell.median("params")
-    return Dot(attention, speed, cell.stat(), params) if speed and params else None
+def _points(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> list[Point]:
+    """A point for each size that has one cell, in the number format in which most sizes have."""
+    by_format: dict[str, dict[float, list[Cell]]] = {name: {} for name in formats}
+    for value, cell in sized:
+        by_format[number_format(cell)].setdefault(value, []).append(cell)
+    single = [
+        {value: parts[0] for value, parts in sizes.items() if len(parts) == 1 and parts[0].ok}
+        for sizes in by_format.values()
+    ]
+    chosen = max(single, key=len)
+    platform = usual_platform(chosen.values())
+    return [
+        Point(value, cell.stat(), cell.on(platform).median("examples_per_second"), platform)
+        for value, cell in sorted(chosen.items())
+    ]
+
+
+def _dot(group: Group, line: Line, cell: Cell, platform: Platform | None) -> Dot | None:
+    speed, params = cell.on(platform).median("examples_per_second"), cell.median("params")
+    marked = group.is_table3 and bool(mark_of_data([cell]))
+    return Dot(line.attention, speed, cell.stat(), params, marked) if speed and params else None
 
 
 def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:
@@ -138,6 +180,7 @@ def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:
         math.exp(sum(math.log(dot.speed) for dot in own) / len(own)),
         average(line.five),
         sum(dot.params for dot in own) / len(own),
+        any(dot.marked for dot in own),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lra.report import curves
 from lra.report.cells import TITLES, attention_order, task_title
+from lra.report.notes import OTHER_DATA
 
 COLUMN = 3.3  # inches
 _MOST_LABELS = 7  # on the axis of a panel
@@ -102,6 +103,10 @@ def _draw_dot(axis: Any, dot: curves.Dot, largest: float) -> None:
     axis.scatter(x, y, s=_area(dot.params, largest), marker=marker, zorder=3, **look)
     if dot.accuracy.std:
         axis.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
+    if dot.marked:
+        # Beside the dot, whatever its size.
+        place = (_area(dot.params, largest) ** 0.5 / 2 + 1, 1)
+        axis.annotate(OTHER_DATA, (x, y), place, textcoords="offset points", fontsize=7)
 
 
 def _area(params: float, largest: float) -> float:

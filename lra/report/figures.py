@@ -11,6 +11,7 @@ from lra.files import write_atomically
 from lra.report import curves, drawing
 from lra.report.cells import TITLES, task_title
 from lra.report.groups import Group
+from lra.report.notes import on_other_data
 
 _PNG_DPI = 300
 # The same rows give the same bytes.
@@ -104,6 +105,17 @@ def _speed_figures(group: Group) -> list[Figure]:
         "Test accuracy against training speed, all seeds of a program together; the area of a dot "
         "is the number of parameters, bars are standard deviations over seeds."
     )
+    platform = curves.platform_of_dots(group)
+    caption += f" Speeds: {platform.title}"
+    elsewhere = [
+        cell
+        for line in group.lines
+        for task in group.tasks
+        if (cell := line.cell(task)) and not cell.on(platform).rows
+    ]
+    caption += "; cells of other devices or number formats have no dot." if elsewhere else "."
+    if any(dot.marked for dots in by_task.values() for dot in dots):
+        caption = " ".join([caption, *on_other_data(group)])
     return [Figure(f"{group.slug}-speed", caption, lambda: drawing.draw_dots(by_task))]
 
 
@@ -112,10 +124,18 @@ def _sweep_figures(group: Group) -> list[Figure]:
         Figure(
             f"{group.slug}-{attention}-{option}",
             f"{TITLES.get(attention, attention)}: test accuracy and training speed against "
-            f"{option}; bars are standard deviations over seeds.",
+            f"{option}; bars are standard deviations over seeds. {_platforms(by_task)}.",
             lambda attention=attention, option=option, by_task=by_task: drawing.draw_sweep(
                 attention, option, by_task
             ),
         )
         for (attention, option), by_task in curves.sweeps(group).items()
     ]
+
+
+def _platforms(by_task: dict[str, list[curves.Point]]) -> str:
+    """What the curves of a figure were computed on: `a device, float32`, or that of each task."""
+    titles = {task: points[0].platform.title for task, points in by_task.items()}
+    if len(set(titles.values())) > 1:
+        return "; ".join(f"{task_title(task)}: {title}" for task, title in titles.items())
+    return f"Speeds: {next(iter(titles.values()))}"

@@ -99,11 +99,12 @@ def _other_formats(group: Group) -> Table:
     """The cells that stand in no other table of accuracies."""
     lines = [_places(group, line, _SELECTED, None) for line in group.apart]
     caption = (
-        "Cells whose place in the tables another number format has; they are in no average, "
-        f"difference or dot. {_SELECTED.caption}"
+        "Cells in another number format than the other tables show in their place; they are in "
+        f"no average and no difference. {_SELECTED.caption}"
     )
     header = ["Attention", *map(task_title, group.tasks)]
-    remarks = on_other_data(group) if group.is_table3 else []
+    marked = any(OTHER_DATA in text for line in lines for text in line)
+    remarks = on_other_data(group) if marked else []
     return Table(OTHER_FORMATS, caption, header, lines, remarks)
 
 

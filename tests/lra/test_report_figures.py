@@ -15,7 +15,7 @@ from lra.report import curves, drawing
 from lra.report.__main__ import main
 from lra.report.cells import Stat
 from lra.report.figures import figures, save
-from lra.report.groups import group
+from lra.report.groups import Group, group
 from lra.settings import load_config, to_json
 from tests.lra.row_factory import make_row
 
@@ -62,6 +62,41 @@ def test_sweep_points_include_the_table_cell():
     assert by_task["listops"][1].speed == 1000 / 32
 
 
+def options(rows) -> Group:
+    """The group of the attentions' options."""
+    return next(g for g in group(rows) if g.slug == "options")
+
+
+def test_a_sweep_is_on_one_device_and_in_one_number_format():
+    # The table is bfloat16, and what is in both formats is shown in it there.
+    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
+    rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **half) for s in range(9))]
+    rows += [make_row(0.9, seed=s, **half) for s in range(12)]
+    rows.append(make_row(0.9, config_overrides={"model.attention.num_landmarks": 8}, **GPU))
+    (by_task,) = curves.sweeps(options(rows)).values()
+    assert [(point.value, point.speed) for point in by_task["listops"]] == [
+        (8, None),
+        *((size, speed) for size, speed in ((16, 62.5), (32, 31.25), (64, 500), (128, 7.8125))),
+    ]
+    assert all(point.accuracy.mean < 0.5 for point in by_task["listops"][1:])
+    (figure,) = [f for f in figures(group(rows), [])["options"] if "landmarks" in f.name]
+    assert figure.caption.endswith("Speeds: a device, float32.")
+
+
+def test_the_caption_of_a_sweep_names_the_platform_of_each_task():
+    rows = [
+        make_row(
+            task=task,
+            dtype=dtype,
+            config_overrides={"model.attention.num_landmarks": n, "dtype": dtype},
+        )
+        for task, dtype in (("listops", "float32"), ("image", "bfloat16"))
+        for n in SIZES
+    ]
+    (figure,) = figures(group(rows), [])["options"]
+    assert figure.caption.endswith("ListOps: a device, float32; Image: a device, bfloat16.")
+
+
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
     points = [curves.Point(value, Stat(0.5, None, 1), 100.0) for value in range(1, 20)]
     drawn = drawing.draw_sweep("nystrom", "num_landmarks", {"listops": points})
@@ -81,6 +116,43 @@ def test_dots_of_tasks_and_average():
     assert average.speed == pytest.approx(1000)
     assert average.accuracy.mean == pytest.approx(0.3)
     assert average.params == 300
+
+
+CPU = {"device": "a CPU", "examples_per_second": 32.0}
+GPU = {"device": "a GPU", "examples_per_second": 5000.0}
+
+
+def test_a_dot_has_the_speed_of_the_device_of_most_results():
+    rows = [
+        make_row(0.4, **CPU),
+        make_row(0.5, seed=1, **GPU),
+        make_row(0.5, task="image", **GPU),
+        make_row(0.5, task="text", num_devices=2, **GPU),
+        make_row(0.5, task="pathfinder", dtype="bfloat16", **GPU),
+    ]
+    (table,) = group(rows)
+    dots = curves.dots(table)
+    assert {task: dot.speed for task, (dot,) in dots.items()} == {"listops": 5000, "image": 5000}
+    assert dots["listops"][0].accuracy.mean == pytest.approx(0.45)
+    assert [
+        figure.caption.partition("Speeds: ")[2] for figure in figures([table], [])["table3"]
+    ] == ["a GPU, float32; cells of other devices or number formats have no dot."]
+
+
+def test_dots_of_other_data_are_marked():
+    tasks = ("listops", "text", "retrieval", "image", "pathfinder")
+    rows = [make_row(task=t, data="mine" if t == "retrieval" else "official") for t in tasks]
+    (table,) = group(rows)
+    dots = curves.dots(table)
+    assert [task for task, (dot,) in dots.items() if dot.marked] == ["retrieval", ""]
+    (figure,) = figures([table], [])["table3"]
+    assert figure.caption.endswith("Speeds: a device, float32. † Retrieval on other data: mine.")
+    drawn = figure.draw()
+    assert [[text.get_text() for text in axis.texts] for axis in drawn.axes] == [
+        *([], [], ["†"]),
+        *([], [], ["†"]),
+    ]
+    pyplot.close(drawn)
 
 
 def test_rows_without_speed_have_no_dot():
