@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
-from lra.protocol import overrides_of
+from lra.protocol import departures, overrides_of
 from lra.published import TASKS
 from lra.report.cells import (
     TITLES,
@@ -94,15 +94,19 @@ def platform_of_dots(group: Group) -> Platform | None:
 
 
 def sweeps(group: Group) -> dict[tuple[str, str], dict[str, list[Point]]]:
-    """By attention and option, then by task, the points of each option that was swept."""
+    """By attention and option, then by task, the points of each option that was swept.
+
+    They are those where the attention's other options have their defaults.
+    """
     found: dict[tuple[str, str], dict[str, list[tuple[float, Cell]]]] = {}
     for line, task, cell in group.all_cells():
-        if len(line.options) != 1:
-            continue
-        ((name, value),) = line.options.items()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
-            by_task.setdefault(task, []).append((value, cell))
+        options = {name: value for name, value in line.options.items() if value is not None}
+        changed = set(departures(task, line.attention, options))
+        for name, value in options.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and changed <= {name}:
+                by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
+                by_task.setdefault(task, []).append((value, cell))
     curves = {
         key: {
             task: points

@@ -1,5 +1,6 @@
 """Figures, curves and the page: that they are drawn, from the right numbers."""
 
+import dataclasses
 import json
 import pathlib
 import xml.etree.ElementTree as ElementTree
@@ -95,6 +96,31 @@ def test_the_caption_of_a_sweep_names_the_platform_of_each_task():
     ]
     (figure,) = figures(group(rows), [])["options"]
     assert figure.caption.endswith("ListOps: a device, float32; Image: a device, bfloat16.")
+
+
+def test_a_sweep_is_over_lines_whose_other_options_are_the_defaults():
+    rows = [
+        *sweep_rows(),
+        make_row(0.1, config_overrides={"model.attention.conv_kernel": 0}),
+        make_row(
+            0.2,
+            config_overrides={
+                "model.attention.conv_kernel": 0,
+                "model.attention.num_landmarks": 256,
+            },
+        ),
+    ]
+    config = {"model.attention.num_landmarks": 64, "model.attention.conv_kernel": 35}
+    rows = [dataclasses.replace(row, config=config | row.config_overrides) for row in rows]
+    found = curves.sweeps(options(rows))
+    of_option = {
+        option: [(point.value, round(point.accuracy.mean, 3)) for point in by_task["listops"]]
+        for (_, option), by_task in found.items()
+    }
+    assert of_option == {
+        "num_landmarks": [(16, 0.321), (32, 0.337), (64, 0.4), (128, 0.433)],
+        "conv_kernel": [(0, 0.1), (35, 0.4)],
+    }
 
 
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
