@@ -24,6 +24,7 @@ from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report import cost_sections, formats
+from lra.report.accuracy_csv import accuracy_csv
 from lra.report.costs import Setting, Sheet, sheets
 from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
@@ -56,7 +57,7 @@ class Report:
     def render(self, form: str) -> dict[str, str]:
         """All of it in one of the formats, by name of the file."""
         if form == "csv":
-            texts = {_FILES[form]: formats.as_csv(self.groups)} if self.groups else {}
+            texts = {_FILES[form]: accuracy_csv(self.groups)} if self.groups else {}
             if self.costs:
                 texts[_CSV_OF_COSTS] = cost_sections.as_csv(self.costs)
             return texts

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lra.row import Row
+from lra.row import STATUSES, Row
 from lra.tasks import TASKS
 
 FLOAT32 = "float32"
@@ -47,8 +47,13 @@ class Platform(NamedTuple):
     @property
     def title(self) -> str:
         """`4 x a device, bfloat16`."""
+        return f"{self.devices}, {self.number_format}"
+
+    @property
+    def devices(self) -> str:
+        """`4 x a device`."""
         many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
-        return f"{many}{self.device or 'unknown device'}, {self.number_format}"
+        return f"{many}{self.device or 'unknown device'}"
 
 
 class Cell(NamedTuple):
@@ -60,6 +65,11 @@ class Cell(NamedTuple):
     def ok(self) -> tuple[Row, ...]:
         """The rows that have accuracies."""
         return tuple(row for row in self.rows if row.status == "ok")
+
+    @property
+    def status(self) -> str:
+        """`ok` with any result, else `diverged` or `failed`."""
+        return next(status for status in STATUSES if self.number_of(status))
 
     def stat(self, field: str = "test_accuracy") -> Stat | None:
         """Statistics of a field over the seeds that have it; None without any."""

@@ -1,15 +1,9 @@
-"""Tables as Markdown and LaTeX, cells as CSV."""
+"""Tables as Markdown and LaTeX."""
 
-import csv
-import io
 from collections.abc import Iterable
 
-from lra.published import TABLE3
-from lra.report.cells import Cell
 from lra.report.figures import Figure
-from lra.report.groups import LRA_DATA, Group
 from lra.report.tables import Table
-from lra.row import STATUSES
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -32,23 +26,6 @@ _LATEX = {
     ">": r"$>$",
     "<": r"$<$",
 }
-
-# What a line of CSV takes from the rows as it is, and what it says by mean or median.
-_SHARED = ("protocol", "data", "task", "attention", "dtype", "matmul_precision", "steps")
-_PROGRAM = ("seeds_in_program", "device", "num_devices")
-_ACCURACIES = ("test_accuracy", "test_accuracy_last", "val_accuracy")
-_COSTS = ("params", "examples_per_second", "wall_seconds", "peak_memory_mb")
-_CSV_HEADER = (
-    "group",
-    *_SHARED,
-    "options",
-    *(f"seeds_{status}" for status in STATUSES),
-    *(f"{field}_{what}" for field in _ACCURACIES for what in ("mean", "std")),
-    "published",
-    "difference",
-    *_COSTS,
-    *_PROGRAM,
-)
 
 
 def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) -> str:
@@ -102,35 +79,6 @@ def latex(table: Table) -> str:
             "",
         ]
     )
-
-
-def as_csv(groups: Iterable[Group]) -> str:
-    """One line a cell, with all its numbers; accuracies are fractions."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _CSV_HEADER, lineterminator="\n")
-    writer.writeheader()
-    for group in groups:
-        for line, _, cell in group.all_cells():
-            writer.writerow(_facts(group, cell) | {"options": str(line.options or "")})
-    return text.getvalue()
-
-
-def _facts(group: Group, cell: Cell) -> dict[str, object]:
-    row = (cell.ok or cell.rows)[0]
-    facts: dict[str, object] = {name: getattr(row, name) for name in _SHARED + _PROGRAM}
-    facts |= {f"seeds_{status}": cell.number_of(status) for status in STATUSES}
-    for field in _ACCURACIES:
-        found = cell.stat(field)
-        if found:
-            facts[f"{field}_mean"] = round(found.mean, 6)
-            facts[f"{field}_std"] = None if found.std is None else round(found.std, 6)
-    facts |= {field: cell.median(field) for field in _COSTS}
-    published = TABLE3.get(row.attention, {}).get(row.task) if group.is_table3 else None
-    if published is not None:
-        facts["published"] = published / 100
-        if "test_accuracy_mean" in facts and row.data in LRA_DATA:
-            facts["difference"] = round(facts["test_accuracy_mean"] - published / 100, 6)
-    return facts | {"group": group.slug}
 
 
 def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:

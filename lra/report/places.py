@@ -69,9 +69,8 @@ def place_text(parts: list[Cell], field: str, usual: str | None, *, marked: bool
 
 
 def _cell(cell: Cell, field: str) -> str:
-    if cell.ok:
-        return f"{percent(cell.stat(field))} ({seeds([cell])})"
-    return f"{'diverged' if cell.number_of('diverged') else 'failed'} ({seeds([cell])})"
+    text = percent(cell.stat(field)) if cell.ok else cell.status
+    return f"{text} ({seeds([cell])})"
 
 
 def difference_text(published: float, ours: Sequence[Cell], usual: str) -> str:
