@@ -55,7 +55,8 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
 
     Args:
         spec: a config file and the attention, `configs/listops.py:nystrom`.
-        overrides: `KEY=VALUE` each, values as on the command line.
+        overrides: `KEY=VALUE` each, values as on the command line; of several for one key the last
+            holds.
 
     Raises:
         UserError: no such file, attention or key (a near match is named), a value of the wrong
@@ -79,10 +80,18 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
         if isinstance(known[key], tuple):
             _check_is_tuple(key, value, known[key])
-    config = _parse(spec, overrides)
+    config = _parse(spec, last_of_each_key(overrides))
     _check_types(flatten(config), known)
     check(config)
     return config.lock()
+
+
+def last_of_each_key(overrides: Iterable[str]) -> list[str]:
+    """The overrides without those that a later one of the same key replaces.
+
+    The flags' parser would add up the elements of a tuple that is given twice.
+    """
+    return list({override.partition("=")[0]: override for override in overrides}.values())
 
 
 def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:

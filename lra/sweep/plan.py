@@ -28,7 +28,7 @@ from lra.command_line import near_match
 from lra.errors import UserError
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Key, Row, key, make_key
-from lra.settings import flatten, load_config
+from lra.settings import flatten, last_of_each_key, load_config
 from lra.sweep import data
 from lra.tasks import get_task
 
@@ -171,13 +171,14 @@ def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
         for name, value in item.items()
         if name != "config"
     )
+    overrides = last_of_each_key(own + more)
     try:
         config = load_config(item["config"], own + more)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     return Run(
         spec=item["config"],
-        overrides=tuple(o for o in own + more if not o.startswith("seeds=")),
+        overrides=tuple(o for o in overrides if not o.startswith("seeds=")),
         seeds=tuple(config.seeds),
         task=config.task,
         attention=config.model.attention.name,

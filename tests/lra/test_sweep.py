@@ -55,9 +55,11 @@ def test_every_run_is_executed_once_in_order(place):
 
 def test_children_share_a_compile_cache_unless_the_user_has_one(place, monkeypatch):
     place.file.write_text(ONE_RUN)
-    place.run()
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
     place.run("--config.seeds=(2,)")
+    assert [row.seed for row in place.rows()] == [2]
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run()
+    assert [row.seed for row in place.rows()] == [2, 0, 1]
     caches = [start["cache"] for start in place.starts()]
     assert caches == [str(place.workdir / "compile_cache"), "/elsewhere"]
 
@@ -83,6 +85,21 @@ def test_overrides_for_all_runs_come_last(place):
     place.file.write_text(ONE_RUN.replace("}", ", 'train.steps': 6000}"))
     place.run("--config.train.steps=7000")
     assert {row.steps for row in place.rows()} == {7000}
+    (start,) = place.starts()
+    assert [word for word in start["argv"] if "steps" in word] == ["--config.train.steps=7000"]
+
+
+def test_overrides_for_all_runs_replace_tuples_of_the_file(place):
+    place.file.write_text(
+        "RUNS = [{'config': 'configs/listops.py:linformer', 'seeds': (0, 1),"
+        " 'model.attention.share': ('kv', 'heads')}]"
+    )
+    assert place.run("--config.seeds=(3,)", "--config.model.attention.share", "('layers',)") == 0
+    assert [row.seed for row in place.rows()] == [3]
+    assert place.rows()[0].config_overrides == {"model.attention.share": ["layers"]}
+    place.file.write_text("RUNS = [{'config': 'configs/listops.py:standard', 'seeds': (0, 1)}]")
+    assert place.run("--config.seeds=(0,)") == 0
+    assert [row.seed for row in place.rows()] == [3, 0]
 
 
 @pytest.mark.parametrize(
