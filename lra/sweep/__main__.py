@@ -21,8 +21,10 @@ from lra.stopping import STATUS_STOPPED
 from lra.sweep import launchers
 from lra.sweep.budget import Budget
 from lra.sweep.listing import listing
+from lra.sweep.place import Place, say
 from lra.sweep.plan import Sweep, count, load_sweep
-from lra.sweep.runner import Place, execute, remaining, say
+from lra.sweep.ready import remaining
+from lra.sweep.runner import execute
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
 _STATUS_SOME_FAILED = 1

@@ -21,8 +21,9 @@ from typing import Any
 
 from lra.errors import UserError
 from lra.sweep.budget import Budget
+from lra.sweep.place import Place
 from lra.sweep.plan import Run
-from lra.sweep.runner import Outcome, Place, attempt
+from lra.sweep.runner import Outcome, attempt
 
 # Left of a job's time for its start, the call under way and a last checkpoint; more than the 90
 # seconds before its limit at which submitit would interrupt it.

@@ -13,7 +13,7 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
-from lra.sweep import runner
+from lra.sweep import place as places
 from lra.sweep.__main__ import main
 from lra.sweep.child import Ended
 from lra.sweep.listing import duration
@@ -196,7 +196,7 @@ def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys
 
 def test_the_smallest_rest_of_a_budget_is_a_budget():
     run = load_sweep("configs/sweeps/quick.py").runs[0]
-    place = runner.Place((), pathlib.Path(), pathlib.Path(), "data", {})
+    place = places.Place((), pathlib.Path(), pathlib.Path(), "data", {})
     assert "--budget_minutes=0.001" in place.command(run, "generated", 1e-5)
 
 
