@@ -1,14 +1,19 @@
 """Where a sweep takes place: its results, the folders of its runs, its data."""
 
 import dataclasses
+import os
 import pathlib
 import sys
 from collections.abc import Iterable
 
 from lra import records
+from lra.errors import UserError
 from lra.records import Row
 from lra.sweep import data
 from lra.sweep.plan import Done, Run
+from lra.workdir import Workdir
+
+_CURE = "move that file away, then the same command makes its rows anew"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +46,16 @@ class Place:
         """The rows so far."""
         return records.read(self.results) if self.results.exists() else []
 
+    def folder(self, run: Run, mark: str) -> Workdir:
+        """The folder in which `run` is trained on data marked `mark`."""
+        return Workdir(self.workdir / run.folder(mark))
+
+    def row_files(self, runs: list[Run]) -> list[pathlib.Path]:
+        """The files of rows of `runs`, whatever their data and with whatever other seeds."""
+        return sorted(
+            {path for run in runs for path in self.workdir.glob(f"{run.folders()}/rows.jsonl")}
+        )
+
     def command(self, run: Run, mark: str, minutes: float | None) -> list[str]:
         """The child that trains `run`."""
         # Never 0.000, which is no budget.
@@ -49,7 +64,7 @@ class Place:
         return [
             *self.train,
             f"--config={run.spec}",
-            f"--workdir={self.workdir / run.folder(mark)}",
+            f"--workdir={self.folder(run, mark).root}",
             f"--data_dir={self.data_dir}",
             *limit,
             *(f"--config.{override}" for override in run.overrides),
@@ -57,23 +72,44 @@ class Place:
         ]
 
 
-def gather(runs: list[Run], place: Place, mark: str | None, files: Iterable[pathlib.Path]) -> None:
-    """Copies the rows of `runs` from files that `train.py` has written to the results."""
+def gather(
+    runs: list[Run], place: Place, mark: str | None, files: Iterable[pathlib.Path]
+) -> dict[pathlib.Path, str]:
+    """Copies the rows of `runs` from files that `train.py` has written to the results.
+
+    Returns:
+        The files that cannot be read, of which nothing is taken, and why.
+
+    Raises:
+        UserError: the results file is damaged or cannot be written.
+    """
     wanted = {run.key(seed, mark or "") for run in runs for seed in run.seeds}
-    rows = [row for path in files if path.exists() for row in records.read(path)]
-    found = [row for row in rows if records.key(row) in wanted]
+    found, unreadable = [], {}
+    for path in filter(os.path.exists, files):
+        try:
+            found += [row for row in records.read(path) if records.key(row) in wanted]
+        except UserError as error:
+            unreadable[path] = f"{error}; {_CURE}"
+        except OSError as error:
+            unreadable[path] = f"cannot read {path}: {error.strerror}"
     if found:
         records.append(place.results, found)
+    return unreadable
 
 
-def without_rows(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
-    """Those of `runs` of which a seed has no result."""
+def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
+    """Those of `runs` of which seeds have no result, with these seeds."""
     done = Done(place.rows())
-    return [run for run in runs if done.missing(run, mark)]
+    left = [dataclasses.replace(run, seeds=done.missing(run, mark)) for run in runs]
+    return [run for run in left if run.seeds]
 
 
-def failure(run: Run, seed: int, mark: str, reason: str) -> Row:
-    """The row of a seed whose run ended without a result."""
+def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:
+    """Adds a row for each seed of `run`, whose `reason` says why it has no result."""
+    records.append(place.results, [_failure(run, seed, mark, reason) for seed in run.seeds])
+
+
+def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
     return Row(
         task=run.task,
         attention=run.attention,

@@ -32,6 +32,7 @@ from lra.settings import flatten, last_of_each_key, load_config
 from lra.sweep import data
 from lra.tasks import get_task
 
+_DIGITS = 8  # of the hash in the name of a workdir
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
 
 
@@ -64,8 +65,14 @@ class Run:
     def folder(self, data: str) -> str:
         """The name of its workdir: readable, and another one for all that makes other rows."""
         facts = json.dumps([self.key(0, data), self.seeds])
-        digest = hashlib.sha256(facts.encode()).hexdigest()[:8]
-        words = [self.task, self.attention, *self.choices(), digest]
+        return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_DIGITS]}"
+
+    def folders(self) -> str:
+        """A glob pattern of its workdirs, on whatever data and with whatever seeds."""
+        return f"{self._name()}-{'?' * _DIGITS}"
+
+    def _name(self) -> str:
+        words = [self.task, self.attention, *self.choices()]
         return re.sub(r"[^\w.=-]+", "_", "-".join(words))
 
     def choices(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from lra import records
 from lra.errors import UserError
-from lra.sweep.place import Place, gather, say, without_rows
+from lra.sweep.place import Place, gather, record_failure, say, unfinished
 from lra.sweep.plan import Run, Sweep, count
 
 
@@ -13,25 +13,45 @@ def remaining(sweep: Sweep, place: Place) -> tuple[list[tuple[Run, str]], int]:
     generates data that are missing.
 
     Returns:
-        The runs to execute with the marks of their data, and the number of those that cannot be
-        because their data are neither prepared nor can be generated.
+        The runs to execute, with the seeds that have no row and the marks of their data, and the
+        number of those that cannot be: their data are neither prepared nor can be generated, or
+        the rows in their folder are damaged.
 
     Raises:
-        UserError: the results file cannot be written.
+        UserError: the results file is damaged or cannot be written.
     """
     records.check_writable(place.results)
-    todo, without_data = [], 0
+    todo, cannot = [], 0
     for task in dict.fromkeys(run.task for run in sweep.runs):
         runs = [run for run in sweep.runs if run.task == task]
         try:
             mark = place.mark(task)
-            gather(runs, place, mark, sorted(place.workdir.glob("*/rows.jsonl")))
-            if mark is None and without_rows(runs, place, mark):
+            if mark is None and unfinished(runs, place, mark):
                 mark = place.generate(task)
         except UserError as error:
-            unfinished = len(without_rows(runs, place, None))
-            say(f"{task}: {count(unfinished)} cannot start: {error}")
-            without_data += unfinished
+            without_data = len(unfinished(runs, place, None))
+            say(f"{task}: {count(without_data)} cannot start: {error}")
+            cannot += without_data
             continue
-        todo += [(run, mark) for run in without_rows(runs, place, mark)]
-    return todo, without_data
+        if mark is not None:
+            ready, damaged = _with_rows_taken_in(runs, place, mark)
+            todo += [(run, mark) for run in ready]
+            cannot += damaged
+    return todo, cannot
+
+
+def _with_rows_taken_in(runs: list[Run], place: Place, mark: str) -> tuple[list[Run], int]:
+    """What is left of `runs` with the rows in their folders, and how many have damaged ones."""
+    unreadable = gather(runs, place, mark, place.row_files(runs))
+    ready, damaged = [], 0
+    for run in unfinished(runs, place, mark):
+        reason = unreadable.pop(place.folder(run, mark).rows, None)
+        if reason is None:
+            ready.append(run)
+        else:
+            say(f"{run.title()}: failed: {reason}")
+            record_failure(run, place, mark, reason)
+            damaged += 1
+    for reason in unreadable.values():
+        say(f"not read: {reason}")
+    return ready, damaged

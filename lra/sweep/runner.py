@@ -8,7 +8,6 @@ tried again by the next sweep.
 """
 
 import contextlib
-import dataclasses
 import enum
 import signal
 import time
@@ -21,8 +20,8 @@ from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
 from lra.sweep.listing import duration
-from lra.sweep.place import Place, failure, gather, say, without_rows
-from lra.sweep.plan import Done, Run, count
+from lra.sweep.place import Place, gather, record_failure, say, unfinished
+from lra.sweep.plan import Run, count
 from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
@@ -81,16 +80,19 @@ def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[
 
 def attempt(run: Run, place: Place, mark: str, budget: Budget) -> Outcome:
     """Trains the seeds of `run` that have no row yet, unless someone else is at it."""
-    run = dataclasses.replace(run, seeds=Done(place.rows()).missing(run, mark))
-    if not run.seeds:
+    left = unfinished([run], place, mark)
+    if not left:
         return Outcome.DONE
-    folder = Workdir(place.workdir / run.folder(mark))
+    (run,) = left
+    folder = place.folder(run, mark)
     with _claimed(folder) as ours:
         if not ours:
             return Outcome.BUSY
         # Someone may have finished it before we had the lock.
-        gather([run], place, mark, [folder.rows])
-        if not without_rows([run], place, mark):
+        damaged = gather([run], place, mark, [folder.rows])
+        if damaged:
+            return _failed(run, place, mark, damaged[folder.rows])
+        if not unfinished([run], place, mark):
             return Outcome.DONE
         if not budget.allows_a_start():
             say("stopped: the time budget is used up")
@@ -126,9 +128,9 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     before = under_way.read(folder.metrics)
     log = folder.root / "log.txt"
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
-    gather([run], place, mark, [folder.rows])
-    missing = Done(place.rows()).missing(run, mark)
-    if not missing:
+    damaged = gather([run], place, mark, [folder.rows])
+    left = unfinished([run], place, mark)
+    if not left:
         seconds = time.monotonic() - started
         say(f"{run.title()}: {_results(run, place, mark)} ({seconds / 60:.1f} min)")
         return _TOLD.get(ended.told, Outcome.DONE)
@@ -136,8 +138,12 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         made_some = under_way.read(folder.metrics) != before
         return _stopped(run, ended.told, minutes, made_some)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
-    records.append(place.results, [failure(run, seed, mark, reason) for seed in missing])
-    say(f"{run.title()}: failed: {reason} (log: {log})")
+    return _failed(left[0], place, mark, damaged.get(folder.rows, reason), f" (log: {log})")
+
+
+def _failed(run: Run, place: Place, mark: str, reason: str, more: str = "") -> Outcome:
+    record_failure(run, place, mark, reason)
+    say(f"{run.title()}: failed: {reason}{more}")
     return Outcome.FAILED
 
 

@@ -262,6 +262,15 @@ def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
     assert len(place.starts()) == 3
 
 
+def test_a_printed_command_trains_the_seeds_without_rows(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    capsys.readouterr()
+    place.run("--launcher=print")
+    assert shlex.split(capsys.readouterr().out)[-1] == "--config.seeds=(2,)"
+
+
 def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
     assert place.run(linformer="crash") == 1
     capsys.readouterr()
