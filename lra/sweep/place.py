@@ -10,7 +10,7 @@ from lra import records
 from lra.errors import UserError
 from lra.records import Row
 from lra.sweep import data
-from lra.sweep.plan import Done, Run
+from lra.sweep.plan import Done, Run, older_defaults
 from lra.workdir import Workdir
 
 _CURE = "move that file away, then the same command makes its rows anew"
@@ -92,6 +92,8 @@ def gather(
             unreadable[path] = f"{error}; {_CURE}"
         except OSError as error:
             unreadable[path] = f"cannot read {path}: {error.strerror}"
+    # Rows of older defaults would be in the way of those that the runs are to have.
+    found = [row for row in found if not older_defaults(row)]
     if found:
         records.append(place.results, found)
     return unreadable
@@ -100,7 +102,7 @@ def gather(
 def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
     """Those of `runs` of which seeds have no result, with these seeds."""
     done = Done(place.rows())
-    left = [dataclasses.replace(run, seeds=done.missing(run, mark)) for run in runs]
+    left = [run.with_seeds(done.missing(run, mark)) for run in runs]
     return [run for run in left if run.seeds]
 
 

@@ -2,8 +2,9 @@
 
 from lra import records
 from lra.errors import UserError
+from lra.sweep.listing import older_text
 from lra.sweep.place import Place, gather, record_failure, say, unfinished
-from lra.sweep.plan import Run, Sweep, count
+from lra.sweep.plan import Done, Run, Sweep, count
 
 
 def remaining(sweep: Sweep, place: Place) -> tuple[list[tuple[Run, str]], int]:
@@ -14,8 +15,8 @@ def remaining(sweep: Sweep, place: Place) -> tuple[list[tuple[Run, str]], int]:
 
     Returns:
         The runs to execute, with the seeds that have no row and the marks of their data, and the
-        number of those that cannot be: their data are neither prepared nor can be generated, or
-        the rows in their folder are damaged.
+        number of those that cannot be: their data are neither prepared nor can be generated, the
+        rows in their folder are damaged, or rows of older defaults are in their way.
 
     Raises:
         UserError: the results file is damaged or cannot be written.
@@ -37,6 +38,7 @@ def remaining(sweep: Sweep, place: Place) -> tuple[list[tuple[Run, str]], int]:
             ready, damaged = _with_rows_taken_in(runs, place, mark)
             todo += [(run, mark) for run in ready]
             cannot += damaged
+        cannot += _of_older_defaults(runs, place, mark)
     return todo, cannot
 
 
@@ -55,3 +57,12 @@ def _with_rows_taken_in(runs: list[Run], place: Place, mark: str) -> tuple[list[
     for reason in unreadable.values():
         say(f"not read: {reason}")
     return ready, damaged
+
+
+def _of_older_defaults(runs: list[Run], place: Place, mark: str | None) -> int:
+    """Says which rows are in the way of new ones; returns of how many runs."""
+    done = Done(place.rows())
+    found = [(run, outdated) for run in runs if (outdated := done.older(run, mark))]
+    for run, outdated in found:
+        say(f"{older_text(run, outdated)} ({place.results})")
+    return len(found)
