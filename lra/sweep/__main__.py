@@ -23,7 +23,7 @@ from lra.sweep.budget import Budget
 from lra.sweep.listing import listing
 from lra.sweep.place import Place, say
 from lra.sweep.plan import Sweep, count, load_sweep
-from lra.sweep.ready import remaining
+from lra.sweep.ready import make_ready
 from lra.sweep.runner import execute
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
@@ -63,9 +63,9 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 
 
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
-    budget = Budget(options.budget_minutes)
-    runs, without_data = remaining(sweep, place)
-    failed, stopped = without_data, False
+    local = options.launcher == "local"
+    budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
+    runs, failed, stopped = make_ready(sweep, place, budget)
     if options.launcher == "print":
         for command in launchers.commands(runs, place, options.budget_minutes):
             print(command)
@@ -74,8 +74,8 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
         say(f"submitted {len(jobs)} jobs: {', '.join(job.job_id for job in jobs)}")
     else:
         say(f"{count(len(sweep.runs))}, {len(runs)} to execute, rows go to {place.results}")
-        more, stopped = execute(runs, place, budget)
-        failed += more
+        more, early = execute(runs, place, budget)
+        failed, stopped = failed + more, stopped or early
     if failed:
         say(f"{count(failed)} failed or could not start; the same command tries again")
     if stopped:
@@ -95,7 +95,10 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help="only these")
     parser.add_argument(
-        "--budget_minutes", type=positive_minutes, metavar="M", help="stop before M minutes"
+        "--budget_minutes",
+        type=positive_minutes,
+        metavar="M",
+        help="stop before M minutes; a compilation is not interrupted, so may overrun",
     )
     parser.add_argument("--launcher", choices=("local", "print", "slurm"), default="local")
     parser.add_argument(

@@ -38,6 +38,10 @@ class Place:
         """How the prepared data of `task` are marked; None if there are none."""
         return data.mark(self.data_dir, task, self.wanted.get(task, {}))
 
+    def seconds_to_generate(self, task: str) -> float:
+        """What `generate` will take; UserError where the data cannot be generated."""
+        return data.seconds_to_generate(self.data_dir, task, self.wanted.get(task, {}))
+
     def generate(self, task: str) -> str:
         """Generates the data of `task`, which are not there; returns their mark."""
         return data.generate(self.data_dir, task, self.wanted.get(task, {}))

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -412,6 +413,21 @@ def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
     assert place.run() == 1
     assert "choose another --data_dir" in capsys.readouterr().err
     assert not place.starts()
+
+
+def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
+    place.file.write_text(
+        "DATA = {'listops': {'train': 100_000_000}}\n"
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('listops', 'text')]"
+    )
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    assert place.run("--budget_minutes=2", f"--data_dir={data_dir}") == 75
+    said = capsys.readouterr().err
+    assert re.search(r"listops: generating its data takes about \d+ min, more than the 2 min", said)
+    assert "generating listops in" not in said
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["text"]
+    assert [row.task for row in place.rows()] == ["text"]
 
 
 @pytest.mark.parametrize("name", SWEEPS)
