@@ -166,7 +166,7 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None
-    except Exception as error:  # whatever the config file itself raises
+    except (Exception, SystemExit) as error:  # whatever the config file itself raises
         raise UserError(f"{spec}: {type(error).__name__}: {error}") from None
     if not isinstance(config, config_dict.ConfigDict):
         raise UserError(f"{spec}: get_config returns a {type(config).__name__}, not a ConfigDict")

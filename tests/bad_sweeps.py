@@ -40,6 +40,8 @@ def _runs() -> list[Case]:
             (f"RUNS = [{{'config': {STANDARD}, 'seeds': 3}}]", '--config.seeds="(3,)"'),
             ("RUNS = 1 / 0", "ZeroDivisionError"),
             ("RUNS = [", "sweep.py: SyntaxError"),
+            ("import sys\nsys.exit(0)", "sweep.py: SystemExit: 0"),
+            ("def runs():\n    raise SystemExit", "sweep.py: SystemExit"),
         )
     ]
 

@@ -179,7 +179,7 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         runs = names.get("RUNS")
         if "runs" in names:
             runs = names["runs"](tasks) if tasks else names["runs"]()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{path}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
         raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")

@@ -166,10 +166,13 @@ def test_a_config_of_ones_own_has_the_keys_of_the_default(tmp_path, body, expect
         settings.load_config(str(path))
 
 
-def test_a_config_file_that_raises_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("body", "expected"), [("1 / 0", "division by zero"), ("exit(0)", "SystemExit: 0")]
+)
+def test_a_config_file_that_raises_is_named(tmp_path, body, expected):
     path = tmp_path / "mine.py"
-    path.write_text("def get_config(attention='standard'):\n    return 1 / 0\n")
-    with pytest.raises(UserError, match=r"mine\.py.*division by zero"):
+    path.write_text(f"def get_config(attention='standard'):\n    return {body}\n")
+    with pytest.raises(UserError, match=rf"mine\.py.*{expected}"):
         settings.load_config(str(path))
 
 
