@@ -46,7 +46,8 @@ def make_ready(sweep: Sweep, place: Place, budget: Budget) -> Ready:
                 mark = place.generate(task)
         except UserError as error:
             without_data = len(unfinished(runs, place, None))
-            say(f"{task}: {count(without_data)} cannot start: {error}")
+            if without_data:  # else damaged data are nothing to this sweep
+                say(f"{task}: {count(without_data)} cannot start: {error}")
             cannot += without_data
             continue
         if mark is not None:

@@ -393,6 +393,18 @@ def test_runs_without_data_are_said_and_the_others_run(place, capsys):
     assert "text: 1 run cannot start: no prepared text in" in capsys.readouterr().err
 
 
+def test_damaged_data_are_nothing_to_runs_that_are_done(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    (place.root / "data" / "listops" / "manifest.json").write_text("{}")
+    capsys.readouterr()
+    assert place.run() == 0
+    assert "cannot start" not in capsys.readouterr().err
+    place.file.write_text(SWEEP)
+    assert place.run() == 1
+    assert "listops: 2 runs cannot start: " in capsys.readouterr().err
+
+
 GENERATED = """
 DATA = {"listops": {"min_length": 3, "max_length": 12, "train": 20, "validation": 5, "test": 5}}
 RUNS = [{"config": "configs/listops.py:nystrom"}]
