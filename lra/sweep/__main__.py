@@ -33,6 +33,9 @@ _STATUS_SOME_FAILED = 1
 def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
     """Parses the flags and executes; `train` is the command of a child, without its flags."""
     options, overrides = parse_with_overrides(_parser(), argv)
+    parameters = _parameters(options.slurm)
+    if parameters and options.launcher != "slurm":
+        raise UserError(f"--slurm={options.slurm[0]} needs --launcher=slurm")
     tasks = tuple(task for task in options.tasks.split(",") if task)
     sweep = load_sweep(options.sweep, tasks, overrides)
     workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
@@ -50,7 +53,6 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         return 0
     executor = None
     if options.launcher == "slurm":
-        parameters = _parameters(options.slurm)
         options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
         executor = launchers.slurm_executor(place, parameters)
     # As Ctrl-C: a sweep that is not just waiting for a child ends wherever it is.
