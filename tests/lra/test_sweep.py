@@ -253,14 +253,21 @@ def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
     assert not place.starts()
     for command in commands:
         words = shlex.split(command)
-        assert words[:3] == list(fake())
+        assert words[0] == "env"
+        assert f" {shlex.join(fake())} " in command
         assert "--budget_minutes=30.000" in words
-        variables = os.environ | {"JAX_COMPILATION_CACHE_DIR": "none"}
         place.workdir.mkdir(exist_ok=True)
-        subprocess.run(words, check=True, env=variables)
+        subprocess.run(words, check=True)
+    assert {start["cache"] for start in place.starts()} == {str(place.workdir / "compile_cache")}
     assert place.run() == 0
     assert len(place.rows()) == 6
     assert len(place.starts()) == 3
+
+
+def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run("--launcher=print")
+    assert "JAX_COMPILATION_CACHE_DIR" not in capsys.readouterr().out
 
 
 def test_a_printed_command_trains_the_seeds_without_rows(place, capsys):
