@@ -71,7 +71,7 @@ def _parser() -> ArgumentParser:
         "--budget_minutes",
         type=positive_minutes,
         metavar="M",
-        help="save and stop before M minutes",
+        help="save and stop before M minutes; a compilation is not interrupted, so may overrun",
     )
     parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
     parser.add_argument(

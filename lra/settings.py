@@ -55,7 +55,8 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
 
     Args:
         spec: a config file and the attention, `configs/listops.py:nystrom`.
-        overrides: `KEY=VALUE` each, values as on the command line.
+        overrides: `KEY=VALUE` each, values as on the command line; of several for one key the last
+            holds.
 
     Raises:
         UserError: no such file, attention or key (a near match is named), a value of the wrong
@@ -79,10 +80,18 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
         if isinstance(known[key], tuple):
             _check_is_tuple(key, value, known[key])
-    config = _parse(spec, overrides)
+    config = _parse(spec, last_of_each_key(overrides))
     _check_types(flatten(config), known)
     check(config)
     return config.lock()
+
+
+def last_of_each_key(overrides: Iterable[str]) -> list[str]:
+    """The overrides without those that a later one of the same key replaces.
+
+    The flags' parser would add up the elements of a tuple that is given twice.
+    """
+    return list({override.partition("=")[0]: override for override in overrides}.values())
 
 
 def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:
@@ -157,7 +166,7 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None
-    except Exception as error:  # whatever the config file itself raises
+    except (Exception, SystemExit) as error:  # whatever the config file itself raises
         raise UserError(f"{spec}: {type(error).__name__}: {error}") from None
     if not isinstance(config, config_dict.ConfigDict):
         raise UserError(f"{spec}: get_config returns a {type(config).__name__}, not a ConfigDict")

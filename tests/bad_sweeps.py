@@ -22,6 +22,8 @@ def _flags() -> list[Case]:
         Case(slurm, "needs the minutes a job may take: --slurm=timeout_min"),
         Case(f"{slurm} --slurm=timeout_min=2", "whole minutes above 3"),
         Case(f"{slurm} --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),
+        Case(f"{COMMAND} --slurm=gpus_per_node=1", "gpus_per_node=1 needs --launcher=slurm"),
+        Case(f"{COMMAND} --launcher=print --slurm=gpus=1", "--slurm=gpus=1 needs --launcher=slurm"),
         Case(f"{COMMAND} --tasks=txt", "did you mean 'text'?"),
         Case(f"{COMMAND} --tasks=text", "lists no runs of text"),
         Case(f"{COMMAND} --config.train.stps=3", "did you mean 'train.steps'?"),
@@ -40,6 +42,8 @@ def _runs() -> list[Case]:
             (f"RUNS = [{{'config': {STANDARD}, 'seeds': 3}}]", '--config.seeds="(3,)"'),
             ("RUNS = 1 / 0", "ZeroDivisionError"),
             ("RUNS = [", "sweep.py: SyntaxError"),
+            ("import sys\nsys.exit(0)", "sweep.py: SystemExit: 0"),
+            ("def runs():\n    raise SystemExit", "sweep.py: SystemExit"),
         )
     ]
 

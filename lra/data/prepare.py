@@ -79,14 +79,13 @@ def prepare_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> dict[s
     Raises:
         UserError: an unknown task or flag, and whatever the command would report.
     """
-    if task not in MODULES:
-        raise UserError(f"unknown task '{task}'{near_match(task, MODULES)}")
-    options = _parser(task).parse_args([task, f"--data_dir={data_dir}"])
-    for name, value in flags.items():
-        if name not in vars(options):
-            raise UserError(f"unknown flag --{name} of {task}{near_match(name, vars(options))}")
-        setattr(options, name, value)
-    return _prepare(options)[0]
+    return _prepare(_options(task, data_dir, flags))[0]
+
+
+def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepared.Estimate:
+    """What `prepare_task` will take; arguments and errors are the same."""
+    options = _options(task, data_dir, flags)
+    return _module(task).estimate(options)
 
 
 def check_request(task: str, flags: dict[str, Any]) -> None:
@@ -136,6 +135,17 @@ def _parser(task: str | None) -> ArgumentParser:
         parser.add_argument("--data_label", type=_label, metavar="NAME", help="what tables call it")
         module.add_arguments(parser.add_argument_group(task))
     return parser
+
+
+def _options(task: str, data_dir: str | os.PathLike, flags: dict[str, Any]) -> argparse.Namespace:
+    if task not in MODULES:
+        raise UserError(f"unknown task '{task}'{near_match(task, MODULES)}")
+    options = _parser(task).parse_args([task, f"--data_dir={data_dir}"])
+    for name, value in flags.items():
+        if name not in vars(options):
+            raise UserError(f"unknown flag --{name} of {task}{near_match(name, vars(options))}")
+        setattr(options, name, value)
+    return options
 
 
 def _prepare(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:

@@ -21,8 +21,10 @@ from lra.stopping import STATUS_STOPPED
 from lra.sweep import launchers
 from lra.sweep.budget import Budget
 from lra.sweep.listing import listing
+from lra.sweep.place import Place, say
 from lra.sweep.plan import Sweep, count, load_sweep
-from lra.sweep.runner import Place, execute, remaining, say
+from lra.sweep.ready import make_ready
+from lra.sweep.runner import execute
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
 _STATUS_SOME_FAILED = 1
@@ -31,6 +33,9 @@ _STATUS_SOME_FAILED = 1
 def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
     """Parses the flags and executes; `train` is the command of a child, without its flags."""
     options, overrides = parse_with_overrides(_parser(), argv)
+    parameters = _parameters(options.slurm)
+    if parameters and options.launcher != "slurm":
+        raise UserError(f"--slurm={options.slurm[0]} needs --launcher=slurm")
     tasks = tuple(task for task in options.tasks.split(",") if task)
     sweep = load_sweep(options.sweep, tasks, overrides)
     workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
@@ -48,7 +53,6 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         return 0
     executor = None
     if options.launcher == "slurm":
-        parameters = _parameters(options.slurm)
         options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
         executor = launchers.slurm_executor(place, parameters)
     # As Ctrl-C: a sweep that is not just waiting for a child ends wherever it is.
@@ -61,9 +65,9 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 
 
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
-    budget = Budget(options.budget_minutes)
-    runs, without_data = remaining(sweep, place)
-    failed, stopped = without_data, False
+    local = options.launcher == "local"
+    budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
+    runs, failed, stopped = make_ready(sweep, place, budget)
     if options.launcher == "print":
         for command in launchers.commands(runs, place, options.budget_minutes):
             print(command)
@@ -72,8 +76,8 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
         say(f"submitted {len(jobs)} jobs: {', '.join(job.job_id for job in jobs)}")
     else:
         say(f"{count(len(sweep.runs))}, {len(runs)} to execute, rows go to {place.results}")
-        more, stopped = execute(runs, place, budget)
-        failed += more
+        more, early = execute(runs, place, budget)
+        failed, stopped = failed + more, stopped or early
     if failed:
         say(f"{count(failed)} failed or could not start; the same command tries again")
     if stopped:
@@ -93,7 +97,10 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--tasks", default="", metavar="A,B", help="only these")
     parser.add_argument(
-        "--budget_minutes", type=positive_minutes, metavar="M", help="stop before M minutes"
+        "--budget_minutes",
+        type=positive_minutes,
+        metavar="M",
+        help="stop before M minutes; a compilation is not interrupted, so may overrun",
     )
     parser.add_argument("--launcher", choices=("local", "print", "slurm"), default="local")
     parser.add_argument(

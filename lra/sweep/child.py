@@ -41,7 +41,12 @@ class Ended(NamedTuple):
 
 
 def environment(workdir: pathlib.Path) -> dict[str, str]:
-    """The variables of a child: one compile cache for all in `workdir`, unless the user has one."""
+    """The variables of a child: those of the user and what these leave open."""
+    return additions(workdir) | dict(os.environ)
+
+
+def additions(workdir: pathlib.Path) -> dict[str, str]:
+    """What a child has beside the user's variables: one compile cache for all in `workdir`."""
     defaults = {
         "JAX_COMPILATION_CACHE_DIR": str(workdir.resolve() / "compile_cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -49,7 +54,7 @@ def environment(workdir: pathlib.Path) -> dict[str, str]:
         # glibc: huge pages for the large buffers of each call, which a CPU else faults in anew.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
-    return defaults | dict(os.environ)
+    return {name: value for name, value in defaults.items() if name not in os.environ}
 
 
 def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> Ended:

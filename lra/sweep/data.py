@@ -58,13 +58,18 @@ def mark(data_dir: str, task: str, wanted: dict[str, Any]) -> str | None:
     return manifest["data"]
 
 
-def generate(data_dir: str, task: str, wanted: dict[str, Any]) -> str:
-    """Generates the data of `task`, which are not there, and returns their mark.
+def seconds_to_generate(data_dir: str, task: str, wanted: dict[str, Any]) -> float:
+    """What generating the data of `task`, which are not there, will take, by its own estimate.
 
     Raises:
         UserError: this task cannot be generated.
     """
     if "generate" not in importlib.import_module(preparing.MODULES[task]).SOURCES:
         prepared.load(data_dir, task)  # raises: the message says how to prepare it
+    return preparing.estimate_task(task, data_dir, source="generate", **wanted).seconds
+
+
+def generate(data_dir: str, task: str, wanted: dict[str, Any]) -> str:
+    """Generates the data of `task`, which can be generated, and returns their mark."""
     print(f"generating {task} in {data_dir}", file=sys.stderr)
     return preparing.prepare_task(task, data_dir, source="generate", **wanted)["data"]

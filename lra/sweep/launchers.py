@@ -20,9 +20,11 @@ import time
 from typing import Any
 
 from lra.errors import UserError
+from lra.sweep import child
 from lra.sweep.budget import Budget
+from lra.sweep.place import Place
 from lra.sweep.plan import Run
-from lra.sweep.runner import Outcome, Place, attempt
+from lra.sweep.runner import Outcome, attempt
 
 # Left of a job's time for its start, the call under way and a last checkpoint; more than the 90
 # seconds before its limit at which submitit would interrupt it.
@@ -43,8 +45,14 @@ _DEFAULTS = {
 
 
 def commands(runs: list[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
-    """One shell-quoted command a run; their rows are taken in by the next call of the sweep."""
-    return [shlex.join(place.command(run, mark, minutes)) for run, mark in runs]
+    """One shell-quoted command a run; their rows are taken in by the next call of the sweep.
+
+    They share the compile cache of local children.
+    """
+    variables = [f"{name}={value}" for name, value in child.additions(place.workdir).items()]
+    return [
+        shlex.join(["env", *variables, *place.command(run, mark, minutes)]) for run, mark in runs
+    ]
 
 
 def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:

@@ -1,9 +1,8 @@
 """What `--dry_run` tells: the state of each run and the time the rest will take."""
 
-import dataclasses
 import pathlib
 import statistics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lra.records import Row, key, latest
 from lra.sweep import under_way
@@ -25,13 +24,17 @@ def listing(
     """
     done, costs = Done(rows), costs_of_one_device(rows)
     failures = {key(row)[:-1]: row.error for row in latest(rows) if not row.final}
-    lines, estimates, missing = [], [], 0
+    lines, estimates, missing, older = [], [], 0, 0
     for run in sweep.runs:
         mark = marks[run.task]
-        left = dataclasses.replace(run, seeds=done.missing(run, mark))
+        left = run.with_seeds(done.missing(run, mark))
         missing += len(left.seeds)
-        if not left.seeds:
+        if outdated := done.older(run, mark):
+            older += len(outdated)
+            lines.append(f"older    {older_text(run, outdated)}")
+        elif not left.seeds:
             lines.append(f"done     {run.title()}")
+        if not left.seeds:
             continue
         there = under_way.read(_metrics(left, mark, workdir))
         estimates.append(estimate(left, there, costs))
@@ -39,8 +42,21 @@ def listing(
         notes = _notes(left, there, estimates[-1], mark, errors)
         lines.append(f"missing  {left.title()} ({'; '.join(notes)})")
     seeds = sum(len(run.seeds) for run in sweep.runs)
-    lines.append(f"{seeds - missing} of {seeds} rows done, {missing} missing")
+    lines.append(
+        f"{seeds - missing - older} of {seeds} rows done, {missing} missing"
+        + f", {older} of older defaults" * bool(older)
+    )
     return "\n".join([*lines, *_total(estimates, costs)])
+
+
+def older_text(run: Run, outdated: dict[int, dict[str, Any]]) -> str:
+    """Which seeds of `run` have rows of older defaults (by seed), and what to do about it."""
+    defaults = {f"{name}={value}" for older in outdated.values() for name, value in older.items()}
+    return (
+        f"{run.with_seeds(outdated).title()}: {count(len(outdated), 'row')} of older defaults "
+        f"({', '.join(sorted(defaults))}), which the report keeps apart: move their lines to "
+        "another file to have them trained anew"
+    )
 
 
 class Estimate(NamedTuple):

@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 
 from lra.command_line import near_match
 from lra.errors import UserError
-from lra.protocol import overrides_of, protocol_of
-from lra.records import Key, Row, key, make_key
-from lra.settings import flatten, load_config
+from lra.protocol import departures, overrides_of, protocol_of
+from lra.records import Key, Row, key, latest, make_key
+from lra.settings import flatten, last_of_each_key, load_config
 from lra.sweep import data
 from lra.tasks import get_task
 
+_DIGITS = 8  # of the hash in the name of a workdir
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
 
 
@@ -64,8 +65,14 @@ class Run:
     def folder(self, data: str) -> str:
         """The name of its workdir: readable, and another one for all that makes other rows."""
         facts = json.dumps([self.key(0, data), self.seeds])
-        digest = hashlib.sha256(facts.encode()).hexdigest()[:8]
-        words = [self.task, self.attention, *self.choices(), digest]
+        return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_DIGITS]}"
+
+    def folders(self) -> str:
+        """A glob pattern of its workdirs, on whatever data and with whatever seeds."""
+        return f"{self._name()}-{'?' * _DIGITS}"
+
+    def _name(self) -> str:
+        words = [self.task, self.attention, *self.choices()]
         return re.sub(r"[^\w.=-]+", "_", "-".join(words))
 
     def choices(self) -> list[str]:
@@ -82,6 +89,10 @@ class Run:
         words = " ".join([self.task, self.attention, *self.choices()])
         return f"{words}, seeds {' '.join(map(str, self.seeds))}"
 
+    def with_seeds(self, seeds: Iterable[int]) -> "Run":
+        """The same with other seeds."""
+        return dataclasses.replace(self, seeds=tuple(seeds))
+
 
 class Sweep(NamedTuple):
     """A sweep file: its runs, and the flags by which it wants the data of a task generated."""
@@ -93,21 +104,39 @@ class Sweep(NamedTuple):
 class Done:
     """Which seeds of which runs have their result.
 
+    A result of older defaults is in the way of a new one, since a file of rows holds a key once,
+    and is no result of the run: `lra.report` keeps it out of the tables of today's defaults.
+
     Args:
         rows: all there are.
     """
 
     def __init__(self, rows: Iterable[Row]):
-        self._keys = {key(row) for row in rows if row.final}
-        self._on_any_data = {name[:-1] for name in self._keys}
+        self._departures = {key(row): older_defaults(row) for row in latest(rows) if row.final}
+        self._on_any_data: dict[tuple, dict[str, Any]] = {}
+        for name, older in self._departures.items():
+            if not older or name[:-1] not in self._on_any_data:
+                self._on_any_data[name[:-1]] = older
 
     def missing(self, run: Run, data: str | None) -> tuple[int, ...]:
         """Seeds without a result on data marked `data`; None: on any data (not prepared yet)."""
+        return tuple(seed for seed in run.seeds if self._found(run, seed, data) is None)
+
+    def older(self, run: Run, data: str | None) -> dict[int, dict[str, Any]]:
+        """Seeds with a result of older defaults, and these defaults."""
+        found = {seed: self._found(run, seed, data) for seed in run.seeds}
+        return {seed: older for seed, older in found.items() if older}
+
+    def _found(self, run: Run, seed: int, data: str | None) -> dict[str, Any] | None:
         if data is None:
-            done = {seed for seed in run.seeds if run.key(seed, "")[:-1] in self._on_any_data}
-        else:
-            done = {seed for seed in run.seeds if run.key(seed, data) in self._keys}
-        return tuple(seed for seed in run.seeds if seed not in done)
+            return self._on_any_data.get(run.key(seed, "")[:-1])
+        return self._departures.get(run.key(seed, data))
+
+
+def older_defaults(row: Row) -> dict[str, Any]:
+    """What a row does not say to have changed, and yet is not as `configs` has it now."""
+    found = departures(row.task, row.attention, row.config)
+    return {name: value for name, value in found.items() if name not in row.config_overrides}
 
 
 def count(number: int, noun: str = "run") -> str:
@@ -150,7 +179,7 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         runs = names.get("RUNS")
         if "runs" in names:
             runs = names["runs"](tasks) if tasks else names["runs"]()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(f"{path}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
         raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")
@@ -171,13 +200,14 @@ def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
         for name, value in item.items()
         if name != "config"
     )
+    overrides = last_of_each_key(own + more)
     try:
         config = load_config(item["config"], own + more)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     return Run(
         spec=item["config"],
-        overrides=tuple(o for o in own + more if not o.startswith("seeds=")),
+        overrides=tuple(o for o in overrides if not o.startswith("seeds=")),
         seeds=tuple(config.seeds),
         task=config.task,
         attention=config.model.attention.name,
@@ -195,10 +225,8 @@ def _each_seed_once(path: str, runs: list[Run]) -> list[Run]:
         seeds = tuple(seed for seed in run.seeds if run.key(seed, "") not in listed)
         listed.update(run.key(seed, "") for seed in run.seeds)
         if seeds != run.seeds:
-            twice = dataclasses.replace(
-                run, seeds=tuple(seed for seed in run.seeds if seed not in seeds)
-            )
+            twice = run.with_seeds(seed for seed in run.seeds if seed not in seeds)
             print(f"{path} lists {twice.title()} twice: run once", file=sys.stderr)
         if seeds:
-            kept.append(dataclasses.replace(run, seeds=seeds))
+            kept.append(run.with_seeds(seeds))
     return kept

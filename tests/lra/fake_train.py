@@ -3,9 +3,9 @@
     python fake_train.py BEHAVIOUR --config=... --workdir=... --data_dir=... --config.KEY=VALUE
 
 BEHAVIOUR is JSON, attention -> what its runs do: `ok` (the default), `crash`, `killed`, `refuse`,
-`no rows`, `diverge`, `patient` (waits for a signal), `slow` (stops before its first step) or
-`in parts` (stops after every fourth step). Each start is noted in `starts.jsonl` beside the
-workdir. Seeds take ten steps, of which each is "checkpointed".
+`no rows`, `damaged rows`, `diverge`, `patient` (waits for a signal), `slow` (stops before its first
+step) or `in parts` (stops after every fourth step). Each start is noted in `starts.jsonl` beside
+the workdir. Seeds take ten steps, of which each is "checkpointed".
 """
 
 import json
@@ -63,6 +63,9 @@ def _behave(behaviour: str, workdir: pathlib.Path) -> int | None:
     if behaviour == "refuse":
         raise UserError("no such landmarks")
     if behaviour == "no rows":
+        return 0
+    if behaviour == "damaged rows":
+        (workdir / "rows.jsonl").write_text('{"a": 1}\n')
         return 0
     done = workdir / "checkpoint"
     step = int(done.read_text() or 0) if done.exists() else 0

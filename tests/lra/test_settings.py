@@ -30,6 +30,28 @@ def test_values_survive_json():
     assert again.model.attention.proj_dim == ((1, 2), (3, 4))
 
 
+def test_of_several_overrides_of_a_key_the_last_holds():
+    config = settings.load_config(
+        "configs/listops.py:linformer",
+        [
+            "seeds=(0, 1)",
+            "model.attention.share=('kv', 'heads')",
+            "train.steps=3",
+            "seeds=(7,)",
+            "model.attention.share=('layers',)",
+            "train.steps=4",
+        ],
+    )
+    assert config.seeds == (7,)
+    assert config.model.attention.share == ("layers",)
+    assert config.train.steps == 4
+
+
+def test_an_override_that_is_replaced_is_checked_as_well():
+    with pytest.raises(UserError, match="seeds is a tuple, not 3"):
+        settings.load_config(SPEC, ["seeds=3", "seeds=(7,)"])
+
+
 def test_overrides_reach_the_protocol():
     config = settings.load_config(SPEC, ["train.steps=2000", "model.attention.num_landmarks=32"])
     assert protocol.protocol_of(config) == (
@@ -144,10 +166,13 @@ def test_a_config_of_ones_own_has_the_keys_of_the_default(tmp_path, body, expect
         settings.load_config(str(path))
 
 
-def test_a_config_file_that_raises_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("body", "expected"), [("1 / 0", "division by zero"), ("exit(0)", "SystemExit: 0")]
+)
+def test_a_config_file_that_raises_is_named(tmp_path, body, expected):
     path = tmp_path / "mine.py"
-    path.write_text("def get_config(attention='standard'):\n    return 1 / 0\n")
-    with pytest.raises(UserError, match=r"mine\.py.*division by zero"):
+    path.write_text(f"def get_config(attention='standard'):\n    return {body}\n")
+    with pytest.raises(UserError, match=rf"mine\.py.*{expected}"):
         settings.load_config(str(path))
 
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import random
+import re
 import shlex
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
-from lra.sweep import runner
+from lra.sweep import place as places
 from lra.sweep.__main__ import main
 from lra.sweep.child import Ended
 from lra.sweep.listing import duration
@@ -55,9 +56,11 @@ def test_every_run_is_executed_once_in_order(place):
 
 def test_children_share_a_compile_cache_unless_the_user_has_one(place, monkeypatch):
     place.file.write_text(ONE_RUN)
-    place.run()
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
     place.run("--config.seeds=(2,)")
+    assert [row.seed for row in place.rows()] == [2]
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run()
+    assert [row.seed for row in place.rows()] == [2, 0, 1]
     caches = [start["cache"] for start in place.starts()]
     assert caches == [str(place.workdir / "compile_cache"), "/elsewhere"]
 
@@ -83,6 +86,21 @@ def test_overrides_for_all_runs_come_last(place):
     place.file.write_text(ONE_RUN.replace("}", ", 'train.steps': 6000}"))
     place.run("--config.train.steps=7000")
     assert {row.steps for row in place.rows()} == {7000}
+    (start,) = place.starts()
+    assert [word for word in start["argv"] if "steps" in word] == ["--config.train.steps=7000"]
+
+
+def test_overrides_for_all_runs_replace_tuples_of_the_file(place):
+    place.file.write_text(
+        "RUNS = [{'config': 'configs/listops.py:linformer', 'seeds': (0, 1),"
+        " 'model.attention.share': ('kv', 'heads')}]"
+    )
+    assert place.run("--config.seeds=(3,)", "--config.model.attention.share", "('layers',)") == 0
+    assert [row.seed for row in place.rows()] == [3]
+    assert place.rows()[0].config_overrides == {"model.attention.share": ["layers"]}
+    place.file.write_text("RUNS = [{'config': 'configs/listops.py:standard', 'seeds': (0, 1)}]")
+    assert place.run("--config.seeds=(0,)") == 0
+    assert [row.seed for row in place.rows()] == [3, 0]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +197,7 @@ def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys
 
 def test_the_smallest_rest_of_a_budget_is_a_budget():
     run = load_sweep("configs/sweeps/quick.py").runs[0]
-    place = runner.Place((), pathlib.Path(), pathlib.Path(), "data", {})
+    place = places.Place((), pathlib.Path(), pathlib.Path(), "data", {})
     assert "--budget_minutes=0.001" in place.command(run, "generated", 1e-5)
 
 
@@ -235,14 +253,30 @@ def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
     assert not place.starts()
     for command in commands:
         words = shlex.split(command)
-        assert words[:3] == list(fake())
+        assert words[0] == "env"
+        assert f" {shlex.join(fake())} " in command
         assert "--budget_minutes=30.000" in words
-        variables = os.environ | {"JAX_COMPILATION_CACHE_DIR": "none"}
         place.workdir.mkdir(exist_ok=True)
-        subprocess.run(words, check=True, env=variables)
+        subprocess.run(words, check=True)
+    assert {start["cache"] for start in place.starts()} == {str(place.workdir / "compile_cache")}
     assert place.run() == 0
     assert len(place.rows()) == 6
     assert len(place.starts()) == 3
+
+
+def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run("--launcher=print")
+    assert "JAX_COMPILATION_CACHE_DIR" not in capsys.readouterr().out
+
+
+def test_a_printed_command_trains_the_seeds_without_rows(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    capsys.readouterr()
+    place.run("--launcher=print")
+    assert shlex.split(capsys.readouterr().out)[-1] == "--config.seeds=(2,)"
 
 
 def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
@@ -366,6 +400,18 @@ def test_runs_without_data_are_said_and_the_others_run(place, capsys):
     assert "text: 1 run cannot start: no prepared text in" in capsys.readouterr().err
 
 
+def test_damaged_data_are_nothing_to_runs_that_are_done(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    (place.root / "data" / "listops" / "manifest.json").write_text("{}")
+    capsys.readouterr()
+    assert place.run() == 0
+    assert "cannot start" not in capsys.readouterr().err
+    place.file.write_text(SWEEP)
+    assert place.run() == 1
+    assert "listops: 2 runs cannot start: " in capsys.readouterr().err
+
+
 GENERATED = """
 DATA = {"listops": {"min_length": 3, "max_length": 12, "train": 20, "validation": 5, "test": 5}}
 RUNS = [{"config": "configs/listops.py:nystrom"}]
@@ -386,6 +432,21 @@ def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
     assert place.run() == 1
     assert "choose another --data_dir" in capsys.readouterr().err
     assert not place.starts()
+
+
+def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
+    place.file.write_text(
+        "DATA = {'listops': {'train': 100_000_000}}\n"
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('listops', 'text')]"
+    )
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    assert place.run("--budget_minutes=2", f"--data_dir={data_dir}") == 75
+    said = capsys.readouterr().err
+    assert re.search(r"listops: generating its data takes about \d+ min, more than the 2 min", said)
+    assert "generating listops in" not in said
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["text"]
+    assert [row.task for row in place.rows()] == ["text"]
 
 
 @pytest.mark.parametrize("name", SWEEPS)

@@ -1,0 +1,137 @@
+"""Where a sweep takes place: its results, the folders of its runs, its data."""
+
+import dataclasses
+import os
+import pathlib
+import sys
+from collections.abc import Iterable
+
+from lra import records
+from lra.errors import UserError
+from lra.records import Row
+from lra.sweep import data
+from lra.sweep.plan import Done, Run, older_defaults
+from lra.workdir import Workdir
+
+_CURE = "move that file away, then the same command makes its rows anew"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a sweep takes place.
+
+    Attributes:
+        train: the command that trains, without its flags.
+        results: the file of rows.
+        workdir: folder with one folder for each run.
+        data_dir: folder of the prepared data.
+        wanted: by task, flags of `lra.data.prepare` that the sweep asks for.
+    """
+
+    train: tuple[str, ...]
+    results: pathlib.Path
+    workdir: pathlib.Path
+    data_dir: str
+    wanted: dict
+
+    def mark(self, task: str) -> str | None:
+        """How the prepared data of `task` are marked; None if there are none."""
+        return data.mark(self.data_dir, task, self.wanted.get(task, {}))
+
+    def seconds_to_generate(self, task: str) -> float:
+        """What `generate` will take; UserError where the data cannot be generated."""
+        return data.seconds_to_generate(self.data_dir, task, self.wanted.get(task, {}))
+
+    def generate(self, task: str) -> str:
+        """Generates the data of `task`, which are not there; returns their mark."""
+        return data.generate(self.data_dir, task, self.wanted.get(task, {}))
+
+    def rows(self) -> list[Row]:
+        """The rows so far."""
+        return records.read(self.results) if self.results.exists() else []
+
+    def folder(self, run: Run, mark: str) -> Workdir:
+        """The folder in which `run` is trained on data marked `mark`."""
+        return Workdir(self.workdir / run.folder(mark))
+
+    def row_files(self, runs: list[Run]) -> list[pathlib.Path]:
+        """The files of rows of `runs`, whatever their data and with whatever other seeds."""
+        return sorted(
+            {path for run in runs for path in self.workdir.glob(f"{run.folders()}/rows.jsonl")}
+        )
+
+    def command(self, run: Run, mark: str, minutes: float | None) -> list[str]:
+        """The child that trains `run`."""
+        # Never 0.000, which is no budget.
+        limit = [] if minutes is None else [f"--budget_minutes={max(minutes, 0.001):.3f}"]
+        seeds = ", ".join(map(str, run.seeds)) + ("," if len(run.seeds) == 1 else "")
+        return [
+            *self.train,
+            f"--config={run.spec}",
+            f"--workdir={self.folder(run, mark).root}",
+            f"--data_dir={self.data_dir}",
+            *limit,
+            *(f"--config.{override}" for override in run.overrides),
+            f"--config.seeds=({seeds})",
+        ]
+
+
+def gather(
+    runs: list[Run], place: Place, mark: str | None, files: Iterable[pathlib.Path]
+) -> dict[pathlib.Path, str]:
+    """Copies the rows of `runs` from files that `train.py` has written to the results.
+
+    Returns:
+        The files that cannot be read, of which nothing is taken, and why.
+
+    Raises:
+        UserError: the results file is damaged or cannot be written.
+    """
+    wanted = {run.key(seed, mark or "") for run in runs for seed in run.seeds}
+    found, unreadable = [], {}
+    for path in filter(os.path.exists, files):
+        try:
+            found += [row for row in records.read(path) if records.key(row) in wanted]
+        except UserError as error:
+            unreadable[path] = f"{error}; {_CURE}"
+        except OSError as error:
+            unreadable[path] = f"cannot read {path}: {error.strerror}"
+    # Rows of older defaults would be in the way of those that the runs are to have.
+    found = [row for row in found if not older_defaults(row)]
+    if found:
+        records.append(place.results, found)
+    return unreadable
+
+
+def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
+    """Those of `runs` of which seeds have no result, with these seeds."""
+    done = Done(place.rows())
+    left = [run.with_seeds(done.missing(run, mark)) for run in runs]
+    return [run for run in left if run.seeds]
+
+
+def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:
+    """Adds a row for each seed of `run`, whose `reason` says why it has no result."""
+    records.append(place.results, [_failure(run, seed, mark, reason) for seed in run.seeds])
+
+
+def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
+    return Row(
+        task=run.task,
+        attention=run.attention,
+        seed=seed,
+        protocol=run.protocol,
+        data=mark,
+        status="failed",
+        error=reason,
+        steps=run.config["train.steps"],
+        dtype=run.config["dtype"],
+        matmul_precision=run.config["matmul_precision"],
+        config=run.config,
+        config_overrides=run.changed,
+    )
+
+
+def say(text: str) -> None:
+    """Tells what the sweep does; stdout is for what was asked for."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,153 @@
+"""Rows that a sweep finds: damaged, of others, of older defaults."""
+
+import pathlib
+import shlex
+import signal
+
+import pytest
+
+from lra import records
+from lra.report import groups as report
+from lra.row import Row, from_json, to_json
+from lra.sweep import place as places
+from lra.sweep import runner
+from lra.sweep.budget import Budget
+from lra.sweep.plan import Done, load_sweep, older_defaults
+from tests.lra.row_factory import make_row
+from tests.lra.sweep_place import ONE_RUN, Place
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """The stand-in imports the project, and the signals of a test stay its own."""
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path.cwd()))
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)
+
+
+def test_rows_of_others_below_the_workdir_are_left_alone(place, capsys):
+    foreign = place.workdir / "foreign" / "rows.jsonl"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text('{"a": 1}\n')
+    assert place.run() == 0
+    assert len(place.rows()) == 6
+    assert "foreign" not in capsys.readouterr().err
+    assert foreign.read_text() == '{"a": 1}\n'
+
+
+@pytest.mark.parametrize("damage", [b'{"a": 1}\n', b"\xff\n", None])
+def test_damaged_rows_of_a_run_are_its_failure_and_no_others(place, damage, capsys):
+    place.run("--launcher=print")
+    words = shlex.split(capsys.readouterr().out.splitlines()[1])
+    (folder,) = [pathlib.Path(w.partition("=")[2]) for w in words if w.startswith("--workdir")]
+    rows = folder / "rows.jsonl"
+    folder.mkdir(parents=True)
+    if damage is None:
+        rows.mkdir()
+    else:
+        rows.write_bytes(damage)
+    assert place.run() == 1
+    assert [(row.attention, row.status) for row in place.rows()] == [
+        ("nystrom", "failed"), ("nystrom", "failed"),
+        ("standard", "ok"), ("standard", "ok"), ("linformer", "ok"), ("linformer", "ok"),
+    ]  # fmt: skip
+    said = capsys.readouterr().err
+    assert said.count(str(rows)) == 1
+    assert "listops nystrom num_landmarks=32, seeds 0 1: failed: " in said
+    assert str(rows) in place.rows()[0].error
+    assert len(place.starts()) == 2
+    rows.rename(folder / "aside")
+    assert place.run() == 0
+    assert [row.status for row in place.rows()] == ["ok"] * 6
+    assert len(records.read(place.results)) == 8
+
+
+def test_damaged_rows_of_other_seeds_are_said(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    (rows,) = place.workdir.glob("*/rows.jsonl")
+    rows.write_text("{}\n")
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    capsys.readouterr()
+    assert place.run() == 0
+    assert f"not read: {rows}, line 1: not a row" in capsys.readouterr().err
+    assert [row.seed for row in place.rows()] == [0, 1, 2]
+
+
+def test_rows_that_a_run_writes_damaged_are_its_failure(place, capsys):
+    assert place.run(nystrom="damaged rows") == 1
+    assert [row.status for row in place.rows()] == ["ok", "ok", "failed", "failed", "ok", "ok"]
+    assert "rows.jsonl, line 1: not a row" in place.rows()[2].error
+    # A job of Slurm finds them at its start.
+    run = load_sweep(str(place.file)).runs[1]
+    there = places.Place((), place.results, place.workdir, str(place.root / "data"), {})
+    assert runner.attempt(run, there, "generated", Budget(None)) is runner.Outcome.FAILED
+
+
+def row_of(run, seed: int, **config) -> Row:
+    """A row of `run` from a day when `config` was its default."""
+    return make_row(
+        task=run.task,
+        attention=run.attention,
+        seed=seed,
+        config=run.config | config,
+        config_overrides=run.changed,
+        protocol=run.protocol,
+    )
+
+
+def test_rows_of_older_defaults_do_not_count(place, capsys):
+    runs = load_sweep(str(place.file)).runs
+    older = [row_of(run, 0, **{"train.learning_rate": 1e-3}) for run in runs]
+    records.append(place.results, [*older, row_of(runs[0], 1)])
+    assert place.run("--dry_run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = "1 row of older defaults (train.learning_rate=0.001), which the report keeps apart: "
+    assert lines[0].startswith(f"older    listops standard, seeds 0: {expected}")
+    assert lines[1].startswith(f"older    listops nystrom num_landmarks=32, seeds 0: {expected}")
+    assert lines[2].startswith("missing  listops nystrom num_landmarks=32, seeds 1 (")
+    assert "1 of 6 rows done, 2 missing, 3 of older defaults" in lines
+
+    assert place.run() == 1
+    assert f"listops standard, seeds 0: {expected}" in capsys.readouterr().err
+    assert [start["argv"][-1] for start in place.starts()] == ["--config.seeds=(1,)"] * 2
+    assert len(place.rows()) == 6
+
+    # As it was told to.
+    lines = place.results.read_bytes().splitlines(keepends=True)
+    place.results.write_bytes(b"".join(lines[3:]))
+    assert place.run() == 0
+    assert len(place.rows()) == 6
+    assert not any(older_defaults(row) for row in place.rows())
+
+
+def test_what_the_report_leaves_out_of_the_table_is_not_done():
+    run = load_sweep("configs/sweeps/table.py", ("listops",)).runs[1]
+    rows = [
+        from_json(to_json(row_of(run, seed, **config)))
+        for seed, config in enumerate([{}, {"train.steps": 9}, {"dtype": "bfloat16"}])
+    ]
+    table = [group for group in report.group(rows) if group.is_table3]
+    filled = {row.seed for group in table for *_, cell in group.all_cells() for row in cell.rows}
+    done = Done(rows)
+    assert filled == {0, 2}
+    assert set(done.older(run, "generated")) == {1} == set(done.older(run, None))
+    assert done.missing(run, "generated") == ()
+
+
+def test_rows_of_older_defaults_are_not_taken_from_the_folder_of_a_run(place):
+    """`train.py` refuses the folder, in which there is another configuration."""
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    folder = place.workdir / run.folder("generated")
+    older = [row_of(run, seed, **{"train.learning_rate": 1e-3}) for seed in run.seeds]
+    folder.mkdir(parents=True)
+    records.write_once(folder / "rows.jsonl", older)
+    assert place.run(standard="refuse") == 1
+    assert [row.status for row in place.rows()] == ["failed"] * 2
