@@ -6,7 +6,7 @@ from lra.efficiency import CostRow
 from lra.report.costs import Line, Sheet
 
 # What measures memory of whatever runs; XLA's analysis is of JAX alone.
-_ANY_SOURCE = ("device_memory_mb", "process_memory_mb")
+_ANY_SOURCE = ("device", "process")
 # Options that say how, not what, is computed.
 _HOW = ("implementation",)
 # Repeats farther apart than this part of their median are marked: others disturbed them.
@@ -69,15 +69,21 @@ def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
     """
     if row.memory_source == other.memory_source:
         return cost(row, "peak_memory_mb"), cost(other, "peak_memory_mb")
-    for field in _ANY_SOURCE:
+    for source in _ANY_SOURCE:
+        taken = [_taken(each, source) for each in (row, other)]
         one, two = (
-            max(cost(each, field) or 0, cost(each, "xla_memory_mb") or 0) for each in (row, other)
+            max(value or 0, cost(each, "xla_memory_mb") or 0)
+            for value, each in zip(taken, (row, other), strict=True)
         )
-        known = min(one, two) > 0
-        taken = getattr(row, field) or getattr(other, field)
-        if known and taken:
+        if any(taken) and min(one, two) > 0:
             return one, two
     return None, None
+
+
+def _taken(row: CostRow, source: str) -> float | None:
+    """The memory of a row by that source; of what was not run as predicted, if it is by it."""
+    name = "peak_memory_mb" if row.memory_source == source else f"{source}_memory_mb"
+    return cost(row, name)
 
 
 def same_options(ours: CostRow, peer: CostRow) -> bool:

@@ -108,6 +108,15 @@ def test_memory_is_compared_as_taken_in_the_same_way():
     assert line(memory, "Nyströmformer-64 (transformers)") == ["30.0§ (3.00×)", "30.0§"]
 
 
+def test_memory_predicted_from_processes_is_compared_as_such():
+    """What was too long to be run has no growth of its own; XLA had missed most of it."""
+    predicted = {"status": "extrapolated", "memory_source": "process", "xla_memory_mb": 5.0}
+    rows = [standard(12.0, 400.0, **predicted), cost_row(1.0, 20.0, process_memory_mb=18.0)]
+    _, memory = paper_tables(only(rows))
+    assert line(memory)[0].startswith("20.0")
+    assert line(memory)[0].endswith("(~20.0×)")
+
+
 @pytest.mark.parametrize("process", [None, 1.0, 15.0])
 def test_a_process_that_grows_by_less_than_it_needs_does_not_count(process):
     rows = [cost_row(1.0, 10.0, process_memory_mb=process), cost_row(1.0, 30.0, **PEER)]

@@ -46,7 +46,7 @@ def test_equals_the_plain_form_draw_by_draw(dropout, float64):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
     assert not any(np.asarray(x)[3].any() for x in found)
     without = functools.partial(materialised_attention, mask=mask)(*arrays[:3])
-    assert np.array_equal(found[0], without) == (dropout == 0)
+    assert np.allclose(found[0], without, rtol=0, atol=1e-12) == (dropout == 0)
 
 
 def test_bfloat16_is_little_less_exact_than_the_plain_form():
