@@ -125,7 +125,7 @@ def _claimed(folder: Workdir) -> Iterator[bool]:
 def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | None) -> Outcome:
     say(f"{run.title()}: running in {folder.root}")
     started = time.monotonic()
-    before = under_way.read(folder.metrics)
+    before = under_way.progress(folder)
     log = folder.root / "log.txt"
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
     damaged = gather([run], place, mark, [folder.rows])
@@ -135,7 +135,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         say(f"{run.title()}: {_results(run, place, mark)} ({seconds / 60:.1f} min)")
         return _TOLD.get(ended.told, Outcome.DONE)
     if ended.told or ended.status == STATUS_STOPPED:
-        made_some = under_way.read(folder.metrics) != before
+        made_some = under_way.progress(folder) != before
         return _stopped(run, ended.told, minutes, made_some)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     return _failed(left[0], place, mark, damaged.get(folder.rows, reason), f" (log: {log})")
@@ -150,7 +150,8 @@ def _failed(run: Run, place: Place, mark: str, reason: str, more: str = "") -> O
 def _stopped(run: Run, told: int | None, minutes: float | None, made_some: bool) -> Outcome:
     """Says that `run` was stopped: by signal `told`, or since its `minutes` are over.
 
-    Without a step or an evaluation made (`made_some`) the next start would end in the same way.
+    With nothing made, no step and no part of an evaluation (`made_some`), the next start would end
+    in the same way.
     """
     by_budget = told is None and minutes is not None
     if by_budget and not made_some:

@@ -1,10 +1,11 @@
-"""How far a run has come, by the metrics.jsonl in its folder."""
+"""How far a run has come, by what is in its folder."""
 
+import hashlib
 import pathlib
 import statistics
 from typing import NamedTuple
 
-from lra.workdir import read_metrics
+from lra.workdir import Workdir, read_metrics
 
 # The speed is that of so many calls of late: the first of each start compiles.
 _CALLS = 20
@@ -33,3 +34,11 @@ def read(metrics: pathlib.Path) -> UnderWay:
         speeds.append(values.get("examples_per_second"))
     known = [speed for speed in speeds if speed][-_CALLS:]
     return UnderWay(steps["train"], steps["eval"], statistics.median(known) if known else None)
+
+
+def progress(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:
+    """What is another value after any step, evaluation or saved part of an evaluation."""
+    parts = folder.evaluations.glob("*.npz")
+    return read(folder.metrics), {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in parts
+    }
