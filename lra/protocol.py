@@ -51,10 +51,16 @@ def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, A
     }
 
 
+def identity(values: dict[str, Any]) -> dict[str, Any]:
+    """What makes a flat configuration another run: all of it but the ways of execution."""
+    return {key: value for key, value in values.items() if key not in _EXECUTION}
+
+
 def changed_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Keys by which two flat configurations are different runs."""
+    one, other = identity(one), identity(other)
     keys = [*one, *(key for key in other if key not in one)]
-    return [key for key in keys if key not in _EXECUTION and one.get(key) != other.get(key)]
+    return [key for key in keys if one.get(key) != other.get(key)]
 
 
 def _difference(config: config_dict.ConfigDict, ignored: tuple[str, ...]) -> dict[str, Any]:

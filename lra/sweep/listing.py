@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from lra.records import Row, key, latest
 from lra.sweep import under_way
+from lra.sweep.place import to_train
 from lra.sweep.plan import Done, Run, Sweep, count
 from lra.sweep.under_way import UnderWay
 from lra.workdir import Workdir
@@ -27,8 +28,8 @@ def listing(
     lines, estimates, missing, older = [], [], 0, 0
     for run in sweep.runs:
         mark = marks[run.task]
-        left = run.with_seeds(done.missing(run, mark))
-        missing += len(left.seeds)
+        left = to_train(run, done, mark, workdir)
+        missing += len(done.missing(run, mark))
         if outdated := done.older(run, mark):
             older += len(outdated)
             lines.append(f"older    {older_text(run, outdated)}")

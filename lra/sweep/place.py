@@ -104,10 +104,21 @@ def gather(
 
 
 def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
-    """Those of `runs` of which seeds have no result, with these seeds."""
+    """Those of `runs` of which seeds have no result, as `to_train`."""
     done = Done(place.rows())
-    left = [run.with_seeds(done.missing(run, mark)) for run in runs]
+    left = [to_train(run, done, mark, place.workdir) for run in runs]
     return [run for run in left if run.seeds]
+
+
+def to_train(run: Run, done: Done, mark: str | None, workdir: pathlib.Path) -> Run:
+    """`run` with the seeds that have no result, or with all where their training has begun.
+
+    What was trained together goes on together: a seed that has got its row elsewhere is trained to
+    its end once more, and its row is not doubled.
+    """
+    missing = done.missing(run, mark)
+    begun = mark is not None and Workdir(workdir / run.folder(mark)).metrics.exists()
+    return run if missing and begun else run.with_seeds(missing)
 
 
 def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:

@@ -1,5 +1,6 @@
 """Rows that a sweep finds: damaged, of others, of older defaults."""
 
+import dataclasses
 import pathlib
 import shlex
 import signal
@@ -141,13 +142,39 @@ def test_what_the_report_leaves_out_of_the_table_is_not_done():
     assert done.missing(run, "generated") == ()
 
 
-def test_rows_of_older_defaults_are_not_taken_from_the_folder_of_a_run(place):
-    """`train.py` refuses the folder, in which there is another configuration."""
+def test_the_folder_of_older_defaults_is_another_one(place):
+    """`train.py` would refuse it, with another configuration in it."""
     place.file.write_text(ONE_RUN)
     (run,) = load_sweep(str(place.file)).runs
-    folder = place.workdir / run.folder("generated")
+    before = dataclasses.replace(run, config=run.config | {"train.learning_rate": 1e-3})
+    folder = place.workdir / before.folder("generated")
     older = [row_of(run, seed, **{"train.learning_rate": 1e-3}) for seed in run.seeds]
     folder.mkdir(parents=True)
     records.write_once(folder / "rows.jsonl", older)
-    assert place.run(standard="refuse") == 1
-    assert [row.status for row in place.rows()] == ["failed"] * 2
+    assert place.run() == 0
+    assert place.starts()[0]["folder"] != folder.name
+    assert [older_defaults(row) for row in place.rows()] == [{}, {}]
+
+
+def test_ways_of_execution_do_not_make_another_folder(place):
+    (run, *_) = load_sweep(str(place.file)).runs
+    (again, *_) = load_sweep(str(place.file), overrides=["mesh.data=2"]).runs
+    assert run.folder("generated") == again.folder("generated")
+
+
+def test_seeds_that_were_begun_together_go_on_together(place, capsys):
+    """Also when one of them has got its row elsewhere."""
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="in parts") == 75
+    assert place.run("--config.seeds=(0,)") == 0
+    capsys.readouterr()
+    assert place.run("--dry_run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("missing  listops standard, seeds 0 1 (4 of 5000 steps made")
+    assert lines[1] == "1 of 2 rows done, 1 missing"
+    first = place.rows()
+    assert place.run() == 0
+    folders = [start["folder"] for start in place.starts()]
+    assert folders[0] == folders[2] != folders[1]
+    assert len(records.read(place.results)) == 2
+    assert place.rows()[0] == first[0]
