@@ -26,6 +26,7 @@ def _flags() -> list[Case]:
         Case(f"{COMMAND} --launcher=print --slurm=gpus=1", "--slurm=gpus=1 needs --launcher=slurm"),
         Case(f"{COMMAND} --tasks=txt", "did you mean 'text'?"),
         Case(f"{COMMAND} --tasks=text", "lists no runs of text"),
+        Case(f"{COMMAND} --tasks=,", "--tasks=, names no task"),
         Case(f"{COMMAND} --config.train.stps=3", "did you mean 'train.steps'?"),
     ]
 

@@ -23,7 +23,7 @@ from lra.sweep.budget import Budget
 from lra.sweep.listing import listing
 from lra.sweep.place import Place, say
 from lra.sweep.plan import Sweep, count, load_sweep
-from lra.sweep.ready import make_ready
+from lra.sweep.ready import make_ready, marks
 from lra.sweep.runner import execute
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
@@ -36,7 +36,11 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
     parameters = _parameters(options.slurm)
     if parameters and options.launcher != "slurm":
         raise UserError(f"--slurm={options.slurm[0]} needs --launcher=slurm")
-    tasks = tuple(task for task in options.tasks.split(",") if task)
+    tasks = tuple(task for task in (options.tasks or "").split(",") if task)
+    if options.tasks is not None and not tasks:
+        raise UserError(
+            f"--tasks={options.tasks} names no task; leave it out for those of the file"
+        )
     sweep = load_sweep(options.sweep, tasks, overrides)
     workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
     place = Place(
@@ -48,8 +52,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         wanted=sweep.data,
     )
     if options.dry_run:
-        marks = {run.task: place.mark(run.task) for run in sweep.runs}
-        print(listing(sweep, place.rows(), marks, place.workdir))
+        print(listing(sweep, place.rows(), marks(sweep, place), place.workdir))
         return 0
     executor = None
     if options.launcher == "slurm":
@@ -67,7 +70,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
     local = options.launcher == "local"
     budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
-    runs, failed, stopped = make_ready(sweep, place, budget)
+    runs, failed, older, stopped = make_ready(sweep, place, budget)
     if options.launcher == "print":
         for command in launchers.commands(runs, place, options.budget_minutes):
             print(command)
@@ -82,7 +85,7 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
         say(f"{count(failed)} failed or could not start; the same command tries again")
     if stopped:
         return STATUS_STOPPED
-    return _STATUS_SOME_FAILED if failed else 0
+    return _STATUS_SOME_FAILED if failed or older else 0
 
 
 def _parser() -> ArgumentParser:
@@ -95,7 +98,7 @@ def _parser() -> ArgumentParser:
         metavar="DIR",
         help="prepared data (data; DIR of --workdir/data for a sweep with data of its own)",
     )
-    parser.add_argument("--tasks", default="", metavar="A,B", help="only these")
+    parser.add_argument("--tasks", metavar="A,B", help="only these")
     parser.add_argument(
         "--budget_minutes",
         type=positive_minutes,

@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 
 from lra.command_line import near_match
 from lra.errors import UserError
-from lra.protocol import departures, overrides_of, protocol_of
+from lra.protocol import departures, identity, overrides_of, protocol_of
 from lra.records import Key, Row, key, latest, make_key
 from lra.settings import flatten, last_of_each_key, load_config
 from lra.sweep import data
 from lra.tasks import get_task
 
+_OPTIONS = "model.attention."
 _DIGITS = 8  # of the hash in the name of a workdir
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
 
@@ -47,6 +48,8 @@ class Run:
         task, attention, protocol: as its rows will have them.
         changed: what differs from the task's defaults, as its rows will have it.
         config: the whole configuration, flat.
+        varied: keys in which the sweep's runs of this task and attention differ, the options of
+            the attention aside.
     """
 
     spec: str
@@ -57,14 +60,18 @@ class Run:
     protocol: str
     changed: dict[str, Any]
     config: dict[str, Any]
+    varied: tuple[str, ...] = ()
 
     def key(self, seed: int, data: str) -> Key:
         """The key of the row of `seed` on data marked `data`."""
         return make_key(self.task, self.attention, self.changed, seed, self.protocol, data)
 
     def folder(self, data: str) -> str:
-        """The name of its workdir: readable, and another one for all that makes other rows."""
-        facts = json.dumps([self.key(0, data), self.seeds])
+        """The name of its workdir: readable, and another one for all that makes other rows.
+
+        Other defaults make other rows as well.
+        """
+        facts = json.dumps([self.key(0, data), self.seeds, identity(self.config)])
         return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_DIGITS]}"
 
     def folders(self) -> str:
@@ -72,21 +79,21 @@ class Run:
         return f"{self._name()}-{'?' * _DIGITS}"
 
     def _name(self) -> str:
-        words = [self.task, self.attention, *self.choices()]
+        words = [self.task, self.attention, *self._options()]
         return re.sub(r"[^\w.=-]+", "_", "-".join(words))
 
-    def choices(self) -> list[str]:
-        """`num_landmarks=32`: what it changes of its attention, for names and titles."""
-        prefix = "model.attention."
+    def _options(self) -> list[str]:
+        """`num_landmarks=32`: what it changes of its attention."""
         return [
-            f"{name.removeprefix(prefix)}={value}"
+            f"{name.removeprefix(_OPTIONS)}={value}"
             for name, value in self.changed.items()
-            if name.startswith(prefix)
+            if name.startswith(_OPTIONS)
         ]
 
     def title(self) -> str:
-        """What to call it in a line of text."""
-        words = " ".join([self.task, self.attention, *self.choices()])
+        """What to call it in a line of text: no other run of the sweep is called the same."""
+        varied = [f"{name.rpartition('.')[2]}={self.config[name]}" for name in self.varied]
+        words = " ".join([self.task, self.attention, *self._options(), *varied])
         return f"{words}, seeds {' '.join(map(str, self.seeds))}"
 
     def with_seeds(self, seeds: Iterable[int]) -> "Run":
@@ -165,7 +172,7 @@ def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] 
     chosen = [run for run in runs if not tasks or run.task in tasks]
     if not chosen:
         raise UserError(f"{path} lists no runs of {', '.join(tasks)}")
-    return Sweep(_each_seed_once(path, chosen), wanted)
+    return Sweep(_each_seed_once(path, _told_apart(chosen)), wanted)
 
 
 def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[str, Any]]]:
@@ -214,6 +221,24 @@ def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
         protocol=protocol_of(config),
         changed=overrides_of(config),
         config=flatten(config),
+    )
+
+
+def _told_apart(runs: list[Run]) -> list[Run]:
+    """The runs with the keys in which those of a task and attention differ."""
+    alike: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        alike.setdefault((run.task, run.attention), []).append(run)
+    varied = {model: _varied(members) for model, members in alike.items()}
+    return [dataclasses.replace(run, varied=varied[run.task, run.attention]) for run in runs]
+
+
+def _varied(runs: list[Run]) -> tuple[str, ...]:
+    names = dict.fromkeys(name for run in runs for name in run.changed)
+    return tuple(
+        name
+        for name in names
+        if not name.startswith(_OPTIONS) and len({str(run.config[name]) for run in runs}) > 1
     )
 
 

@@ -15,13 +15,15 @@ class Ready(NamedTuple):
 
     Attributes:
         runs: those to execute, with the seeds that have no row and the marks of their data.
-        cannot: how many cannot be: their data are neither prepared nor can be generated, the rows
-            in their folder are damaged, or rows of older defaults are in their way.
+        cannot: how many cannot be: their data are neither prepared nor can be generated, or the
+            rows in their folder are damaged.
+        older: how many have rows of older defaults in their way.
         postponed: whether others wait for data that the budget has no time to generate.
     """
 
     runs: list[tuple[Run, str]]
     cannot: int
+    older: int
     postponed: bool
 
 
@@ -34,7 +36,7 @@ def make_ready(sweep: Sweep, place: Place, budget: Budget) -> Ready:
         UserError: the results file is damaged or cannot be written.
     """
     records.check_writable(place.results)
-    todo, cannot, postponed = [], 0, False
+    todo, cannot, older, postponed = [], 0, 0, False
     for task in dict.fromkeys(run.task for run in sweep.runs):
         runs = [run for run in sweep.runs if run.task == task]
         try:
@@ -54,8 +56,22 @@ def make_ready(sweep: Sweep, place: Place, budget: Budget) -> Ready:
             ready, damaged = _with_rows_taken_in(runs, place, mark)
             todo += [(run, mark) for run in ready]
             cannot += damaged
-        cannot += _of_older_defaults(runs, place, mark)
-    return Ready(todo, cannot, postponed)
+        older += _of_older_defaults(runs, place, mark)
+    return Ready(todo, cannot, older, postponed)
+
+
+def marks(sweep: Sweep, place: Place) -> dict[str, str | None]:
+    """Of the data of each task; None where there are none, or damaged ones, which is said."""
+    found = {}
+    for task in dict.fromkeys(run.task for run in sweep.runs):
+        try:
+            found[task] = place.mark(task)
+        except UserError as error:
+            found[task] = None
+            left = unfinished([run for run in sweep.runs if run.task == task], place, None)
+            if left:
+                say(f"{task}: {count(len(left))} cannot start: {error}")
+    return found
 
 
 def _fits(task: str, place: Place, budget: Budget) -> bool:

@@ -189,6 +189,14 @@ def test_a_budget_that_allows_some_steps_is_no_matter(place, capsys):
     assert place.run("--budget_minutes=2", standard="in parts") == 0
 
 
+def test_a_budget_that_allows_part_of_an_evaluation_is_no_matter(place, capsys):
+    place.file.write_text(ONE_RUN)
+    for _ in range(2):
+        assert place.run("--budget_minutes=2", standard="evaluates") == 75
+        assert "stopped before its end; the same command goes on" in capsys.readouterr().err
+    assert place.run("--budget_minutes=2", standard="evaluates") == 0
+
+
 def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys):
     place.file.write_text(ONE_RUN)
     assert place.run(standard="slow") == 75
@@ -348,6 +356,22 @@ def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
     assert "lists listops standard, seeds 1 twice: run once" in said
 
 
+def test_runs_are_called_by_what_tells_them_apart(place):
+    place.file.write_text(
+        "nystrom = {'config': 'configs/listops.py:nystrom', 'train.steps': 9}\n"
+        "RUNS = [nystrom | {'train.learning_rate': rate} for rate in (1e-4, 2e-4)]\n"
+        "RUNS += [{'config': 'configs/listops.py:linformer', 'train.learning_rate': 2e-4}]\n"
+    )
+    runs = load_sweep(str(place.file)).runs
+    assert [run.title() for run in runs] == [
+        "listops nystrom learning_rate=0.0001, seeds 0",
+        "listops nystrom learning_rate=0.0002, seeds 0",
+        "listops linformer, seeds 0",
+    ]
+    # Another run of the sweep does not move the folder of one that has begun.
+    assert all(run.folder("").startswith(f"listops-{run.attention}-") for run in runs)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -410,6 +434,10 @@ def test_damaged_data_are_nothing_to_runs_that_are_done(place, capsys):
     place.file.write_text(SWEEP)
     assert place.run() == 1
     assert "listops: 2 runs cannot start: " in capsys.readouterr().err
+    assert place.run("--dry_run") == 0
+    said = capsys.readouterr()
+    assert "listops: 2 runs cannot start: " in said.err
+    assert "2 of 6 rows done, 4 missing" in said.out
 
 
 GENERATED = """
