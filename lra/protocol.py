@@ -43,9 +43,7 @@ def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, A
         attention: of the row; nothing is known of one that is not ours, nor of such a task.
         values: flat, from JSON; keys that are not there count as unchanged.
     """
-    if task not in TASKS or attention not in ATTENTIONS:
-        return {}
-    defaults = _json_defaults(task, attention)
+    defaults = defaults_of(task, attention)
     return {
         key: value for key, value in values.items() if key in defaults and defaults[key] != value
     }
@@ -79,8 +77,13 @@ def _defaults(task: str, attention: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _json_defaults(task: str, attention: str) -> dict[str, Any]:
-    """As they come back from JSON, neutral keys aside."""
+def defaults_of(task: str, attention: str) -> dict[str, Any]:
+    """Table 3 as `configs` has it now, flat and as it comes back from JSON, neutral keys aside.
+
+    Nothing is known of a task or an attention that is not ours.
+    """
+    if task not in TASKS or attention not in ATTENTIONS:
+        return {}
     defaults = json.loads(json.dumps(_defaults(task, attention)))
     return {key: value for key, value in defaults.items() if key not in _NEUTRAL}
 

@@ -1,13 +1,12 @@
 """Cells: rows that differ in nothing but their seed, and what they say together."""
 
-import json
 import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lra.row import STATUSES, Row
+from lra.row import STATUSES, Row, key
 from lra.tasks import TASKS
 
 FLOAT32 = "float32"
@@ -76,8 +75,18 @@ class Cell(NamedTuple):
         return stat(getattr(row, field) for row in self.rows)
 
     def on(self, platform: Platform | None) -> "Cell":
-        """Those of its rows whose costs are of this platform."""
-        return Cell(tuple(row for row in self.rows if platform_of(row) == platform))
+        """Those of its rows whose costs are of this platform, in the largest programs there.
+
+        Seeds trained together cost less than one by one.
+        """
+        rows = [row for row in self.rows if platform_of(row) == platform]
+        largest = max((row.seeds_in_program or 0 for row in rows), default=0)
+        return Cell(tuple(row for row in rows if (row.seeds_in_program or 0) == largest))
+
+    @property
+    def seeds_together(self) -> int | None:
+        """In the program of each of its rows, all `on` one platform."""
+        return self.rows[0].seeds_in_program if self.rows else None
 
     def median(self, field: str) -> float | None:
         """Median of a cost over the rows that have it, all `on` one platform; None without any."""
@@ -138,7 +147,7 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
     """
     configurations = defaultdict(list)
     for row in rows:
-        overrides = json.dumps(row.config_overrides, sort_keys=True)
+        overrides = key(row)[2]
         # Overrides may not name the format: they are relative to the defaults of their day.
         number_format = row.dtype, row.matmul_precision
         configurations[overrides, row.protocol, row.data, number_format].append(row)

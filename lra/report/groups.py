@@ -4,7 +4,8 @@ The first group is the table itself: rows of the protocol `table3`, on official 
 where there are any for a task, else on others, which are marked. A row whose configuration is not
 the protocol as the present code has it is none of them, whatever it says. All other rows are
 grouped by the keys they change besides the options of their attention, and by their data; where
-the values of these keys vary, as in a sweep, they go with the lines.
+the values of these keys vary, as in a sweep, they go with the lines. Cells of the table are shown
+again in a sweep over options of their attention, or over one other key, of which they are a point.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from lra.protocol import TABLE3, departures
+from lra.protocol import TABLE3, defaults_of, departures
 from lra.published import TABLE3 as PUBLISHED
 from lra.published import TASKS
 from lra.report.cells import (
@@ -112,28 +113,33 @@ def group(rows: Iterable[Row]) -> list[Group]:
         if _is_table3(row) and row.data in of_table[row.task]:
             table.append(row)
         else:
-            data = _LRA_DATA_TITLE if row.data in LRA_DATA else row.data
-            members[tuple(sorted(_changes(row))), data].append(row)
+            members[tuple(sorted(_changes(row))), _data_title(row)].append(row)
     groups = []
     if table:
         groups.append(_make("table3", "Protocol of Table 3", table, is_table3=True))
     for (keys, data), others in sorted(members.items()):
-        slug = f"changed{len(groups) + 1}"
-        if not keys and data == _LRA_DATA_TITLE:
-            slug = "options"
-            # Table cells are points of the sweeps over the options of their attention.
-            swept = {(row.task, row.attention) for row in others}
-            others = others + [row for row in table if (row.task, row.attention) in swept]
+        is_of_options = not keys and data == _LRA_DATA_TITLE
+        slug = "options" if is_of_options else f"changed{len(groups) + 1}"
+        if not keys or (len(keys) == 1 and _varying(others)):
+            swept = {(row.task, row.attention, data) for row in others}
+            place = ((row.task, row.attention, _data_title(row)) for row in table)
+            others = others + [row for row, at in zip(table, place, strict=True) if at in swept]
         title = f"{_protocol(others)}; data: {data}"
         groups.append(_make(slug, title, others, is_table3=False))
     return groups
+
+
+def _data_title(row: Row) -> str:
+    return _LRA_DATA_TITLE if row.data in LRA_DATA else row.data
 
 
 def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
     """By task the marks of data whose rows fill table cells."""
     chosen: dict[str, set[str]] = {}
     for task in {row.task for row in rows}:
-        marks = Counter(row.data for row in rows if row.task == task and _is_table3(row))
+        of_task = [row for row in rows if row.task == task and _is_table3(row)]
+        # Runs to be tried again count where there are no others.
+        marks = Counter(row.data for row in [row for row in of_task if row.final] or of_task)
         chosen[task] = set(LRA_DATA)
         if marks and not chosen[task] & set(marks):
             chosen[task] = {marks.most_common(1)[0][0]}
@@ -176,7 +182,8 @@ def _protocol(rows: list[Row]) -> str:
 
 def _varying(rows: list[Row]) -> list[str]:
     """The keys among their changes that have several values."""
-    return [k for k in _changes(rows[0]) if len({str(_changes(row)[k]) for row in rows}) > 1]
+    names = _changes(rows[0])
+    return [k for k in names if len({str(_values(row, [k])[k]) for row in rows}) > 1]
 
 
 def _make(slug: str, title: str, rows: list[Row], *, is_table3: bool) -> Group:
@@ -239,8 +246,8 @@ def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
 
 
 def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    overrides = _overrides(row)
-    return {name: overrides.get(name, row.config.get(name)) for name in names}
+    overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
+    return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
 
 
 def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lra import records
+from lra import efficiency, records
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
@@ -14,6 +14,7 @@ from lra.report.formats import document, latex, plain
 from lra.report.groups import group
 from lra.report.tables import number, tables
 from lra.row import to_json
+from tests.lra.cost_row_factory import cost_row
 from tests.lra.row_factory import diverged_row, failed_row, make_row
 
 TITLE = "Test accuracy"
@@ -146,18 +147,6 @@ def test_cells_that_no_single_commit_repeats_are_said():
         assert f"ListOps, Nyströmformer: {said}" in first(rows)
 
 
-def test_rows_of_other_defaults_fill_no_cell():
-    config = {"train.learning_rate": 1e-3, "model.attention.share": ["kv"], "dtype": "bfloat16"}
-    told = make_row(0.9, attention="linformer", config=config)
-    groups = group([told, make_row(0.3, attention="linformer", seed=1)])
-    assert "30.00 (1)" in plain(tables(groups[0])[0])
-    assert groups[1].title == (
-        "Protocol of Table 3 but for train.learning_rate=0.001, options of the attention; "
-        "data: official or generated"
-    )
-    assert groups[1].lines[0].options == {"model.attention.share": ["kv"]}
-
-
 def test_no_difference_is_made_to_other_data():
     rows = five("nystrom", 0.5, data="mine")
     published = plain(tables(group(rows)[0])[1])
@@ -166,54 +155,13 @@ def test_no_difference_is_made_to_other_data():
     assert "† No difference: our data are not LRA's." in published
 
 
-def test_only_the_protocol_of_table_3_fills_its_cells():
-    groups = group(
-        [
-            make_row(0.3),
-            make_row(0.9, config_overrides={"train.steps": 9000}),
-            make_row(0.8, config_overrides={"model.attention.num_landmarks": 32}),
-        ]
-    )
-    assert [g.title for g in groups] == [
-        "Protocol of Table 3",
-        "Protocol of Table 3 but for options of the attention; data: official or generated",
-        "Protocol of Table 3 but for train.steps=9000; data: official or generated",
-    ]
-    assert "30.00 (1)" in plain(tables(groups[0])[0])
-    assert "90.00" not in plain(tables(groups[0])[0])
-    assert all("Not comparable with Table 3" in plain(tables(g)[0]) for g in groups[1:])
-
-
-def test_lra_data_come_before_others_in_the_table():
-    rows = [make_row(0.3, data="differs (2 / 2 / 2)", seed=s) for s in (0, 1)] + [make_row(0.5)]
-    groups = group(rows)
-    assert "50.00 (1)" in plain(tables(groups[0])[0])
-    assert groups[1].title == "Protocol of Table 3; data: differs (2 / 2 / 2)"
-    assert "These are not LRA numbers" in plain(tables(groups[1])[0])
-
-
-def test_a_sweep_is_one_table_by_value():
-    rows = [make_row(0.5)] + [
-        make_row(0.4, config_overrides={"model.attention.num_landmarks": n}) for n in (128, 16)
-    ]
-    titles = [text.title for text in group(rows)[1].lines]
-    assert titles == [f"Nyströmformer, num_landmarks={n}" for n in (16, 64, 128)]
-    rows = [make_row(0.4, config_overrides={"train.weight_decay": d}) for d in (0.2, 0.11, 0.1)]
-    assert [text.title for text in group(rows)[0].lines] == [
-        f"Nyströmformer, train.weight_decay={d}" for d in (0.1, 0.11, 0.2)
-    ]
-
-
-def test_one_task_is_ranked():
-    overrides = {"train.steps": 500}
-    data = "differs (lengths 16 to 64)"
-    rows = [
-        make_row(accuracy, attention=attention, config_overrides=overrides, data=data)
-        for attention, accuracy in (("standard", 0.3), ("nystrom", 0.5), ("linformer", 0.4))
-    ]
-    table = tables(group(rows)[0])[0]
-    assert [cells[0] for cells in table.lines] == ["Nyströmformer", "Linformer", "Standard"]
-    assert any("13 to 17 %" in note for note in table.notes)
+def test_words_are_set_to_the_left_whatever_they_begin_with():
+    rows = [make_row(device="4090", num_devices=4, commit="5555555")]
+    costs = next(table for table in tables(group(rows)[0]) if "Commit" in table.header)
+    left = dict(zip(costs.header, costs.text_columns(), strict=True))
+    assert {title for title in ("Task", "Device", "Commit", "Minutes") if left[title]} == {
+        *("Task", "Device", "Commit"),
+    }
 
 
 def test_unknown_attentions_and_tasks_are_shown_too():
@@ -274,6 +222,9 @@ def test_bad_input_is_named(tmp_path):
     path.write_text(to_json(make_row()) + "\n")
     with pytest.raises(UserError, match="did you mean 'latex'"):
         main([str(path), "--format=md,late"])
+    (tmp_path / "costs.jsonl").write_text(efficiency.to_json(cost_row()) + "\n")
+    with pytest.raises(UserError, match="make two CSV files: say --out=DIR"):
+        main([str(path), str(tmp_path / "costs.jsonl"), "--format=csv"])
     with pytest.raises(UserError, match="--curves names no folder"):
         main([str(path), "--curves", str(tmp_path)])
 

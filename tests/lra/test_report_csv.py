@@ -77,20 +77,22 @@ def test_csv_marks_other_data_and_other_number_formats(rendered):
     assert len(lines) == 31
 
 
-def test_csv_has_no_costs_of_several_devices(rendered):
+def test_csv_has_no_costs_of_several_devices_or_sizes_of_programs(rendered):
     rows = [
         make_row(device="a CPU", examples_per_second=32.0),
         make_row(seed=1, device="a GPU", num_devices=2, examples_per_second=5000.0),
         make_row(seed=2, task="text", seeds_in_program=1),
         make_row(seed=3, task="text"),
         failed_row(seed=4, task="text", device=None),
+        make_row(task="image"),
     ]
     lines = rendered(rows)
     assert of(lines)["device"] == "a CPU; 2 x a GPU"
     costs = ("examples_per_second", "wall_seconds", "peak_memory_mb", "num_devices")
     assert [of(lines)[name] for name in costs] == [""] * 4
-    assert [of(lines, "text")[name] for name in costs] == ["1000.0", "600.0", "512.0", "1"]
+    assert [of(lines, "text")[name] for name in costs] == ["", "", "", "1"]
     assert of(lines, "text")["seeds_in_program"] == ""
+    assert [of(lines, "image")[name] for name in costs] == ["1000.0", "600.0", "512.0", "1"]
     assert of(lines)["params"] == "207000.0"
 
 

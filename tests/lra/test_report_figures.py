@@ -1,24 +1,20 @@
 """Figures, curves and the page: that they are drawn, from the right numbers."""
 
 import dataclasses
-import json
-import pathlib
 import xml.etree.ElementTree as ElementTree
 
-import numpy as np
 import pytest
 from matplotlib import pyplot
 from PIL import Image
 
 from lra import records
-from lra.errors import UserError
 from lra.report import curves, drawing
 from lra.report.__main__ import main
 from lra.report.cells import Stat
 from lra.report.figures import figures, save
 from lra.report.groups import Group, group
-from lra.settings import load_config, to_json
 from tests.lra.row_factory import make_row
+from tests.lra.run_folder import write_run
 
 SIZES = (16, 32, 128)
 
@@ -34,24 +30,6 @@ def sweep_rows() -> list:
         for size in SIZES
         for seed in (0, 1)
     ]
-
-
-def write_run(root: pathlib.Path, steps: int = 20) -> pathlib.Path:
-    """A workdir with metrics, strange lines among them, and the last one cut short."""
-    root.mkdir(parents=True)
-    config = load_config("configs/listops.py:nystrom", ["seeds=(0, 1)"])
-    (root / "config.json").write_text(to_json(config))
-    entries = [
-        *({"kind": "train", "step": step + 1, "loss": [2.0, 1.0]} for step in range(steps)),
-        {"kind": "eval", "split": "validation", "step": 10, "accuracy": [0.2, 0.4]},
-        {"kind": "eval", "split": "validation", "step": 20, "accuracy": [0.5, None]},
-        {"kind": "eval", "split": "test", "step": 20, "accuracy": [0.9, 0.9]},
-    ]
-    strange = [{}, 3, {"kind": "train"}, {"kind": "train", "step": 1, "loss": 2.0}]
-    strange += [{"kind": "eval", "split": "validation", "step": "5", "accuracy": [1.0]}, "[[["]
-    lines = [json.dumps(entry) for entry in [*strange, *entries]]
-    (root / "metrics.jsonl").write_text("\n".join(lines) + '\n{"kind": "tr')
-    return root
 
 
 def test_sweep_points_include_the_table_cell():
@@ -165,6 +143,34 @@ def test_a_dot_has_the_speed_of_the_device_of_most_results():
     ] == ["a GPU, float32; cells of other devices or number formats have no dot."]
 
 
+def test_a_speed_is_that_of_programs_with_as_many_seeds():
+    """Seeds that were trained together cost less than one by one: no median of both."""
+    alone = {"seeds_in_program": 1, "examples_per_second": 100.0}
+    together = {"seeds_in_program": 2, "examples_per_second": 180.0}
+    rows = [
+        make_row(**alone),
+        *(make_row(seed=seed, **together) for seed in (1, 2)),
+        make_row(attention="linformer", **alone),
+    ]
+    (table,) = group(rows)
+    dots = curves.dots(table)["listops"]
+    assert [(dot.attention, dot.speed, dot.seeds_together) for dot in dots] == [
+        ("linformer", 100, 1),
+        ("nystrom", 180, 2),
+    ]
+    (figure,) = figures([table], [])["table3"]
+    assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")
+    (other,) = figures(group(rows[1:3]), [])["table3"]
+    assert other.caption.endswith("Speeds: a device, float32.")
+
+    changed = {"config_overrides": {"model.attention.num_landmarks": 16}}
+    rows = [make_row(**alone), make_row(**alone | changed), make_row(seed=1, **together | changed)]
+    (by_task,) = curves.sweeps(options(rows)).values()
+    assert [point.speed for point in by_task["listops"]] == [180, 100]
+    (figure,) = figures([options(rows)], [])["options"]
+    assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")
+
+
 def test_dots_of_other_data_are_marked():
     tasks = ("listops", "text", "retrieval", "image", "pathfinder")
     rows = [make_row(task=t, data="mine" if t == "retrieval" else "official") for t in tasks]
@@ -183,28 +189,6 @@ def test_dots_of_other_data_are_marked():
 
 def test_rows_without_speed_have_no_dot():
     assert curves.dots(group([make_row(examples_per_second=None)])[0]) == {}
-
-
-def test_histories_are_mean_and_range_of_the_seeds(tmp_path):
-    write_run(tmp_path / "run")
-    (tmp_path / "compile_cache").mkdir()
-    ((task, (run,)),) = curves.histories([tmp_path / "compile_cache", tmp_path / "run"]).items()
-    assert (task, run.attention, run.title) == ("listops", "nystrom", "Nyströmformer")
-    assert run.loss.mean == [1.5] * 20
-    assert (run.loss.low[0], run.loss.high[0]) == (1.0, 2.0)
-    assert run.accuracy == ([10, 20], [pytest.approx(0.3), 0.5], [0.2, 0.5], [0.4, 0.5])
-
-
-def test_long_histories_are_thinned_by_averaging(tmp_path):
-    write_run(tmp_path / "run", steps=1000)
-    ((run,),) = curves.histories([tmp_path / "run"]).values()
-    assert len(run.loss.steps) <= 80
-    assert np.mean(run.loss.steps) == pytest.approx(500.5, rel=0.01)
-
-
-def test_no_histories_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="no folder of a run"):
-        curves.histories([tmp_path])
 
 
 def test_every_figure_becomes_png_and_svg_of_a_columns_width(tmp_path):

@@ -1,0 +1,39 @@
+"""Curves of training, from the folders of runs."""
+
+import numpy as np
+import pytest
+
+from lra.errors import UserError
+from lra.report import curves
+from tests.lra.run_folder import write_run
+
+
+def test_histories_are_mean_and_range_of_the_seeds(tmp_path):
+    write_run(tmp_path / "run")
+    (tmp_path / "compile_cache").mkdir()
+    ((task, (run,)),) = curves.histories([tmp_path / "compile_cache", tmp_path / "run"]).items()
+    assert (task, run.attention, run.title) == ("listops", "nystrom", "Nyströmformer")
+    assert run.loss.mean == [1.5] * 20
+    assert (run.loss.low[0], run.loss.high[0]) == (1.0, 2.0)
+    assert run.accuracy == ([10, 20], [pytest.approx(0.3), 0.5], [0.2, 0.5], [0.4, 0.5])
+
+
+def test_histories_are_called_by_what_tells_them_apart(tmp_path):
+    for name, rate in (("one", 1e-4), ("two", 2e-4)):
+        changed = [f"train.learning_rate={rate}", "model.attention.num_landmarks=32"]
+        write_run(tmp_path / name, overrides=[*changed, "train.steps=20"])
+    ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
+    assert one.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0001"
+    assert two.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0002"
+
+
+def test_long_histories_are_thinned_by_averaging(tmp_path):
+    write_run(tmp_path / "run", steps=1000)
+    ((run,),) = curves.histories([tmp_path / "run"]).values()
+    assert len(run.loss.steps) <= 80
+    assert np.mean(run.loss.steps) == pytest.approx(500.5, rel=0.01)
+
+
+def test_no_histories_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="no folder of a run"):
+        curves.histories([tmp_path])

@@ -1,0 +1,113 @@
+"""Which rows stand in which table, and what its lines are called."""
+
+import dataclasses
+
+from lra.report.formats import plain
+from lra.report.groups import group
+from lra.report.tables import tables
+from tests.lra.row_factory import CONFIG, failed_row, make_row
+
+
+def test_rows_of_other_defaults_fill_no_cell():
+    config = {"train.learning_rate": 1e-3, "model.attention.share": ["kv"], "dtype": "bfloat16"}
+    told = make_row(0.9, attention="linformer", config=config)
+    groups = group([told, make_row(0.3, attention="linformer", seed=1)])
+    assert "30.00 (1)" in plain(tables(groups[0])[0])
+    assert groups[1].title == (
+        "Protocol of Table 3 but for train.learning_rate=0.001, options of the attention; "
+        "data: official or generated"
+    )
+    assert groups[1].lines[0].options == {"model.attention.share": ["kv"]}
+
+
+def test_only_the_protocol_of_table_3_fills_its_cells():
+    groups = group(
+        [
+            make_row(0.3),
+            make_row(0.9, config_overrides={"train.steps": 9000}),
+            make_row(0.8, config_overrides={"model.attention.num_landmarks": 32}),
+        ]
+    )
+    assert [g.title for g in groups] == [
+        "Protocol of Table 3",
+        "Protocol of Table 3 but for options of the attention; data: official or generated",
+        "Protocol of Table 3 but for train.steps=9000; data: official or generated",
+    ]
+    assert "30.00 (1)" in plain(tables(groups[0])[0])
+    assert "90.00" not in plain(tables(groups[0])[0])
+    assert all("Not comparable with Table 3" in plain(tables(g)[0]) for g in groups[1:])
+
+
+def test_lra_data_come_before_others_in_the_table():
+    rows = [make_row(0.3, data="differs (2 / 2 / 2)", seed=s) for s in (0, 1)] + [make_row(0.5)]
+    groups = group(rows)
+    assert "50.00 (1)" in plain(tables(groups[0])[0])
+    assert groups[1].title == "Protocol of Table 3; data: differs (2 / 2 / 2)"
+    assert "These are not LRA numbers" in plain(tables(groups[1])[0])
+
+
+def test_failures_do_not_keep_results_on_other_data_out_of_the_table():
+    rows = [
+        failed_row(task="retrieval", data="official"),
+        *(failed_row(task="retrieval", seed=seed, data="worse") for seed in (0, 1)),
+        make_row(0.8, task="retrieval", data="reconstructed"),
+    ]
+    assert "80.00 (1)†" in plain(tables(group(rows)[0])[0])
+    assert "failed (0 of 1 seeds)" in plain(tables(group(rows[:1])[0])[0])
+
+
+def test_seeds_among_overrides_do_not_tell_cells_apart():
+    rows = [make_row(0.3 + seed, seed=seed) for seed in (0, 1)]
+    rows[1] = dataclasses.replace(rows[1], test_accuracy=0.5, config_overrides={"seeds": [1]})
+    assert "40.00 ± 14.14 (2)" in plain(tables(group(rows)[0])[0])
+
+
+def test_sweeps_have_the_value_of_the_table():
+    options = [{"model.attention.num_landmarks": n} for n in (16, 128)]
+    rows = [make_row(data="reconstructed", config_overrides=changed) for changed in [{}, *options]]
+    titles = [text.title for text in group(rows)[1].lines]
+    assert titles == [f"Nyströmformer, num_landmarks={n}" for n in (16, 64, 128)]
+
+    default = CONFIG | {"train.learning_rate": 1e-4}
+    rows = [make_row(config=default), make_row(config=default, attention="linformer")]
+    rows += [make_row(config_overrides={"train.learning_rate": rate}) for rate in (5e-5, 2e-4)]
+    groups = group(rows)
+    assert [text.title for text in groups[1].lines] == [
+        f"Nyströmformer, train.learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
+    ]
+    assert groups[1].title.startswith("Protocol of Table 3 but for train.learning_rate;")
+    # One value is another protocol, no sweep.
+    assert len(group(rows[:3])[1].lines) == 1
+
+
+def test_rows_that_tell_no_configuration_have_its_defaults():
+    rows = [
+        make_row(config={}),
+        make_row(config_overrides={"model.attention.num_landmarks": 16}),
+    ]
+    titles = [text.title for text in group(rows)[1].lines]
+    assert titles == [f"Nyströmformer, num_landmarks={n}" for n in (16, 64)]
+
+
+def test_a_sweep_is_one_table_by_value():
+    rows = [make_row(0.5)] + [
+        make_row(0.4, config_overrides={"model.attention.num_landmarks": n}) for n in (128, 16)
+    ]
+    titles = [text.title for text in group(rows)[1].lines]
+    assert titles == [f"Nyströmformer, num_landmarks={n}" for n in (16, 64, 128)]
+    rows = [make_row(0.4, config_overrides={"train.weight_decay": d}) for d in (0.2, 0.11, 0.1)]
+    assert [text.title for text in group(rows)[0].lines] == [
+        f"Nyströmformer, train.weight_decay={d}" for d in (0.1, 0.11, 0.2)
+    ]
+
+
+def test_one_task_is_ranked():
+    overrides = {"train.steps": 500}
+    data = "differs (lengths 16 to 64)"
+    rows = [
+        make_row(accuracy, attention=attention, config_overrides=overrides, data=data)
+        for attention, accuracy in (("standard", 0.3), ("nystrom", 0.5), ("linformer", 0.4))
+    ]
+    table = tables(group(rows)[0])[0]
+    assert [cells[0] for cells in table.lines] == ["Nyströmformer", "Linformer", "Standard"]
+    assert any("13 to 17 %" in note for note in table.notes)
