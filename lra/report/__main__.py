@@ -79,6 +79,8 @@ def main(argv: list[str]) -> None:
     drawn = figures(groups, options.curves)
     report = Report(groups, drawn, sheets(costs), ", ".join(options.rows))
     if options.out is None:
+        if "csv" in wanted and groups and costs:
+            raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
         print("\n".join(text for form in wanted for text in report.render(form).values()), end="")
     else:
         _write(report, wanted, pathlib.Path(options.out))

@@ -44,7 +44,7 @@ def accuracy_csv(groups: Iterable[Group]) -> str:
     `seeds_ok` is the least of any task, the other counts of seeds are sums. `status` is `ok`,
     `diverged`, `failed` or `missing`, `mark` says `other data` (not LRA's) and `other number
     format` (than the table shows there). Where seeds ran on several devices these are listed, and
-    no cost is given.
+    no cost is given; nor is it where they were in programs of different numbers of seeds.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, _HEADER, lineterminator="\n")
@@ -129,6 +129,8 @@ def _costs(cell: Cell) -> _Facts:
     if len(devices) > 1:
         names = (platform_of(row).devices for row in rows)
         return facts | {"device": "; ".join(dict.fromkeys(names))}
+    if len({row.seeds_in_program for row in rows}) > 1:
+        return facts
     return facts | {field: cell.median(field) for field in _COSTS}
 
 

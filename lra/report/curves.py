@@ -19,6 +19,7 @@ from lra.report.cells import (
 )
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
+from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
 _OPTIONS = "model.attention."
@@ -29,7 +30,8 @@ _MOST_POINTS = 80
 class Dot(NamedTuple):
     """An attention on a task, or on all: examples/s, accuracy (fraction), number of parameters.
 
-    It is marked where the table marks its cell: the data are not LRA's.
+    It is marked where the table marks its cell: the data are not LRA's. The speed is that of a
+    program with so many `seeds_together`, None for all tasks.
     """
 
     attention: str
@@ -37,18 +39,21 @@ class Dot(NamedTuple):
     accuracy: Stat
     params: float
     marked: bool = False
+    seeds_together: int | None = None
 
 
 class Point(NamedTuple):
     """One size of an attention: the option's value, accuracy (fraction), examples/s on a platform.
 
-    The platform is the same for all points of a curve.
+    The platform is the same for all points of a curve; the speed is that of a program with so many
+    `seeds_together`.
     """
 
     value: float
     accuracy: Stat
     speed: float | None
     platform: Platform | None = None
+    seeds_together: int | None = None
 
 
 class Curve(NamedTuple):
@@ -125,7 +130,7 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
     Raises:
         UserError: none of them holds a run that has been evaluated, or one is damaged.
     """
-    found: dict[str, list[History]] = {}
+    found: dict[str, list[tuple[Any, Curve, Curve]]] = {}
     for root in workdirs:
         folder = Workdir(root)
         if not (folder.config.exists() and folder.metrics.exists()):
@@ -134,18 +139,30 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
         loss, accuracy = _read_metrics(folder.metrics)
         if not accuracy:
             continue
-        options = [
-            f"{name.removeprefix(_OPTIONS)}={value}"
-            for name, value in overrides_of(config).items()
-            if name.startswith(_OPTIONS)
-        ]
-        attention = config.model.attention.name
-        title = ", ".join([TITLES.get(attention, attention), *options])
-        history = History(attention, title, _curve(loss), _curve(accuracy))
-        found.setdefault(config.task, []).append(history)
+        found.setdefault(config.task, []).append((config, _curve(loss), _curve(accuracy)))
     if not found:
         raise UserError("--curves names no folder of a run that has been evaluated")
-    return found
+    return {task: _titled(runs) for task, runs in found.items()}
+
+
+def _titled(runs: list[tuple[Any, Curve, Curve]]) -> list[History]:
+    """The runs of a task, called by the options of their attention and by what tells them apart."""
+    changes = [overrides_of(config) for config, *_ in runs]
+    flat = [flatten(config) for config, *_ in runs]
+    varied = {
+        name
+        for name in set().union(*changes)
+        if len({str(values.get(name)) for values in flat}) > 1
+    }
+    histories = []
+    for (config, loss, accuracy), changed, values in zip(runs, changes, flat, strict=True):
+        attention = config.model.attention.name
+        told = [name for name in changed if name.startswith(_OPTIONS)]
+        told += sorted(name for name in varied if not name.startswith(_OPTIONS))
+        words = [f"{name.rpartition('.')[2]}={values[name]}" for name in told]
+        title = ", ".join([TITLES.get(attention, attention), *words])
+        histories.append(History(attention, title, loss, accuracy))
+    return histories
 
 
 def _is_swept(group: Group, attention: str) -> bool:
@@ -163,16 +180,21 @@ def _points(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> list[P
     ]
     chosen = max(single, key=len)
     platform = usual_platform(chosen.values())
-    return [
-        Point(value, cell.stat(), cell.on(platform).median("examples_per_second"), platform)
-        for value, cell in sorted(chosen.items())
-    ]
+    points = []
+    for value, cell in sorted(chosen.items()):
+        timed = cell.on(platform)
+        speed = timed.median("examples_per_second")
+        points.append(Point(value, cell.stat(), speed, platform, timed.seeds_together))
+    return points
 
 
 def _dot(group: Group, line: Line, cell: Cell, platform: Platform | None) -> Dot | None:
-    speed, params = cell.on(platform).median("examples_per_second"), cell.median("params")
+    timed = cell.on(platform)
+    speed, params = timed.median("examples_per_second"), cell.median("params")
+    if not (speed and params):
+        return None
     marked = group.is_table3 and bool(mark_of_data([cell]))
-    return Dot(line.attention, speed, cell.stat(), params, marked) if speed and params else None
+    return Dot(line.attention, speed, cell.stat(), params, marked, timed.seeds_together)
 
 
 def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from lra.files import write_atomically
@@ -106,7 +106,8 @@ def _speed_figures(group: Group) -> list[Figure]:
         "is the number of parameters, bars are standard deviations over seeds."
     )
     platform = curves.platform_of_dots(group)
-    caption += f" Speeds: {platform.title}"
+    together = [dot.seeds_together for dots in by_task.values() for dot in dots]
+    caption += f" Speeds: {platform.title}{_programs(together)}"
     elsewhere = [
         cell
         for line in group.lines
@@ -135,7 +136,15 @@ def _sweep_figures(group: Group) -> list[Figure]:
 
 def _platforms(by_task: dict[str, list[curves.Point]]) -> str:
     """What the curves of a figure were computed on: `a device, float32`, or that of each task."""
+    together = [point.seeds_together for points in by_task.values() for point in points]
     titles = {task: points[0].platform.title for task, points in by_task.items()}
     if len(set(titles.values())) > 1:
-        return "; ".join(f"{task_title(task)}: {title}" for task, title in titles.items())
-    return f"Speeds: {next(iter(titles.values()))}"
+        told = "; ".join(f"{task_title(task)}: {title}" for task, title in titles.items())
+        return f"{told}{_programs(together)}"
+    return f"Speeds: {next(iter(titles.values()))}{_programs(together)}"
+
+
+def _programs(together: Iterable[int | None]) -> str:
+    """Of how many seeds the programs were whose speeds are shown, where not all of as many."""
+    numbers = sorted(set(together) - {None})
+    return f", programs of {numbers[0]} to {numbers[-1]} seeds" if len(numbers) > 1 else ""

@@ -26,6 +26,9 @@ from lra.report.places import (
 )
 from lra.row import Row
 
+# Columns of words that may begin with a digit.
+_WORDS = ("Device", "Commit")
+
 
 class Table(NamedTuple):
     """A title, a line that says what the numbers are, header, lines of cells, and notes."""
@@ -39,8 +42,8 @@ class Table(NamedTuple):
     def text_columns(self) -> list[bool]:
         """Which columns hold words, to be set to the left, rather than numbers."""
         return [
-            not any(line[column][:1].isdigit() for line in self.lines)
-            for column in range(len(self.header))
+            title in _WORDS or not any(line[column][:1].isdigit() for line in self.lines)
+            for column, title in enumerate(self.header)
         ]
 
 
