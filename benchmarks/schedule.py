@@ -84,7 +84,7 @@ class Schedule:
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """Prepares a case and runs it once; a row where there is nothing to time."""
         worker, key = self._workers[contender.label], _series(contender.label, case)
-        memory = self._predicted_memory(key, case)
+        memory = self._predicted_memory(contender, case)
         if contender.framework == "torch" and memory and memory > self._limits.memory:
             return self._too_large(contender, case, memory, self._peer_memory)
         try:
@@ -106,12 +106,17 @@ class Schedule:
             return self._too_large(contender, case, taken, self._peer_memory)
         return _Measurement(contender, case, first, analysis)
 
-    def _predicted_memory(self, key: tuple, case: Case) -> float | None:
-        """Bytes by shorter lengths; by a single one at least, memory growing with the length."""
-        known = self._memory.get(key, [])
+    def _predicted_memory(self, contender: Contender, case: Case) -> float | None:
+        """Bytes by shorter lengths.
+
+        By a single one as if memory grew with the length; with a fixed number of tokens only that
+        of exact attention does.
+        """
+        known = self._memory.get(_series(contender.label, case), [])
         if len(known) == 1:
             length, memory = known[0]
-            return memory * max(1, case.length / length)
+            grows = case.benchmark != "fixed_tokens" or contender.method == "standard"
+            return memory * max(1, case.length / length) if grows else memory
         return power_law(known, case.length)
 
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:

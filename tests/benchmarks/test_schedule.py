@@ -1,5 +1,7 @@
 """Turns, predictions and failures, with processes that only pretend."""
 
+import dataclasses
+
 import pytest
 
 from benchmarks.cases import OURS, Case, Contender
@@ -11,6 +13,7 @@ PEAK = {"flops_per_second": 1e9, "bytes_per_second": 1e8}
 LINEAR = Contender("linear", {}, OURS, "linear")
 STANDARD = Contender("standard", {}, OURS, "standard")
 PEER = Contender("standard", {}, "torch plain", "standard (torch plain)")
+LINEAR_PEER = Contender("linformer", {}, "linformer", "linformer-256 (linformer)")
 
 
 class FakeWorker:
@@ -144,6 +147,25 @@ def test_a_peer_that_fails_at_its_second_length_has_an_estimate_from_its_first()
     rows = rows_of(worker, PEER, [case(n) for n in (1024, 2048)])
     assert [row.status for row in rows] == ["ok", "out_of_memory"]
     assert rows[1].peak_memory_mb == pytest.approx(204.8)
+
+
+def fixed_tokens(length):
+    return dataclasses.replace(case(length, batch=8192 // length), benchmark="fixed_tokens")
+
+
+def test_with_a_fixed_number_of_tokens_the_memory_of_a_peer_is_that_of_its_first_length():
+    """Else 0.4 of the limit at 512 positions would be 6.4 of it at 8,192, which is never run."""
+    worker = FakeWorker(lambda c: 0.1, lambda c: 4e8, analysed=False)
+    rows = rows_of(worker, LINEAR_PEER, [fixed_tokens(n) for n in (512, 8192, 4096)])
+    assert [row.status for row in rows] == ["ok"] * 3
+
+
+def test_with_a_fixed_number_of_tokens_exact_attention_still_grows_with_the_length():
+    worker = FakeWorker(lambda c: 0.1, lambda c: 4e5 * c["length"], analysed=False)
+    rows = rows_of(worker, PEER, [fixed_tokens(n) for n in (512, 4096)])
+    assert [row.status for row in rows] == ["ok", "out_of_memory"]
+    assert rows[1].peak_memory_mb == pytest.approx(4e5 * 4096 / 1e6)
+    assert ("prepare", 4096, 2) not in worker.log
 
 
 def test_what_fails_while_its_arguments_are_made_has_the_estimate_of_its_program():
