@@ -31,6 +31,21 @@ def memory_fields(analysis: dict, first: dict) -> dict:
     return fields | {"peak_memory_mb": found[source] / 1e6, "memory_source": source}
 
 
+def estimate_fields(analysis: dict, predicted: tuple[float, str] | None) -> dict:
+    """The figure to show for what was not run, as fields of a row; empty where there is none.
+
+    Args:
+        analysis: of the compiled program; empty where it was not compiled.
+        predicted: bytes by what was measured, which counts what XLA does not see, and their source.
+    """
+    needed, source = predicted or (None, "xla")
+    if source == "xla":
+        fields = memory_fields({"memory": needed} | analysis, {})
+    else:
+        fields = memory_fields(analysis, {f"{source}_memory": needed})
+    return {name: fields[name] for name in ("peak_memory_mb", "memory_source") if name in fields}
+
+
 def largest_batch(memory: float, first: float, each: float) -> int:
     """The examples that fit in `memory` bytes; one takes `first`, any other `each`."""
     return max(1, 1 + int((memory - first) / each))

@@ -3,8 +3,9 @@
 import dataclasses
 import statistics
 
-from benchmarks.cases import Case, Contender, filling_batch, least_exponent, power_law
-from benchmarks.memory_figures import largest_batch, memory_fields
+from benchmarks.cases import Case, Contender, filling_batch
+from benchmarks.measured import Measured
+from benchmarks.memory_figures import estimate_fields, largest_batch, memory_fields
 from benchmarks.worker import Worker, WorkerError
 from lra.efficiency import CostRow
 
@@ -38,6 +39,14 @@ class _Measurement:
     seconds: list[float] = dataclasses.field(default_factory=list)
 
 
+class _Failure(Exception):
+    """A batch could not be tried; `row` says so."""
+
+    def __init__(self, row: CostRow):
+        super().__init__(row.note)
+        self.row = row
+
+
 class Schedule:
     """Measures cases, the contenders taking turns in each.
 
@@ -54,11 +63,7 @@ class Schedule:
     ):
         self._workers, self._limits = workers, limits
         self._facts, self._ceilings, self._platform = facts, ceilings, platform
-        # Per series of lengths: what was measured, [(length, value)].
-        self._seconds: dict[tuple, list[tuple[float, float]]] = {}
-        self._memory: dict[tuple, list[tuple[float, float]]] = {}
-        self._of_one: dict[tuple, CostRow] = {}  # rows of batch 1, for filled cases
-        self._of_another: dict[tuple, list[tuple[float, float]]] = {}  # bytes, as above
+        self._measured = Measured()
 
     def rows(self, contenders: list[Contender], case: Case) -> list[CostRow]:
         """Measures one case with every contender."""
@@ -78,50 +83,35 @@ class Schedule:
         for measurement, row in zip(waiting, self._in_turns(waiting), strict=True):
             found[measurement.contender.label] = row
         for row in found.values():
-            self._remember(row)
+            self._measured.remember(row)
         return [found[contender.label] for contender in contenders]
 
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """Prepares a case and runs it once; a row where there is nothing to time."""
-        worker, key = self._workers[contender.label], _series(contender.label, case)
-        memory = self._predicted_memory(contender, case)
-        if contender.framework == "torch" and memory and memory > self._limits.memory:
-            return self._too_large(contender, case, memory, self._peer_memory)
+        worker, predicted = self._workers[contender.label], self._measured.memory(contender, case)
+        if contender.framework == "torch" and predicted and predicted[0] > self._limits.memory:
+            return self._too_large(contender, case, *predicted)
+        analysis = {}
         try:
             worker.ask("check", case=dataclasses.asdict(case))
             analysis = worker.ask("prepare", case=dataclasses.asdict(case))
             needed = analysis.get("memory")
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
-            memory = memory or needed
-            least = least_exponent(contender.method, case.benchmark)
-            seconds = power_law(self._seconds.get(key, []), case.length, least)
+            seconds = self._measured.seconds(contender, case)
             if seconds and self._in_all(seconds) > self._limits.max_seconds:
-                return self._extrapolated(contender, case, seconds, analysis, memory)
+                return self._extrapolated(contender, case, seconds, analysis, predicted)
             first = worker.ask("first")
         except WorkerError as error:
-            return self._failed(contender, case, error, memory)
+            return self._failed(contender, case, error, estimate_fields(analysis, predicted))
         taken = first.get(f"{self._peer_memory}_memory")
         if contender.framework == "torch" and taken and taken > self._limits.memory:
             return self._too_large(contender, case, taken, self._peer_memory)
         return _Measurement(contender, case, first, analysis)
 
-    def _predicted_memory(self, contender: Contender, case: Case) -> float | None:
-        """Bytes by shorter lengths.
-
-        By a single one as if memory grew with the length; with a fixed number of tokens only that
-        of exact attention does.
-        """
-        known = self._memory.get(_series(contender.label, case), [])
-        if len(known) == 1:
-            length, memory = known[0]
-            grows = case.benchmark != "fixed_tokens" or contender.method == "standard"
-            return memory * max(1, case.length / length) if grows else memory
-        return power_law(known, case.length)
-
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """As `_begin` with a batch of the contender's own, from what batch 1 has shown."""
-        one = self._of_one[_series(contender.label, case), case.length]
+        one = self._measured.of_one(contender, case)
         if one.status in ("unsupported", "out_of_memory") or one.seconds is None:
             return dataclasses.replace(one, filled=True)
         if one.peak_memory_mb is None:
@@ -130,8 +120,8 @@ class Schedule:
         first, memory = one.peak_memory_mb * 1e6, self._limits.memory
         try:
             each = self._memory_of_another(contender, case, one)
-        except WorkerError as error:
-            return self._failed(contender, case, error, None)
+        except _Failure as failure:
+            return failure.row
         largest = largest_batch(memory, first, each)
         # The contenders that wait may hold together half of a device's memory, see `_is_large`.
         mine = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
@@ -139,13 +129,30 @@ class Schedule:
         if batch == 1 or one.status == "extrapolated":
             return dataclasses.replace(one, filled=True, largest_batch=largest)
         filled = dataclasses.replace(case, batch=batch)
-        worker = self._workers[contender.label]
+        predicted = first + (batch - 1) * each, one.memory_source
         try:
-            analysis = worker.ask("prepare", case=dataclasses.asdict(filled))
-            first = worker.ask("first")
-        except WorkerError as error:
-            return self._failed(contender, filled, error, None)
+            analysis, first = self._tried(contender, filled, predicted, always=True)
+        except _Failure as failure:
+            return failure.row
         return _Measurement(contender, filled, first, analysis | {"largest_batch": largest})
+
+    def _tried(
+        self, contender: Contender, case: Case, predicted: tuple[float, str], *, always: bool
+    ) -> tuple[dict, dict]:
+        """Analysis and first call of a batch; if not `always`, on a CPU only and if it fits.
+
+        Raises:
+            _Failure: with the row to record.
+        """
+        worker, analysis = self._workers[contender.label], {}
+        try:
+            analysis = worker.ask("prepare", case=dataclasses.asdict(case))
+            cpu, limit = self._platform == "cpu", self._limits.memory
+            runs = always or (cpu and analysis["memory"] <= limit)
+            return analysis, worker.ask("first") if runs else {}
+        except WorkerError as error:
+            estimate = estimate_fields(analysis, predicted)
+            raise _Failure(self._failed(contender, case, error, estimate)) from error
 
     def _memory_of_another(self, contender: Contender, case: Case, one: CostRow) -> float:
         """Bytes that an example more needs than `one`, the row of batch 1.
@@ -154,32 +161,30 @@ class Schedule:
         other things than the example; where less is between them, or where the process tells, whose
         products take other ways with few examples, larger batches do.
         """
-        first, known = one.peak_memory_mb * 1e6, self._of_another
+        first = one.peak_memory_mb * 1e6
         if contender.framework == "torch":
             return first  # at most
-        key = _series(contender.label, case)
         if one.status == "extrapolated" and self._platform == "cpu":  # too long to be run
-            return power_law(known.get(key, []), case.length) or first
-        two, source = self._memory_of(contender, case, 2)
+            return self._measured.memory_of_another(contender, case) or first
+        two, source = self._memory_of(contender, case, 2, one)
         another = two - first
         if another < case.example_bytes or source == "process":
-            fewer, more = (self._memory_of(contender, case, batch)[0] for batch in _LARGER)
+            fewer, more = (self._memory_of(contender, case, batch, one)[0] for batch in _LARGER)
             another = (more - fewer) / (_LARGER[1] - _LARGER[0])
         another = max(another, case.example_bytes)
-        known.setdefault(key, []).append((case.length, another))
+        self._measured.remember_another(contender, case, another)
         return another
 
-    def _memory_of(self, contender: Contender, case: Case, batch: int) -> tuple[float, str]:
+    def _memory_of(
+        self, contender: Contender, case: Case, batch: int, one: CostRow
+    ) -> tuple[float, str]:
         """Bytes that a batch needs, and who says so.
 
         On a CPU it is run, for what XLA's analysis does not see.
         """
-        worker = self._workers[contender.label]
-        sizes = dataclasses.asdict(dataclasses.replace(case, batch=batch))
-        analysis = worker.ask("prepare", case=sizes)
-        runs = self._platform == "cpu" and analysis["memory"] <= self._limits.memory
-        first = worker.ask("first") if runs else {}
-        fields = memory_fields(analysis, first)
+        at_most = batch * one.peak_memory_mb * 1e6, one.memory_source
+        sizes = dataclasses.replace(case, batch=batch)
+        fields = memory_fields(*self._tried(contender, sizes, at_most, always=False))
         return fields["peak_memory_mb"] * 1e6, fields["memory_source"]
 
     def _in_all(self, seconds: float) -> float:
@@ -201,7 +206,8 @@ class Schedule:
                     measurement.seconds += answer["seconds"]
                 except WorkerError as error:
                     contender, case = measurement.contender, measurement.case
-                    failed[index] = self._failed(contender, case, error, None)
+                    fields = memory_fields(measurement.analysis, measurement.first)
+                    failed[index] = self._failed(contender, case, error, fields)
         return [failed.get(index) or self._timed(m) for index, m in enumerate(measurements)]
 
     def _timed(self, measurement: _Measurement) -> CostRow:
@@ -234,11 +240,8 @@ class Schedule:
         estimate = {"peak_memory_mb": needed / 1e6, "memory_source": source}
         return self._row(contender, case, status="out_of_memory", note=note, **estimate)
 
-    def _extrapolated(self, contender, case, seconds: float, analysis, memory) -> CostRow:
-        fields = memory_fields(analysis, {})
-        if memory:  # as shorter lengths were measured, which counts what XLA does not see
-            predicted = memory_fields(analysis, {f"{self._peer_memory}_memory": memory})
-            fields |= {name: predicted[name] for name in ("peak_memory_mb", "memory_source")}
+    def _extrapolated(self, contender, case, seconds: float, analysis, predicted) -> CostRow:
+        fields = memory_fields(analysis, {}) | estimate_fields(analysis, predicted)
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}
         total = f"{self._in_all(seconds):,.0f} s in all"
@@ -246,10 +249,8 @@ class Schedule:
         row = {"status": "extrapolated", "seconds": seconds, "note": note}
         return self._row(contender, case, **row, **fields)
 
-    def _failed(self, contender, case, error: WorkerError, memory: float | None) -> CostRow:
-        fields = {}
-        if error.kind == "out_of_memory" and memory:
-            fields = {"peak_memory_mb": memory / 1e6, "memory_source": self._peer_memory}
+    def _failed(self, contender, case, error: WorkerError, estimate: dict) -> CostRow:
+        fields = estimate if error.kind == "out_of_memory" else {}
         return self._row(contender, case, status=error.kind, note=str(error), **fields)
 
     @property
@@ -269,26 +270,8 @@ class Schedule:
             **values,
         )
 
-    def _remember(self, row: CostRow) -> None:
-        key = _series(row.label, row)
-        if row.filled:
-            return
-        if row.batch == 1:
-            self._of_one[key, row.length] = row
-        if row.status == "ok":
-            if row.seconds:
-                self._seconds.setdefault(key, []).append((row.length, row.seconds))
-            if row.peak_memory_mb:
-                self._memory.setdefault(key, []).append((row.length, row.peak_memory_mb * 1e6))
-
     def _is_large(self, measurement: _Measurement, contenders: int) -> bool:
         if self._platform == "cpu":
             return False
         needed = measurement.analysis.get("memory") or measurement.first.get("device_memory") or 0
         return needed > self._limits.memory / (2 * contenders)
-
-
-def _series(label: str, case: Case | CostRow) -> tuple:
-    """What a prediction is made within: all but the length, and the batch that follows from it."""
-    batch = None if case.benchmark == "fixed_tokens" else case.batch
-    return label, case.benchmark, case.mode, case.dtype, case.dim, batch

@@ -13,6 +13,7 @@ PEAK = {"flops_per_second": 1e9, "bytes_per_second": 1e8}
 LINEAR = Contender("linear", {}, OURS, "linear")
 STANDARD = Contender("standard", {}, OURS, "standard")
 PEER = Contender("standard", {}, "torch plain", "standard (torch plain)")
+KILLED = ("out_of_memory", "killed by the operating system")
 LINEAR_PEER = Contender("linformer", {}, "linformer", "linformer-256 (linformer)")
 
 
@@ -142,7 +143,7 @@ def test_a_peers_memory_is_predicted_from_shorter_lengths():
 
 
 def test_a_peer_that_fails_at_its_second_length_has_an_estimate_from_its_first():
-    errors = {("first", 2048): ("out_of_memory", "killed by the operating system")}
+    errors = {("first", 2048): KILLED}
     worker = FakeWorker(lambda c: 0.1, lambda c: 1e5 * c["length"], analysed=False, errors=errors)
     rows = rows_of(worker, PEER, [case(n) for n in (1024, 2048)])
     assert [row.status for row in rows] == ["ok", "out_of_memory"]
@@ -169,9 +170,9 @@ def test_with_a_fixed_number_of_tokens_exact_attention_still_grows_with_the_leng
 
 
 def test_what_fails_while_its_arguments_are_made_has_the_estimate_of_its_program():
-    errors = {("first", 512): ("out_of_memory", "killed by the operating system")}
+    errors = {("first", 512): KILLED}
     (row,) = rows_of(FakeWorker(lambda c: 0.1, lambda c: 1e6, errors=errors), LINEAR, [case(512)])
-    assert (row.status, row.peak_memory_mb) == ("out_of_memory", 1)
+    assert (row.status, row.peak_memory_mb, row.memory_source) == ("out_of_memory", 1, "xla")
 
 
 def test_no_batch_is_filled_where_memory_is_unknown():
@@ -183,12 +184,44 @@ def test_no_batch_is_filled_where_memory_is_unknown():
 
 
 @pytest.mark.parametrize("command", ["prepare", "first", "time"])
-def test_a_process_that_is_killed_is_out_of_memory(command):
-    errors = {(command, 1024): ("out_of_memory", "killed by the operating system")}
-    worker = FakeWorker(lambda c: 0.1, lambda c: 1e6, errors=errors)
+def test_a_process_that_is_killed_is_out_of_memory_with_its_estimate(command):
+    worker = FakeWorker(
+        lambda c: 0.1, lambda c: 1e3 * c["length"], errors={(command, 1024): KILLED}
+    )
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)])
     assert [row.status for row in rows] == ["ok", "out_of_memory", "ok"]
     assert rows[1].note == "killed by the operating system"
+    assert (rows[1].peak_memory_mb, rows[1].memory_source) == (pytest.approx(1.024), "xla")
+
+
+@pytest.mark.parametrize("command", ["first", "time"])
+def test_the_estimate_of_what_fails_counts_what_the_analysis_misses(command):
+    worker = FakeWorker(
+        lambda c: 0.1, lambda c: 1e5 * c["length"], unseen=0.3, errors={(command, 1024): KILLED}
+    )
+    rows = rows_of(worker, LINEAR, [case(n) for n in (512, 1024)])
+    assert [row.status for row in rows] == ["ok", "out_of_memory"]
+    assert (rows[1].peak_memory_mb, rows[1].memory_source) == (pytest.approx(102.4), "process")
+
+
+@pytest.mark.parametrize(
+    ("command", "batch"),
+    [(command, batch) for command in ("prepare", "first") for batch in (2, 16)] + [("time", 16)],
+)
+def test_a_batch_that_is_killed_is_out_of_memory_with_its_estimate(command, batch):
+    """Two examples tell what another needs, sixteen are those that fill memory."""
+
+    class Killed(FakeWorker):
+        def ask(self, name, case=None, **arguments):
+            sizes = case or self.case
+            self.errors = {(command, 512): KILLED} if sizes["batch"] == batch else {}
+            return super().ask(name, case, **arguments)
+
+    worker = Killed(lambda c: 0.01 * c["batch"], lambda c: 4e7 * c["batch"])
+    one, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
+    assert (one.status, filled.status) == ("ok", "out_of_memory")
+    assert (filled.filled, filled.batch) == (True, batch)
+    assert (filled.peak_memory_mb, filled.memory_source) == (pytest.approx(40 * batch), "xla")
 
 
 def test_a_length_that_one_method_refuses_is_unsupported():
