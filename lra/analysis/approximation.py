@@ -55,16 +55,19 @@ class Method(NamedTuple):
         """What `models.attention.make` takes."""
         options = dict(self.options)
         if self.attention == "reformer":
-            options["chunk_length"] = chunk_length(length)
+            options["chunk_length"] = self._chunk_at(length)
         return options | ({self.option: size} if self.option else {})
 
     def rank_at(self, size: int, length: int) -> int:
         """Keys that a query sees, or terms of which its weights are sums; at most the length."""
         if self.option == "num_hashes":
-            size *= 2 * chunk_length(length)
+            size *= 2 * self._chunk_at(length)
         elif self.option == "window":
             size = 2 * size + 1
         return min(size, length)
+
+    def _chunk_at(self, length: int) -> int:
+        return self.options.get("chunk_length", chunk_length(length))
 
 
 METHODS = (
@@ -169,6 +172,8 @@ def own_rows(
     for layer, attention in enumerate(attentions):
         if config["name"] == "nystrom":
             attention.kernel = None  # as in the curve
+        if config["name"] == "reformer":
+            method = method._replace(options={"chunk_length": attention.chunk_length})
         target = Target(inputs, layer, attention.shares_qk)
         errors = matrix_errors(target.matrix_of(attention), target.exact, target.v)
         size = config[method.option] if method.option else 0

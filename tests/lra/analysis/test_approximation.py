@@ -1,6 +1,7 @@
 """Curves of errors: their sizes, what they tend to, what is refused."""
 
 import pytest
+from flax import nnx
 
 from lra.analysis import approximation
 from lra.analysis.approximation import (
@@ -8,11 +9,13 @@ from lra.analysis.approximation import (
     approximation_rows,
     choose_methods,
     chunk_length,
+    own_rows,
     sizes_of,
     too_large,
 )
 from lra.analysis.inputs import random_inputs
 from lra.errors import UserError
+from models.attention import make
 
 INPUTS = random_inputs(examples=2, length=16, heads=2, head_dim=8)
 
@@ -57,6 +60,18 @@ def test_ranks_count_the_keys_that_a_query_sees():
     assert method("reformer").rank_at(16, 512) == 512
     assert method("longformer").rank_at(8, 512) == 17
     assert chunk_length(16) == 4
+
+
+@pytest.mark.parametrize(("chunk", "rank"), [(2, 8), (4, 16), (16, 16), (32, 16)])
+def test_the_rank_of_a_reformer_of_ones_own_is_by_its_own_chunks(chunk, rank, float64):
+    """Two rounds, in each a chunk and the one before; all positions where they are one chunk."""
+    config = {"name": "reformer", "num_hashes": 2, "chunk_length": chunk}
+    sizes = {"length": 32, "heads": 2, "head_dim": 8}  # the model's; 16 positions are analysed
+    attention = make(**config, **sizes, rngs=nnx.Rngs(params=0, attention=0))
+    rows = list(own_rows(INPUTS, [attention], config))
+    assert {row["rank"] for row in rows} == {rank}
+    if chunk >= INPUTS.length:  # what it is compared with
+        assert max(row["matrix_error"] for row in rows) < 1e-12
 
 
 def test_nystrom_comes_closer_with_landmarks(float64):
