@@ -30,6 +30,16 @@ def curves(rows: Rows) -> Rows:
     ]
 
 
+def stars(rows: Rows) -> Rows:
+    """The rows of the model's own attention that are drawn: of a size, in a panel that there is."""
+    drawn = {row["method"] for row in curves(rows)}
+    return [
+        row
+        for row in rows
+        if row.get("variant") == "own" and row["size"] and row["method"] in drawn
+    ]
+
+
 def draw_errors(rows: Rows, error: str) -> Any:
     """`error` (`matrix_error` or `output_error`) against size, a panel a method."""
     from matplotlib import pyplot
@@ -113,7 +123,7 @@ def _draw_curve(axis: Any, rows: Rows, error: str, style: tuple, data: str) -> N
 
 def _draw_own(axis: Any, panel: tuple, rows: Rows, error: str, panels: list[tuple]) -> None:
     """The star of what the model itself has learned, in the last panel of its attention."""
-    own = [row for row in rows if row["variant"] == "own" and row["method"] == panel[0]]
+    own = [row for row in stars(rows) if row["method"] == panel[0]]
     if own and panel == [p for p in panels if p[0] == panel[0]][-1]:
         axis.plot(
             *_mean(own, "size", error),
@@ -163,7 +173,7 @@ def _legend_of_data(drawn: Any, rows: Rows) -> None:
         handles.append(Line2D([], [], label=DATA[data], **curve))
         best = look | {"color": "#000000", "linewidth": 0.8}
         handles.append(Line2D([], [], label=f"best of this rank, {data}", **best))
-    if any(row["variant"] == "own" for row in rows):
+    if stars(rows):
         look = {"marker": "*", "markersize": 8, "color": "#F0E442", "markeredgecolor": "#000000"}
         handles.append(Line2D([], [], linestyle="", label="the model's own", **look))
     drawn.legend(handles=handles, loc="outside upper center", ncols=2)

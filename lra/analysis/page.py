@@ -46,7 +46,7 @@ def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
         "black line is no limit. Errors below 0.01 are not drawn. "
     )
     reformer = "Reformer's exact limit is attention with queries for keys (a single chunk)."
-    if any(row.get("variant") == "own" for row in rows):
+    if error_pictures.stars(rows):
         reformer += " Star: the model's own attention, with what it has learned."
     pairs = [(f"layer {m.layer + 1}\nhead {m.head + 1}", m.exact, m.approximated) for m in maps]
     errors = [

@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from lra.analysis.__main__ import main
+from lra.analysis.error_pictures import draw_errors
 from lra.analysis.matrix_pictures import draw_spectrum
+from lra.analysis.page import HeatMap, figures
 from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train
@@ -60,6 +62,32 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     assert "num_landmarks = 99 is left out" in printed
     assert "Linformer's Theorem 1" in printed
     assert str(out / "ANALYSIS.md") in printed
+
+
+def row_of(method, size, variant=""):
+    errors = dict.fromkeys(("matrix_error", "output_error"), 0.5)
+    best = {f"best_rank_{name}": value for name, value in errors.items()}
+    row = {"kind": "approximation", "data": "trained", "method": method, "variant": variant}
+    option = {"nystrom": "num_landmarks", "linformer": "proj_dim", "linear": ""}[method]
+    return row | {"option": option, "size": size} | errors | best
+
+
+@pytest.mark.parametrize(
+    ("own", "starred"), [("nystrom", True), ("linformer", False), ("linear", False)]
+)
+def test_a_star_is_promised_where_one_is_drawn(own, starred):
+    """Not for an attention without a size, or without a panel."""
+    from matplotlib import pyplot
+
+    rows = [{"kind": "run", "length": 8}, row_of("nystrom", 4), row_of("nystrom", 8)]
+    rows.append(row_of(own, 0 if own == "linear" else 4, "own"))
+    maps = [HeatMap("trained", 0, 0, 4, 0.5, np.eye(8), np.eye(8))]
+    assert ["Star:" in figure.caption for figure in figures(rows, maps)[:2]] == [starred] * 2
+    drawn = draw_errors(rows, "matrix_error")
+    (legend,) = drawn.legends
+    assert ("the model's own" in [text.get_text() for text in legend.texts]) == starred
+    assert ("*" in [line.get_marker() for line in drawn.axes[0].lines]) == starred
+    pyplot.close(drawn)
 
 
 @pytest.mark.parametrize("arguments", ["--methods=linear", "--methods=nystrom --sizes=9999"])
