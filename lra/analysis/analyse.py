@@ -33,6 +33,7 @@ from lra.report.formats import plain
 _HEADS_OF_LRA = {"heads": 2, "head_dim": 32}  # for random inputs without a model
 _MOST_MAPS, _LANDMARKS = 4, 64
 _LEAST_LENGTH = 8
+_LEAST_REAL = 2  # of some example: with fewer Theorem 1 says nothing
 
 
 def analyse(
@@ -60,7 +61,7 @@ def analyse(
 
     Raises:
         UserError: no run or checkpoint, an unknown seed or method, sequences too short to
-            approximate anything.
+            approximate anything, or all black.
     """
     chosen = choose_methods(methods)
     about: dict[str, Any] = {"kind": "run", "workdir": None}
@@ -69,6 +70,7 @@ def analyse(
         restored = restore_workdir(workdir, data_dir=data_dir)
         seed = restored.trainer.config.seeds[0] if seed is None else seed
         trained = trained_inputs(restored, seed=seed, examples=examples, length=length)
+        _check_real(trained.inputs)
         about |= _about(workdir, restored, seed, trained)
         _, examples, length, *last = trained.inputs.q.shape
         shape = dict(zip(("heads", "head_dim"), last, strict=True))
@@ -87,6 +89,16 @@ def analyse(
             rows += own_rows(trained.inputs, trained.attentions, about["options"])
         maps = _heat_maps(trained.inputs if trained else random)
     _write(rows, maps, out)
+
+
+def _check_real(inputs: Inputs) -> None:
+    """Raises UserError where all is padding: pixels of value 0 are, and images begin with many."""
+    most = int(np.max(np.sum(inputs.mask, axis=1)))
+    if most < _LEAST_REAL:
+        raise UserError(
+            f"none of the examples has more than {most} of {inputs.length} positions that are no "
+            "padding: choose a larger --length or more --examples"
+        )
 
 
 def _about(

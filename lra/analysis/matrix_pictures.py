@@ -87,6 +87,7 @@ def draw_theorem(rows: Rows) -> Any:
     rows = [row for row in rows if row["kind"] == "theorem1"]
     drawn, axes = pyplot.subplots(1, 2, figsize=(COLUMN, 2.4), sharex=True, sharey=True)
     epsilons = sorted({row["epsilon"] for row in rows})
+    ticks, label = _epsilons_and_ranks(rows)
     titles = {"printed": "relative to |Pw|", "proven": "row by row, to |u| |w|"}
     for axis, (name, title) in zip(axes, titles.items(), strict=True):
         for data in kinds(rows):
@@ -107,14 +108,28 @@ def draw_theorem(rows: Rows) -> Any:
             )
         axis.plot(epsilons, epsilons, color="#000000", linewidth=0.8, label="ε")
         axis.set_yscale("log")
-        ranks = {row["epsilon"]: row["rank"] for row in rows}
-        axis.set_xticks(epsilons, [f"{e:g}\n{ranks[e]}" for e in epsilons], fontsize=6)
+        axis.set_xticks(epsilons, ticks, fontsize=6)
         axis.set_title(title)
     axes[0].set_ylabel("error")
-    drawn.supxlabel("ε, and k below it", fontsize=RC["axes.labelsize"])
+    drawn.supxlabel(label, fontsize=RC["axes.labelsize"])
     handles, _ = axes[0].get_legend_handles_labels()
     drawn.legend(handles=handles, loc="outside upper center", ncols=3)
     return drawn
+
+
+def _epsilons_and_ranks(rows: Rows) -> tuple[list[str], str]:
+    """What stands at the axis of Theorem 1 and below it; k depends on the number of positions."""
+    ranks = {
+        data: {row["epsilon"]: row["rank"] for row in rows if row["data"] == data}
+        for data in kinds(rows)
+    }
+    label, (first, *others) = "ε, and k below it", ranks.values()
+    if any(other != first for other in others):
+        label += f": {', '.join(DATA[data] for data in ranks)}"
+    else:
+        ranks = {"": first}
+    ticks = ["\n".join([f"{e:g}", *(f"{of[e]}" for of in ranks.values())]) for e in sorted(first)]
+    return ticks, label
 
 
 def _draw_shares(axis: Any, rows: Rows, layers: int, heads: int) -> None:

@@ -189,14 +189,13 @@ def _theorem_table(rows: Rows) -> Table:
                 statistics.fmean(row[f"{name}_failures"] for row in same)
                 for name in ("printed", "proven")
             )
-            rank, bound = same[0]["rank"], same[0]["failure_bound"]
-            lines.append(
-                [data, f"{epsilon:g}", f"{rank}", f"{bound:.2f}", f"{proven:.3f}", f"{printed:.3f}"]
-            )
-    header = ["q, k, v", "ε", "k", "bound", "proven fails", "printed fails"]
+            n, rank, bound = (same[0][name] for name in ("length", "rank", "failure_bound"))
+            sizes = [data, f"{n}", f"{epsilon:g}", f"{rank}"]
+            lines.append([*sizes, f"{bound:.2f}", f"{proven:.3f}", f"{printed:.3f}"])
+    header = ["q, k, v", "n", "ε", "k", "bound", "proven fails", "printed fails"]
     caption = (
         "How often P RᵀR w is further than ε from P w: row by row relative to |u| |w|, which the "
         "Johnson-Lindenstrauss lemma gives (with the bound on its failures), and relative to "
-        f"|P w|, as the theorem is printed. n = {of_kind[0]['length']}; k above n bounds no rank."
+        "|P w|, as the theorem is printed. n counts real positions; k above n bounds no rank."
     )
     return Table("Linformer's Theorem 1", caption, header, lines, [])

@@ -71,7 +71,8 @@ def random_projection(
 def theorem_rows(inputs: Inputs, *, draws: int = DRAWS) -> Iterator[dict[str, Any]]:
     """One row an epsilon, a layer and a head, over the columns of values of one example.
 
-    It is the first one, where pixels are masked that with the fewest.
+    It is the first one, where pixels are masked that with the fewest: two positions at least have
+    to be real.
 
     `failures` are the shares of draws and columns beyond epsilon, `errors` their 5th, 50th and
     95th percentiles and the largest.

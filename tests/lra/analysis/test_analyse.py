@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lra.analysis import analyse
 from lra.analysis.__main__ import main
 from lra.analysis.error_pictures import draw_errors
 from lra.analysis.matrix_pictures import draw_spectrum
@@ -109,6 +110,23 @@ def test_a_run_without_checkpoint_is_refused(workdir, tmp_path):
 def test_too_few_positions_are_refused(workdir):
     with pytest.raises(UserError, match="5 positions are too few"):
         main([f"--workdir={workdir}", "--length=5"])
+
+
+@pytest.mark.parametrize("real", [0, 1])
+def test_examples_without_two_real_positions_are_refused(real, workdir, tmp_path, monkeypatch):
+    """As images that begin with black pixels may be, cut short."""
+    read = analyse.trained_inputs
+
+    def masked(*args, **options):
+        found = read(*args, **options)
+        mask = np.zeros_like(found.inputs.mask)
+        mask[:, :real] = True
+        return found._replace(inputs=found.inputs._replace(mask=mask))
+
+    monkeypatch.setattr(analyse, "trained_inputs", masked)
+    with pytest.raises(UserError, match=f"more than {real} of .* positions that are no padding"):
+        main([f"--workdir={workdir}", f"--out={tmp_path / 'out'}"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_restoring_a_folder_gives_its_last_step(workdir):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from lra.analysis.inputs import random_inputs
+from lra.analysis.matrix_pictures import _epsilons_and_ranks
+from lra.analysis.page import _theorem_table
 from lra.analysis.spectrum import cumulative, spectrum_rank, spectrum_rows
 from lra.analysis.theorem import (
     failure_bound,
@@ -72,6 +74,24 @@ def test_the_spread_of_a_random_projection():
     measured = np.mean((found.printed * 1.25) ** 2)
     # The fourth moment of the error puts 4,000 draws within 3 % (one sigma).
     assert measured == pytest.approx(expected, rel=0.12)
+
+
+def test_the_theorem_is_shown_with_the_real_positions_of_each_data(float64):
+    mask = np.ones((2, 12), bool)
+    mask[:, 5:] = False
+    rows = list(theorem_rows(INPUTS, draws=2))
+    trained = INPUTS._replace(data="trained", mask=mask)
+    rows += theorem_rows(trained, draws=2)
+    lines = _theorem_table(rows).lines
+    shown = {(line[0], line[1], line[3]) for line in lines if line[2] == "0.5"}
+    assert shown == {("random", "12", "100"), ("trained", "5", "65")}
+    ticks, label = _epsilons_and_ranks(rows)
+    assert ticks[3] == "0.5\n65\n100"
+    assert label == "ε, and k below it: trained q, k, v, random q, k, v"
+    ticks, label = _epsilons_and_ranks(
+        [*rows[:10], *(row | {"data": "trained"} for row in rows[:10])]
+    )
+    assert (ticks[3], label) == ("0.5\n100", "ε, and k below it")
 
 
 def test_rows_of_the_theorem(float64):
