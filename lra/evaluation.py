@@ -47,9 +47,15 @@ def evaluate_workdir(
         predictions: an .npz file to write, with `index`, `label`, `seeds`, `diverged` and `logits`.
 
     Raises:
-        UserError: no run or checkpoint, other data than the run's, a file that cannot be written.
+        UserError: no run or checkpoint, other data than the run's, predictions before the first
+            validation, a file that cannot be written.
     """
     _, trainer, state, step = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
+    if predictions is not None and np.any(state.alive & (state.best.val_accuracy < 0)):
+        raise UserError(
+            f"no predictions: {workdir} has no validation yet (step {step}), so no best parameters "
+            "that they could be of; let it train on"
+        )
     best = evaluate(trainer, state.best.params, state.best.rest, split)
     last = evaluate(trainer, state.params, state.rest, split)
     for index, seed in enumerate(trainer.config.seeds):

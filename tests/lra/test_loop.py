@@ -99,22 +99,6 @@ def test_tensorboard_gets_every_metric_of_every_seed(tiny_config, data_dir, tmp_
         assert f"{kind}/{metric}/seed_{seed}".encode() in content
 
 
-def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, capsys, monkeypatch):
-    config = tiny_config("listops", "performer", "seeds=(0, 5)", "model.attention.redraw_steps=4")
-    train(config, tmp_path / "run", data_dir)
-    row = records.read(tmp_path / "run" / "rows.jsonl")[1]
-    monkeypatch.chdir(tmp_path)
-    predictions = tmp_path / "out.npz"
-    assert evaluate_workdir(tmp_path / "run", predictions=predictions) == 0
-    assert f"seed 5: test accuracy {row.test_accuracy:.4f}" in capsys.readouterr().out
-    arrays = np.load(predictions)
-    np.testing.assert_array_equal(arrays["index"], np.arange(21))
-    np.testing.assert_array_equal(arrays["seeds"], [0, 5])
-    np.testing.assert_array_equal(arrays["diverged"], [False, False])
-    accuracy = (arrays["logits"][1].argmax(-1) == arrays["label"]).mean()
-    np.testing.assert_allclose(accuracy, row.test_accuracy, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "questions", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4, 9))]
 )
@@ -267,11 +251,6 @@ def test_a_workdir_that_cannot_be_made_is_refused(tiny_config, data_dir, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write to workdir"):
         train(tiny_config(), tmp_path / "file" / "run", data_dir)
-
-
-def test_evaluating_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no run"):
-        evaluate_workdir(tmp_path)
 
 
 def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):
