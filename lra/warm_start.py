@@ -22,16 +22,16 @@ def initial_state(trainer: Trainer) -> TrainState:
     untrained arrays that they were trained with; optimizer, schedule and data order start anew.
 
     Raises:
-        UserError: no run or checkpoint there, or not its data; a seed that it has not, or has not
-            evaluated yet; arrays of other names or shapes.
+        UserError: no run or checkpoint there, or not its data; a seed that it has not, that has
+            diverged, or that it has not evaluated yet; arrays of other names or shapes.
     """
     state, workdir = trainer.init(), trainer.config.train.init_from
     if not workdir:
         return state
     source = restore_workdir(workdir)
-    best = source.trainer.fetch(source.state.best)
+    best, diverged_step = source.trainer.fetch((source.state.best, source.state.diverged_step))
     _check_arrays(best, state, workdir)
-    rows = [_row(seed, source, best, workdir) for seed in trainer.config.seeds]
+    rows = [_row(seed, source, best, diverged_step, workdir) for seed in trainer.config.seeds]
 
     def taken(arrays: nnx.State) -> nnx.State:
         return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
@@ -44,12 +44,17 @@ def initial_state(trainer: Trainer) -> TrainState:
     )
 
 
-def _row(seed: int, source: Restored, best: Best, workdir: str) -> int:
+def _row(seed: int, source: Restored, best: Best, diverged_step: np.ndarray, workdir: str) -> int:
     """Where a seed is among those of the source."""
     seeds = source.trainer.config.seeds
     if seed not in seeds:
         raise UserError(f"train.init_from: {workdir} has no seed {seed}, only {seeds}")
     row = seeds.index(seed)
+    if diverged_step[row] >= 0:
+        raise UserError(
+            f"train.init_from: seed {seed} of {workdir} diverged at step {diverged_step[row]}; "
+            "leave it out, or name a run in which it did not"
+        )
     if best.step[row] == 0:
         raise UserError(
             f"train.init_from: {workdir} has not evaluated seed {seed} yet; let it train on"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.default import ATTENTIONS
-from lra import records
+from lra import records, warm_start
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import restore_workdir
@@ -120,3 +120,29 @@ def test_a_source_without_an_evaluation(tiny_config, data_dir, tmp_path):
     config = tiny_config("listops", "standard", f"train.init_from={tmp_path / 'a'}")
     with pytest.raises(UserError, match="has not evaluated seed 0 yet"):
         train(config, tmp_path / "b", data_dir)
+
+
+def test_a_seed_that_has_diverged_is_no_source(source, tiny_config, data_dir, monkeypatch):
+    """Though it was evaluated before, and the other seeds of its run were not harmed."""
+
+    def with_one_diverged(*arguments):
+        found = restore_workdir(*arguments)
+        frozen = found.state._replace(
+            alive=found.state.alive.at[SEEDS.index(0)].set(False),
+            diverged_step=found.state.diverged_step.at[SEEDS.index(0)].set(7),
+        )
+        return found._replace(state=frozen)
+
+    monkeypatch.setattr(warm_start, "restore_workdir", with_one_diverged)
+    folder, data = source(), prepared.load(data_dir, "listops")
+    others, all_three = (
+        Trainer(
+            tiny_config("listops", "standard", f"train.init_from={folder}", f"seeds={seeds}"),
+            TASKS["listops"],
+            data,
+        )
+        for seeds in ((4, 2), SEEDS)
+    )
+    initial_state(others)
+    with pytest.raises(UserError, match=r"seed 0 of .*a diverged at step 7; leave it out"):
+        initial_state(all_three)
