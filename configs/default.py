@@ -111,5 +111,6 @@ def _train() -> config_dict.ConfigDict:
     # (and on accelerators which attention weights exact attention drops: its "auto" and its block
     # size depend on the size of a part).
     train.microbatches = 1
-    train.init_from = ""  # workdir of a run whose best parameters each seed starts from; "" = drawn
+    # Workdir of a complete run whose best parameters each seed starts from; "" = drawn.
+    train.init_from = ""
     return train

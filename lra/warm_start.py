@@ -8,11 +8,12 @@ import jax
 import numpy as np
 from flax import nnx
 
-from lra import sharding
+from lra import hosts, sharding
 from lra.errors import UserError
 from lra.evaluation import Restored, restore_workdir
 from lra.state import Best, TrainState
 from lra.trainer import Trainer
+from lra.workdir import Workdir
 
 
 def initial_state(trainer: Trainer) -> TrainState:
@@ -22,16 +23,18 @@ def initial_state(trainer: Trainer) -> TrainState:
     untrained arrays that they were trained with; optimizer, schedule and data order start anew.
 
     Raises:
-        UserError: no run or checkpoint there, or not its data; a seed that it has not, that has
-            diverged, or that it has not evaluated yet; arrays of other names or shapes.
+        UserError: no run or checkpoint there, or not its data; a run that is not complete, whose
+            best parameters may still change; a seed that it has not or that has diverged; arrays
+            of other names or shapes.
     """
     state, workdir = trainer.init(), trainer.config.train.init_from
     if not workdir:
         return state
     source = restore_workdir(workdir)
     best, diverged_step = source.trainer.fetch((source.state.best, source.state.diverged_step))
+    _check_complete(source, workdir)
     _check_arrays(best, state, workdir)
-    rows = [_row(seed, source, best, diverged_step, workdir) for seed in trainer.config.seeds]
+    rows = [_row(seed, source, diverged_step, workdir) for seed in trainer.config.seeds]
 
     def taken(arrays: nnx.State) -> nnx.State:
         return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
@@ -44,7 +47,7 @@ def initial_state(trainer: Trainer) -> TrainState:
     )
 
 
-def _row(seed: int, source: Restored, best: Best, diverged_step: np.ndarray, workdir: str) -> int:
+def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -> int:
     """Where a seed is among those of the source."""
     seeds = source.trainer.config.seeds
     if seed not in seeds:
@@ -55,11 +58,18 @@ def _row(seed: int, source: Restored, best: Best, diverged_step: np.ndarray, wor
             f"train.init_from: seed {seed} of {workdir} diverged at step {diverged_step[row]}; "
             "leave it out, or name a run in which it did not"
         )
-    if best.step[row] == 0:
-        raise UserError(
-            f"train.init_from: {workdir} has not evaluated seed {seed} yet; let it train on"
-        )
     return row
+
+
+def _check_complete(source: Restored, workdir: str) -> None:
+    steps = source.trainer.config.train.steps
+    # Without its last checkpoint (a damaged one is skipped) the best may be those of before.
+    at_end = source.step == steps or not any(source.trainer.fetch(source.state.alive))
+    if not (hosts.on_main(lambda: Workdir(workdir).rows.exists()) and at_end):
+        raise UserError(
+            f"train.init_from: {workdir} is not complete (step {source.step} of {steps}), its best "
+            "parameters may still change; let it train to its end"
+        )
 
 
 def _check_arrays(best: Best, state: TrainState, workdir: str) -> None:

@@ -114,12 +114,17 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
         assert not (tmp_path / "b").exists()
 
 
-def test_a_source_without_an_evaluation(tiny_config, data_dir, tmp_path):
-    stopped = train(tiny_config(), tmp_path / "a", data_dir, stop=Stop(1e-9))
+def test_a_source_that_is_not_complete(source, tiny_config, data_dir, tmp_path):
+    """Its best parameters may be others at the next start of the run that begins with them."""
+    stopped = train(tiny_config(), tmp_path / "begun", data_dir, stop=Stop(1e-9))
     assert stopped == STATUS_STOPPED
-    config = tiny_config("listops", "standard", f"train.init_from={tmp_path / 'a'}")
-    with pytest.raises(UserError, match="has not evaluated seed 0 yet"):
-        train(config, tmp_path / "b", data_dir)
+    without_rows = source()  # as a run that has evaluated on its way, and is not at its end
+    (without_rows / "rows.jsonl").unlink()
+    for folder, step in ((tmp_path / "begun", 0), (without_rows, 12)):
+        config = tiny_config("listops", "standard", f"train.init_from={folder}")
+        with pytest.raises(UserError, match=rf"is not complete \(step {step} of 12\)"):
+            train(config, tmp_path / "b", data_dir)
+        assert not (tmp_path / "b").exists()
 
 
 def test_a_seed_that_has_diverged_is_no_source(source, tiny_config, data_dir, monkeypatch):
