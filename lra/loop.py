@@ -8,6 +8,7 @@ import os
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import config_dict
 
 from lra import environment, hosts, nans
@@ -181,6 +182,10 @@ class Run:
             return
         name = f"validation-{step}"
         evaluation = self._evaluate(name, self._state.params, self._state.rest, "validation")
+        if step == train.steps:
+            self._state = self._trainer.check_end(self._state, evaluation.loss)
+            ends = self._trainer.fetch((self._state.alive, self._state.diverged_step))
+            self._note_divergence(*ends)
         self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
         self._progress = self._progress._replace(evaluated=step)
         self._evaluations.forget()
@@ -238,18 +243,17 @@ class Run:
                 train_examples=self._progress.train_examples + examples,
             )
         self._reporter.trained(call.end, call.count, metrics, examples / seconds)
-        self._note_divergence(metrics)
+        self._note_divergence(metrics.alive, metrics.diverged_step)
 
-    def _note_divergence(self, metrics: CallMetrics) -> None:
-        for index, alive in enumerate(metrics.alive):
-            if self._alive[index] and not alive:
+    def _note_divergence(self, alive: np.ndarray, diverged_step: np.ndarray) -> None:
+        for index, seed in enumerate(self._config.seeds):
+            if self._alive[index] and not alive[index]:
                 self._reporter.say(
-                    f"seed {self._config.seeds[index]} diverged at step "
-                    f"{metrics.diverged_step[index]} (loss or gradient not finite): "
-                    f"{self._config.task}, {self._config.model.attention.name}, "
+                    f"seed {seed} diverged at step {diverged_step[index]} (loss or gradient not "
+                    f"finite): {self._config.task}, {self._config.model.attention.name}, "
                     f"{protocol_of(self._config)}; it is frozen"
                 )
-        self._alive = [bool(alive) for alive in metrics.alive]
+        self._alive = [bool(each) for each in alive]
 
     def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:

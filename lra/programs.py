@@ -89,6 +89,12 @@ class Programs:
             donated=True,
             out_shardings=s.per_seed,
         )
+        self.check_end = compiled(
+            "check_end",
+            jax.vmap(state.check_end, in_axes=(0, 0, None)),
+            donated=True,
+            out_shardings=s.per_seed,
+        )
         self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
         self.scores = compiled("scores", _scores, static_argnums=2, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)

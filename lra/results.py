@@ -38,8 +38,9 @@ def make_rows(
         (state.alive, state.diverged_step, state.best.val_accuracy, state.best.step)
     )
     if not any(chosen[0]):
-        # Not how many were under way when the last seed's end was noticed; steps count from 0.
-        common["steps"] = int(max(chosen[1])) + 1
+        # Not how many were under way when the last seed's end was noticed; steps count from 0, and
+        # what the last update did is noticed after it.
+        common["steps"] = min(int(max(chosen[1])) + 1, progress.step)
     rows = []
     for index, seed in enumerate(trainer.config.seeds):
         alive, diverged_step, val_accuracy, best_step = (values[index] for values in chosen)

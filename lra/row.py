@@ -43,7 +43,8 @@ class Row:
         val_accuracy: of those parameters, on the validation set.
         test_accuracy_last: with the parameters after the last step: no selection.
         best_step: step of the best parameters.
-        diverged_step: first step whose loss or gradient was not finite, counted from 0.
+        diverged_step: first step whose loss or gradient was not finite, counted from 0; the number
+            of steps where only what the last one left gives no finite loss.
         error: why a run failed, one line.
         params: number of trained parameters.
         deterministic: whether the same program gives the same bits again.

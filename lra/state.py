@@ -38,7 +38,7 @@ class TrainState(NamedTuple):
         rest: arrays drawn once (Performer's features, Reformer's rotations).
         opt_state: of the optimizer.
         alive: False once a loss or gradient was not finite; the state is frozen from then on.
-        diverged_step: the step at which that was, -1 before.
+        diverged_step: the step at which that was, -1 before; see `check_end`.
         best: see `Best`.
     """
 
@@ -163,6 +163,18 @@ def update_best(
     present = Best(state.params, state.rest, val_accuracy, step)
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), present, state.best)
     return state._replace(best=best)
+
+
+def check_end(state: TrainState, val_loss: Float[Array, ""], steps: Int[Array, ""]) -> TrainState:
+    """Ends `alive` where the last of `steps` updates destroyed the parameters.
+
+    A step notices that of the update before it; after the last one there is no further step, and
+    the validation loss says it. Steps count from 0, so `diverged_step` is `steps`.
+    """
+    finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state.params)]
+    going_on = state.alive & jnp.isfinite(val_loss) & jnp.all(jnp.stack(finite))
+    diverged_step = jnp.where(state.alive & ~going_on, steps, state.diverged_step)
+    return state._replace(alive=going_on, diverged_step=diverged_step)
 
 
 def redraw(

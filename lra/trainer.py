@@ -138,6 +138,11 @@ class Trainer:
         """Keeps, per seed, the present parameters where they are the best so far."""
         return self.programs.update_best(train_state, np.asarray(val_accuracy), np.int32(step))
 
+    def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
+        """After the last step: seeds whose parameters or loss are not finite have diverged."""
+        steps = np.int32(self.config.train.steps)
+        return self.programs.check_end(train_state, np.asarray(val_loss), steps)
+
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         """Starts an evaluation of every example of a split, once."""
         config = self.config

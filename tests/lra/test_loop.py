@@ -223,6 +223,19 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
     assert train(config, tmp_path, data_dir) == 1
 
 
+def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
+    config = tiny_config(
+        *("listops", "standard", "train.learning_rate=1e30", "train.warmup_steps=0"),
+        "train.steps=1",
+    )
+    assert train(config, tmp_path, data_dir) == 1
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert (row.status, row.diverged_step, row.steps) == ("diverged", 1, 1)
+    assert "seed 0 diverged at step 1 (loss or gradient not finite)" in capsys.readouterr().err
+    assert evaluate_workdir(tmp_path) == 0
+    assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
+
+
 def test_another_configuration_in_the_workdir_is_refused(tiny_config, data_dir, tmp_path):
     train(tiny_config(), tmp_path, data_dir)
     with pytest.raises(UserError, match=r"another configuration: model.dropout \(0.1 there, 0.2"):

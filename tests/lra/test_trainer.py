@@ -12,7 +12,7 @@ from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.tasks import TASKS
 from lra.trainer import Trainer
-from tests.lra.conftest import TINY_ATTENTION
+from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
 
 
 def make(config, data_dir, **options):
@@ -110,6 +110,7 @@ def test_no_program_changes_the_types_of_the_state(tiny_config, data_dir):
         jax.eval_shape(programs.train, *arguments)[0],
         jax.eval_shape(programs.redraw, abstract, np.int32(1), arguments[1]),
         jax.eval_shape(programs.update_best, abstract, accuracy, np.int32(1)),
+        jax.eval_shape(programs.check_end, abstract, accuracy, np.int32(1)),
     ]
     types = [[(x.dtype, x.weak_type) for x in jax.tree.leaves(result)] for result in results]
     for other in types:
@@ -171,6 +172,21 @@ def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_config, data_d
     # A frozen seed is never the best, whatever its accuracy.
     after = trainer.update_best(after, np.array([1.0, 0.5], np.float32), 4)
     np.testing.assert_array_equal(after.best.step, [0, 4])
+
+
+def test_what_the_last_step_destroyed_has_diverged(tiny_config, data_dir):
+    """By a parameter or by the loss; a seed that had diverged before keeps its step."""
+    config = tiny_config("listops", "standard", "seeds=(0, 1, 2, 3)", *ALL_DEVICES)
+    trainer = make(config, data_dir)
+    state = trainer.init()
+    state = state._replace(
+        alive=state.alive.at[3].set(False), diverged_step=state.diverged_step.at[3].set(7)
+    )
+    kernel = state.params["encoder"]["blocks"][0]["mlp_in"]["kernel"]
+    kernel[...] = kernel[...].at[1, 0, 0].set(jnp.nan)
+    state = trainer.check_end(state, np.array([0.5, 0.5, jnp.inf, jnp.nan], np.float32))
+    np.testing.assert_array_equal(state.alive, [True, False, False, False])
+    np.testing.assert_array_equal(state.diverged_step, [-1, 12, 12, 7])
 
 
 def _at(tree, path):
