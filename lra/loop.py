@@ -25,6 +25,7 @@ from lra.results import make_rows
 from lra.settings import flatten
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from lra.tasks import get_task
+from lra.timetable import Timetable
 from lra.trainer import Trainer
 from lra.warm_start import initial_state
 from lra.workdir import Workdir
@@ -128,7 +129,7 @@ class Run:
     ):
         self._started = started
         self._trainer, self._prepared, self._folder, self._stop = trainer, prepared, folder, stop
-        self._config = trainer.config
+        self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
         self._state, progress = restored or (initial_state(trainer), Progress())
@@ -176,13 +177,12 @@ class Run:
 
     def _evaluate_if_due(self) -> None:
         """Evaluates where the protocol asks for it."""
-        train, step = self._config.train, self._step
-        due = step > 0 and (step % train.eval_every == 0 or step == train.steps)
-        if not due or self._progress.evaluated == step:
+        step = self._step
+        if not self._timetable.evaluates(step) or self._progress.evaluated == step:
             return
         name = f"validation-{step}"
         evaluation = self._evaluate(name, self._state.params, self._state.rest, "validation")
-        if step == train.steps:
+        if step == self._config.train.steps:
             self._state = self._trainer.check_end(self._state, evaluation.loss)
             ends = self._trainer.fetch((self._state.alive, self._state.diverged_step))
             self._note_divergence(*ends)
@@ -193,8 +193,9 @@ class Run:
 
     def _train_to_next_boundary(self) -> None:
         """Trains up to the next evaluation or redraw."""
-        end = self._next_boundary()
-        self._redraw_if_due()
+        end = self._timetable.next_stop(self._step)
+        if self._timetable.redraws(self._step):
+            self._state = self._trainer.redraw(self._state, self._step)
         while self._step < end and any(self._alive):
             # Two calls may be under way.
             if hosts.any_of(self._stop.before(2 * self._pace.call_seconds)):
@@ -209,23 +210,6 @@ class Run:
             self._pending = _Call(self._step, count, metrics, dispatched)
             self._save_if_due()
         self._wait()
-
-    def _next_boundary(self) -> int:
-        train = self._config.train
-        ends = [train.steps, (self._step // train.eval_every + 1) * train.eval_every]
-        every = self._redraw_steps()
-        if every:
-            ends.append((self._step // every + 1) * every)
-        return min(ends)
-
-    def _redraw_steps(self) -> int:
-        attention = self._config.model.attention
-        return attention.redraw_steps if "redraw_steps" in attention else 0
-
-    def _redraw_if_due(self) -> None:
-        every = self._redraw_steps()
-        if every and self._step and self._step % every == 0:
-            self._state = self._trainer.redraw(self._state, self._step)
 
     def _wait(self) -> None:
         """Waits for the call under way and notes its numbers."""
