@@ -118,6 +118,8 @@ class Schedule:
             note = "what a batch needs cannot be told on this system"
             return dataclasses.replace(one, filled=True, note=note)
         first, memory = one.peak_memory_mb * 1e6, self._limits.memory
+        if one.status == "extrapolated" and first > memory:  # not even one example fits
+            return self._too_large(contender, case, first, one.memory_source)
         try:
             each = self._memory_of_another(contender, case, one)
         except _Failure as failure:

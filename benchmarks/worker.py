@@ -212,6 +212,7 @@ def failure_kind(error: Exception) -> str:
     """What a framework's error means: `out_of_memory` or `unsupported`."""
     text = f"{type(error).__name__} {error}".lower()
     signs = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
+    signs += ("ynnpack operation failed",)  # all that XLA says of a CPU product without its memory
     memory = isinstance(error, MemoryError) or any(sign in text for sign in signs)
     return "out_of_memory" if memory else "unsupported"
 

@@ -272,6 +272,17 @@ def test_memory_that_the_analysis_misses_by_far_is_that_of_the_process(unseen, s
     assert ("first", 1024, 2) not in worker.log
 
 
+def test_no_batch_fits_where_one_example_is_predicted_not_to():
+    worker = FakeWorker(lambda c: c["length"] ** 2 * 1e-5, lambda c: c["length"] ** 2 * 3e2)
+    # Of a process that XLA's analysis has not seen: it would have been refused before.
+    worker.unseen = 0.9
+    cases = [case(n, filled=filled) for n in (512, 1024, 2048) for filled in (False, True)]
+    rows = rows_of(worker, STANDARD, cases, max_seconds=50)
+    assert [row.status for row in rows] == ["ok"] * 4 + ["extrapolated", "out_of_memory"]
+    assert rows[4].peak_memory_mb == rows[5].peak_memory_mb == pytest.approx(300 * 2.048**2)
+    assert rows[5].largest_batch is None
+
+
 EXAMPLE = 2 * 512 * 64 * 4  # input and output
 
 
