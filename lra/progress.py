@@ -12,7 +12,7 @@ from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.programs import CallMetrics
 from lra.row import Row
-from lra.workdir import Metrics
+from lra.workdir import Metrics, read_metrics
 
 _Known = list[float | None]  # a value a seed, None for one that has diverged
 
@@ -25,7 +25,7 @@ class Reporter:
     Args:
         seeds: of the run.
         steps: of the run in all.
-        step: those already made; later lines of metrics.jsonl are removed.
+        step: those already made; later lines of metrics.jsonl are removed, later events hidden.
         evaluated: the last of them whose evaluation counts.
         metrics: path of metrics.jsonl.
         tensorboard: folder for event files, None for none.
@@ -42,8 +42,16 @@ class Reporter:
         tensorboard: pathlib.Path | None,
     ):
         self._seeds, self._steps = seeds, steps
-        self._events = _open_events(tensorboard) if tensorboard else None
         self._metrics = Metrics(metrics, step, evaluated)
+        self._events = None
+        if tensorboard:
+            # There may be an evaluation at `step` that does not count: with it goes what the
+            # training call that ended there has told, which is told again.
+            first = step + (evaluated == step)
+            self._events = _open_events(tensorboard, first)
+            for line in read_metrics(metrics):
+                if line["step"] >= first:
+                    self._add_events("train", step, line["loss"], line["accuracy"])
         self._speed = 0.0
         # Without a terminal there is no bar; the lines of `say` remain.
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
@@ -95,10 +103,13 @@ class Reporter:
             **more,
         )
         if self._events:
-            for metric, values in (("loss", loss), ("accuracy", accuracy)):
-                for seed, value in zip(self._seeds, values, strict=True):
-                    if value is not None:
-                        self._events.add_scalar(f"{name}/{metric}/seed_{seed}", value, step)
+            self._add_events(name, step, loss, accuracy)
+
+    def _add_events(self, name: str, step: int, loss: _Known, accuracy: _Known) -> None:
+        for metric, values in (("loss", loss), ("accuracy", accuracy)):
+            for seed, value in zip(self._seeds, values, strict=True):
+                if value is not None:
+                    self._events.add_scalar(f"{name}/{metric}/seed_{seed}", value, step)
 
 
 class Silence:
@@ -130,11 +141,11 @@ def describe(row: Row) -> str:
     )
 
 
-def _open_events(folder: pathlib.Path):
-    """A writer of TensorBoard events."""
+def _open_events(folder: pathlib.Path, first: int):
+    """A writer of TensorBoard events; those of earlier starts from step `first` on are hidden."""
     import tensorboardX
 
-    return tensorboardX.SummaryWriter(logdir=str(folder))
+    return tensorboardX.SummaryWriter(logdir=str(folder), purge_step=first)
 
 
 def check_events() -> None:

@@ -1,6 +1,9 @@
 """What a run tells of its seeds while it goes on."""
 
+import collections
+import itertools
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -57,3 +60,63 @@ def test_a_diverged_seed_has_no_events(report_two_seeds, tmp_path):
     for name in ("train/loss", "validation/accuracy"):
         assert f"{name}/seed_0".encode() in events.read_bytes()
         assert f"{name}/seed_5".encode() not in events.read_bytes()
+
+
+def shown_events(folder):
+    """How often TensorBoard shows each tag at each step: a start hides what it begins again."""
+    from tensorboardX.proto import event_pb2
+
+    shown = collections.Counter()
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        while content:
+            (length,) = struct.unpack("<Q", content[:8])
+            event = event_pb2.Event.FromString(content[12 : 12 + length])  # between two checksums
+            content = content[16 + length :]
+            if event.session_log.status == event_pb2.SessionLog.START:
+                shown = collections.Counter(
+                    {at: n for at, n in shown.items() if at[1] < event.step}
+                )
+            shown.update((value.tag, event.step) for value in event.summary.value)
+    return shown
+
+
+@pytest.mark.parametrize("evaluated", [0, 2])
+def test_after_an_earlier_checkpoint_no_event_is_shown_twice(tmp_path, evaluated):
+    pytest.importorskip("tensorboardX")
+    numbers = np.float32([0.5])
+
+    def start(step, evaluated):
+        return Reporter(
+            (0,),
+            steps=4,
+            step=step,
+            evaluated=evaluated,
+            metrics=tmp_path / "metrics.jsonl",
+            tensorboard=tmp_path / "events",
+        )
+
+    def train(reporter, step):
+        living = np.array([True])
+        reporter.trained(step, 2, CallMetrics(numbers, numbers, living, np.array([-1])), 1.0)
+
+    def evaluate(reporter, step):
+        of_step = Evaluation(numbers, numbers, np.zeros((1, 3, 2)))
+        reporter.evaluated(step, "validation", of_step, [True])
+
+    killed = start(step=0, evaluated=0)
+    for step in (2, 4):
+        train(killed, step)
+        evaluate(killed, step)
+    killed.close()
+    (events,) = (tmp_path / "events").iterdir()
+    events.rename(events.with_name("events.out.tfevents.0"))  # names have seconds
+    again = start(step=2, evaluated=evaluated)
+    if evaluated < 2:
+        evaluate(again, 2)
+    train(again, 4)
+    evaluate(again, 4)
+    again.close()
+    told = itertools.product(("train", "validation"), ("loss", "accuracy"), (2, 4))
+    once = {(f"{kind}/{metric}/seed_0", step): 1 for kind, metric, step in told}
+    assert shown_events(tmp_path / "events") == once
