@@ -16,10 +16,9 @@ import jax
 import orbax.checkpoint as ocp
 
 from lra import hosts
-from lra.data.prepared import file_sha256
 from lra.disk_space import room_for
 from lra.errors import UserError
-from lra.files import write_atomically
+from lra.files import file_sha256, write_atomically
 from lra.state import TrainState
 
 KEPT = 2

@@ -1,5 +1,9 @@
-"""Writing small files so that a kill at any instant leaves the old or the new one, whole."""
+"""Writing small files so that a kill at any instant leaves the old or the new one, whole.
 
+And what else whole files need: their bytes on the disk, and their hash.
+"""
+
+import hashlib
 import os
 import pathlib
 
@@ -11,12 +15,17 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     try:
         with open(scratch, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+            sync(file)
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def sync(file) -> None:
+    """Makes what was written to an open file outlive a loss of power."""
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def sync_folder(path: str | os.PathLike) -> None:
@@ -26,3 +35,9 @@ def sync_folder(path: str | os.PathLike) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def file_sha256(path: str | os.PathLike) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -16,7 +16,7 @@ from typing import Any
 import filelock
 
 from lra.errors import UserError
-from lra.files import write_atomically
+from lra.files import sync, write_atomically
 from lra.row import Key, Row, from_json, key, latest, make_key, to_json
 from lra.seals import seal, unseal
 
@@ -79,7 +79,7 @@ def append_new(
         if lines:
             with open(path, "ab") as file:
                 file.write("".join(seal(line) + "\n" for line in lines).encode())
-                _sync(file)
+                sync(file)
     return len(lines)
 
 
@@ -155,14 +155,14 @@ def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
         print(f"{path}: its last line is cut short, moved to {aside}", file=sys.stderr)
         with open(aside, "ab") as file:
             file.write(broken + b"\n")
-            _sync(file)
+            sync(file)
         with open(path, "r+b") as file:
             file.truncate(end)
-            _sync(file)
+            sync(file)
     elif content and not content.endswith(b"\n"):
         with open(path, "ab") as file:
             file.write(b"\n")
-            _sync(file)
+            sync(file)
     return rows
 
 
@@ -189,8 +189,3 @@ def _parse(
 def _may_be_cut_short(line: bytes, before: list) -> bool:
     """Whether it was to become a row: of a file that holds something else nothing is moved."""
     return bool(before) or line.lstrip().startswith(b"{")
-
-
-def _sync(file) -> None:
-    file.flush()
-    os.fsync(file.fileno())

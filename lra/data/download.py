@@ -15,9 +15,8 @@ from typing import BinaryIO, NamedTuple
 from tqdm import tqdm
 
 from lra.data import atomic_folder
-from lra.data.prepared import file_sha256
 from lra.errors import UserError
-from lra.files import sync_folder
+from lra.files import file_sha256, sync, sync_folder
 
 TIMEOUT_SECONDS = 60
 SECURE = ("https://",)  # how the addresses begin that may be read from
@@ -73,8 +72,7 @@ def _download(remote: Remote, target: pathlib.Path) -> None:
     with open(part, "ab") as file:
         if file.tell() < remote.bytes:
             _fetch_rest(remote, file)
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
     if not _is_intact(part, remote):
         part.unlink()
         raise UserError(f"{remote.url}: wrong checksum (sha256) or size; run again to start anew")

@@ -25,6 +25,7 @@ import numpy as np
 from lra.data import atomic_folder
 from lra.disk_space import is_full
 from lra.errors import UserError
+from lra.files import file_sha256, sync
 
 FORMAT_VERSION = 1
 SPLITS = ("train", "validation", "test")
@@ -126,7 +127,7 @@ class TaskWriter:
             file.seek(0)
             _write_header(file, np.uint8, (offsets[-1],))
             assert file.tell() == start
-            _sync(file)
+            sync(file)
         self._record(f"{folder}/tokens.npy")
         self.array(f"{folder}/offsets.npy", np.asarray(offsets, np.int64))
         return len(offsets) - 1
@@ -135,7 +136,7 @@ class TaskWriter:
         """Writes one array, `name` relative to the task folder (`train/labels.npy`)."""
         with open(self._path(name), "wb") as file:
             np.save(file, np.ascontiguousarray(values), allow_pickle=False)
-            _sync(file)
+            sync(file)
         self._record(name)
 
     def finish(
@@ -179,7 +180,7 @@ class TaskWriter:
         with open(self._scratch / MANIFEST, "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
-            _sync(file)
+            sync(file)
         atomic_folder.replace(self.target, self._scratch)
         return manifest
 
@@ -293,17 +294,6 @@ def _hash_without(manifest: dict[str, Any], names: tuple[str, ...]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def file_sha256(path: str | os.PathLike) -> str:
-    """The sha256 of a file's bytes, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _write_header(file, dtype: type, shape: tuple[int, ...]) -> None:
     header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, header)
-
-
-def _sync(file) -> None:
-    file.flush()
-    os.fsync(file.fileno())

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from lra import records
 from lra.command_line import ArgumentParser, run
-from lra.data.prepared import file_sha256
+from lra.files import file_sha256
 from tests.lra.conftest import TINY, TINY_ATTENTION, write_listops
 from tests.quick_compilation import XLA_FLAGS
 
