@@ -20,7 +20,6 @@ import importlib
 import json
 import os
 import pathlib
-import resource
 import shlex
 import shutil
 import sys
@@ -31,6 +30,7 @@ from typing import Any
 
 from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
 from lra.data import prepared
+from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.errors import UserError
 
 MODULES = {
@@ -64,7 +64,8 @@ def main(argv: list[str]) -> int:
         return 0
     start = time.monotonic()
     manifest, kept = _prepare(options)
-    print(_summary(options, manifest, None if kept else time.monotonic() - start))
+    seconds = None if kept else time.monotonic() - start
+    print(summary(task, _folder(options), manifest, seconds))
     return 0
 
 
@@ -181,7 +182,7 @@ def _do_one(task: str, common: argparse.Namespace) -> str:
     """Prepares or estimates one task of `all`; returns what to say about it."""
     with contextlib.suppress(UserError):
         manifest = prepared.load(common.data_dir, task).manifest
-        return f"{task}: kept, {_counts(manifest)}, {manifest['data']}"
+        return f"{task}: kept, {counts(manifest)}, {manifest['data']}"
     options = _parser(task).parse_args([task])
     for name in ("data_dir", "seed", "workers"):
         setattr(options, name, getattr(common, name))
@@ -190,7 +191,7 @@ def _do_one(task: str, common: argparse.Namespace) -> str:
         return _estimate_line(options)
     start = time.monotonic()
     manifest, _ = _prepare(options)
-    return _summary(options, manifest, time.monotonic() - start)
+    return summary(task, _folder(options), manifest, time.monotonic() - start)
 
 
 def _request(options: argparse.Namespace) -> dict[str, Any] | None:
@@ -237,50 +238,17 @@ def _check_space(options: argparse.Namespace, estimate: prepared.Estimate) -> No
     free = shutil.disk_usage(folder).free
     if free < estimate.bytes:
         raise UserError(
-            f"{options.task} needs {_megabytes(estimate.bytes)} in {options.data_dir}, where "
-            f"{_megabytes(free)} are free; free some space or choose another --data_dir"
+            f"{options.task} needs {megabytes(estimate.bytes)} in {options.data_dir}, where "
+            f"{megabytes(free)} are free; free some space or choose another --data_dir"
         )
 
 
 def _estimate_line(options: argparse.Namespace) -> str:
-    estimate = _module(options.task).estimate(options)
-    folder = pathlib.Path(options.data_dir) / options.task
-    return (
-        f"{options.task:<10}  about {_megabytes(estimate.bytes):>10}  about "
-        f"{estimate.seconds:>5,.0f} s  in {folder}"
-    )
+    return estimate_line(options.task, _folder(options), _module(options.task).estimate(options))
 
 
-def _summary(options: argparse.Namespace, manifest: dict[str, Any], seconds: float | None) -> str:
-    """What was prepared; `seconds` is None where it had been there before."""
-    folder = pathlib.Path(options.data_dir) / options.task
-    size = sum(facts["bytes"] for facts in manifest["files"].values())
-    cost = "prepared before with the same flags"
-    if seconds is not None:
-        cost = f"{seconds:.1f} s, {_peak_memory()}"
-    return "\n".join(
-        (
-            f"{options.task}: {_counts(manifest)} in {folder}",
-            f"  data      {manifest['data']}",
-            f"  sha256    {manifest['sha256']}",
-            f"  on disk   {_megabytes(size)}",
-            f"  cost      {cost}",
-        )
-    )
-
-
-def _counts(manifest: dict[str, Any]) -> str:
-    return " / ".join(f"{count:,} {split}" for split, count in manifest["counts"].items())
-
-
-def _peak_memory() -> str:
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f"peak memory {_megabytes(peak)}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
+def _folder(options: argparse.Namespace) -> pathlib.Path:
+    return pathlib.Path(options.data_dir) / options.task
 
 
 def _module(task: str) -> ModuleType:

@@ -1,0 +1,51 @@
+"""What `lra.data.prepare` says of data: size and time before, counts and cost afterwards."""
+
+import pathlib
+import resource
+import sys
+from typing import Any
+
+from lra.data.prepared import Estimate
+
+
+def estimate_line(task: str, folder: pathlib.Path, estimate: Estimate) -> str:
+    """What preparing `task` in `folder` will take."""
+    return (
+        f"{task:<10}  about {megabytes(estimate.bytes):>10}  about "
+        f"{estimate.seconds:>5,.0f} s  in {folder}"
+    )
+
+
+def summary(
+    task: str, folder: pathlib.Path, manifest: dict[str, Any], seconds: float | None
+) -> str:
+    """What was prepared in `folder`; `seconds` is None where it had been there before."""
+    size = sum(facts["bytes"] for facts in manifest["files"].values())
+    cost = "prepared before with the same flags"
+    if seconds is not None:
+        cost = f"{seconds:.1f} s, {_peak_memory()}"
+    return "\n".join(
+        (
+            f"{task}: {counts(manifest)} in {folder}",
+            f"  data      {manifest['data']}",
+            f"  sha256    {manifest['sha256']}",
+            f"  on disk   {megabytes(size)}",
+            f"  cost      {cost}",
+        )
+    )
+
+
+def counts(manifest: dict[str, Any]) -> str:
+    """The examples of each split."""
+    return " / ".join(f"{count:,} {split}" for split, count in manifest["counts"].items())
+
+
+def megabytes(size: int) -> str:
+    """A number of bytes in 10^6 bytes."""
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _peak_memory() -> str:
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f"peak memory {megabytes(peak)}"
