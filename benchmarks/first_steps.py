@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.train_step import TABLE, choose
 from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, positive_number, run
 from lra.data import prepared
 from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
@@ -60,7 +60,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--examples", type=int, default=64)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8, help="examples a step")
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--learning_rate", type=positive_number, default=1e-3)
     return parser
 
 

@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, positive_integer, run
 from lra.data.listops_generator import (
     ATTEMPTS_PER_BLOCK,
     Rules,
@@ -24,8 +24,10 @@ from lra.data.listops_language import evaluate
 def main(argv: list[str]) -> int:
     """Generates and prints expressions/s, acceptance and peak memory."""
     parser = ArgumentParser(prog="python -m benchmarks.listops_generation", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000, help="expressions (%(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="threads (%(default)s)")
+    parser.add_argument(
+        "--count", type=positive_integer, default=100_000, help="expressions (%(default)s)"
+    )
+    parser.add_argument("--workers", type=positive_integer, default=1, help="threads (%(default)s)")
     options = parser.parse_args(argv)
     start = time.perf_counter()
     accepted = len(block_of_expressions(Rules(), 1, 0))

@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, positive_integer, positive_number, run
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
 
@@ -23,8 +23,8 @@ def main(argv: list[str]) -> int:
     parser = ArgumentParser(prog="python -m benchmarks.pathfinder_generation", description=__doc__)
     parser.add_argument("--size", type=int, choices=SIZES, help="only this one")
     parser.add_argument("--difficulty", choices=tuple(DASHES), help="only this one")
-    parser.add_argument("--workers", type=int, default=1, help="threads (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=5, help="for each line (%(default)s)")
+    parser.add_argument("--workers", type=positive_integer, default=1, help="threads (1)")
+    parser.add_argument("--seconds", type=positive_number, default=5, help="for each line (5)")
     options = parser.parse_args(argv)
     sizes = SIZES if options.size is None else (options.size,)
     difficulties = tuple(DASHES) if options.difficulty is None else (options.difficulty,)

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from lra import records
-from lra.command_line import ArgumentParser, run
+from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
 from lra.published import TABLE3, TASKS
 from lra.row import Row
 
@@ -26,8 +26,8 @@ _FORMATS = "md,csv,latex,html"
 def main(argv: list[str]) -> int:
     """Writes rows, renders them and prints the seconds."""
     parser = ArgumentParser(prog="python -m benchmarks.report_rendering", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=20, help="of each cell (%(default)s)")
-    parser.add_argument("--values", type=int, default=19, help="of the option (%(default)s)")
+    parser.add_argument("--seeds", type=positive_integer, default=20, help="of each cell (20)")
+    parser.add_argument("--values", type=integer_from_0, default=19, help="of the option (19)")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "rows.jsonl"

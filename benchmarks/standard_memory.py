@@ -9,14 +9,22 @@ analysis), inputs and gradients apart; time is that of the fastest of --runs run
 implementations taking turns.
 """
 
+import argparse
 import functools
+import math
 import time
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from lra.command_line import ArgumentParser, positive_integers, run
+from lra.command_line import (
+    ArgumentParser,
+    integer_from_0,
+    positive_integer,
+    positive_integers,
+    run,
+)
 from models.attention.chunked import chunked_attention
 from models.attention.materialised import materialised_attention
 from models.attention.standard import standard_attention
@@ -25,12 +33,13 @@ from models.attention.standard import standard_attention
 def main(argv: list[str]) -> int:
     """Measures every length and prints a table."""
     parser = ArgumentParser(prog="python -m benchmarks.standard_memory", description=__doc__)
-    parser.add_argument("--lengths", type=positive_integers, default=[1024, 2048, 4096])
-    parser.add_argument("--batch", type=int, default=4, help="sequences (%(default)s)")
-    parser.add_argument("--heads", type=int, default=2, help="heads (%(default)s)")
-    parser.add_argument("--head_dim", type=int, default=32, help="width of one (%(default)s)")
-    parser.add_argument("--dropout", type=float, default=0.1, help="where named (%(default)s)")
-    parser.add_argument("--runs", type=int, default=3, help="0: only memory (%(default)s)")
+    add = parser.add_argument
+    add("--lengths", type=positive_integers, default=[1024, 2048, 4096])
+    add("--batch", type=positive_integer, default=4, help="sequences (%(default)s)")
+    add("--heads", type=positive_integer, default=2, help="heads (%(default)s)")
+    add("--head_dim", type=positive_integer, default=32, help="width of one (%(default)s)")
+    add("--dropout", type=_rate, default=0.1, help="where named (%(default)s)")
+    add("--runs", type=integer_from_0, default=3, help="0: only memory (%(default)s)")
     options = parser.parse_args(argv)
     print(f"batch {options.batch}, {options.heads} heads of {options.head_dim}, float32")
     print(f"{'length':>6}  {'implementation':<24}{'memory, MB':>10}{'time, ms':>10}")
@@ -39,6 +48,17 @@ def main(argv: list[str]) -> int:
         for name, megabytes, milliseconds in _measure(shape, options.dropout, options.runs):
             print(f"{length:>6,}  {name:<24}{megabytes:>10,.1f}{milliseconds:>10,.0f}", flush=True)
     return 0
+
+
+def _rate(text: str) -> float:
+    """The type of `--dropout`: a share that leaves something."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 <= rate < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 0 to below 1")
+    return rate
 
 
 def _measure(shape, dropout, runs):

@@ -20,7 +20,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import pathlib
 import resource
 import statistics
 import sys
@@ -31,7 +30,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.random_data import SIZES, write_random
-from lra.command_line import ArgumentParser, near_match, positive_integer, run
+from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
 from lra.tasks import get_task
 
@@ -96,7 +95,7 @@ def _parse(argv: list[str]):
     add("--rounds", type=positive_integer, default=7, help="turns each (%(default)s)")
     add("--steps", type=positive_integer, default=5, help="in a turn (%(default)s)")
     add("--compile", action="store_true", help="the peer through torch.compile")
-    add("--out", type=pathlib.Path, help="append one JSON line an attention")
+    add("--out", type=file_to_write, metavar="FILE", help="append one JSON line an attention")
     options = parser.parse_args(argv)
     every = options.attentions == "all"
     options.attentions = list(PEERS) if every else options.attentions.split(",")

@@ -44,7 +44,15 @@ from collections.abc import Collection, Iterable, Iterator
 from benchmarks import largest_batch
 from benchmarks.random_data import SIZES
 from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, near_match, positive_integer, positive_integers, run
+from lra.command_line import (
+    ArgumentParser,
+    file_to_write,
+    near_match,
+    positive_integer,
+    positive_integers,
+    positive_number,
+    run,
+)
 from lra.errors import UserError
 from lra.published import TABLE3
 from lra.settings import load_config
@@ -81,12 +89,12 @@ def _parser() -> ArgumentParser:
     add("--seeds", type=positive_integers, default=[1], help="numbers of seeds in a program: 1,3")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--batch", type=positive_integer, help="examples of a step (the protocol's)")
-    add("--seconds", type=float, default=20.0, help="of measuring per case (%(default)s)")
-    add("--out", type=pathlib.Path, help="append one JSON line a case")
+    add("--seconds", type=positive_number, default=20.0, help="of measuring per case (%(default)s)")
+    add("--out", type=file_to_write, metavar="FILE", help="append one JSON line a case")
     add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
     add("--compare_loop", action="store_true", help="see above")
     add("--largest_batch", action="store_true", help="see above")
-    add("--case", help="task,attention,seeds: measure only this, print JSON")
+    add("--case", type=_case, help="task,attention,seeds: measure only this, print JSON")
     return parser
 
 
@@ -137,7 +145,7 @@ def _ever_larger(task: str, attention: str, seeds: int, options) -> Iterator[dic
     return largest_batch.doubled(ask, first, examples, options.seconds)
 
 
-def _append(out: pathlib.Path | None, row: dict) -> None:
+def _append(out: str | None, row: dict) -> None:
     if out:
         with open(out, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -151,9 +159,24 @@ def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]
     """
     names = list(every) if text == "all" else text.split(",")
     for name in names:
-        if name not in known:
-            raise UserError(f"unknown '{name}'{near_match(name, known)}")
+        _check_known(name, known)
     return names
+
+
+def _check_known(name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise UserError(f"unknown '{name}'{near_match(name, known)}")
+
+
+def _case(text: str) -> tuple[str, str, int]:
+    """The type of `--case`."""
+    parts = text.split(",")
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"'{text}' is not task,attention,seeds")
+    task, attention, seeds = parts
+    _check_known(task, SIZES)
+    _check_known(attention, ATTENTIONS)
+    return task, attention, positive_integer(seeds)
 
 
 def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:
@@ -175,8 +198,7 @@ def _measure(options) -> dict:
     """The row of `--case`, in this process."""
     from benchmarks.train_case import Case, measure, trial
 
-    task, attention, seeds = options.case.split(",")
-    case = Case(task, attention, int(seeds), options.dtype, options.batch)
+    case = Case(*options.case, options.dtype, options.batch)
     if options.largest_batch:
         return trial(case)
     return measure(

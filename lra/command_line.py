@@ -85,15 +85,31 @@ def positive_integers(text: str) -> list[int]:
     return [positive_integer(part) for part in text.split(",")]
 
 
+def integer_from_0(text: str) -> int:
+    """The type of a flag that counts what there may be none of."""
+    try:
+        return 0 if text == "0" else positive_integer(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not 0 or a positive integer") from None
+
+
+def positive_number(text: str) -> float:
+    """The type of a flag that measures: a finite number greater than 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return number
+
+
 def positive_minutes(text: str) -> float:
     """The type of `--budget_minutes`: a finite number greater than 0."""
     try:
-        minutes = float(text)
-    except ValueError:
-        minutes = math.nan
-    if not 0 < minutes < math.inf:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of minutes")
-    return minutes
+        return positive_number(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error} of minutes") from None
 
 
 def file_to_write(text: str) -> str:

@@ -9,10 +9,12 @@ from lra.command_line import (
     STATUS_INTERRUPTED,
     ArgumentParser,
     file_to_write,
+    integer_from_0,
     near_match,
     parse_with_overrides,
     positive_integers,
     positive_minutes,
+    positive_number,
     run,
 )
 from lra.errors import UserError
@@ -151,6 +153,17 @@ def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
         file_to_write("nowhere/deep/new.npz")
     with pytest.raises(argparse.ArgumentTypeError, match="it is a folder"):
         file_to_write(str(tmp_path))
+
+
+def test_numbers_that_measure_and_count():
+    assert positive_number("1e-3") == 0.001
+    for text in ("0", "-1", "nan", "inf", "x", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a positive number"):
+            positive_number(text)
+    assert [integer_from_0(text) for text in ("0", "7")] == [0, 7]
+    for text in ("-1", "1.5", "x", ""):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not 0 or a positive integer"):
+            integer_from_0(text)
 
 
 def test_positive_minutes():
