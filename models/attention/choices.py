@@ -1,7 +1,16 @@
 """Options that take one of a few names."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+
+def check_choices(option: str, values: object, known: Collection[str]) -> None:
+    """Raises ValueError if `values` is no collection, or one with an element not among `known`."""
+    if isinstance(values, str) or not isinstance(values, Collection):
+        names = ", ".join(sorted(known))
+        raise ValueError(f"{option} must be a collection of names (known: {names}), not {values!r}")
+    for value in values:
+        check_choice(f"element of {option}", value, known)
 
 
 def check_choice(option: str, value: object, known: Iterable[str]) -> None:

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.choices import check_choice
+from models.attention.choices import check_choice, check_choices
 from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, check_positive
 from models.attention.segments import check_segments
@@ -181,8 +181,7 @@ class LinformerAttention(nnx.Module):
         """
         check_positive(length=length, heads=heads, head_dim=head_dim)
         check_choice("projection", projection, PROJECTIONS)
-        for element in share:
-            check_choice("element of share", element, SHARES)
+        check_choices("share", share, SHARES)
         self.length = length
         self.projection = projection
         self.sizes = head_sizes(proj_dim, layer=layer, heads=heads, length=length, share=share)

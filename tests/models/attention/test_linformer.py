@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from models.attention import linformer, make
+from models.attention.choices import check_choices
 from models.attention.linformer import LinformerAttention, linformer_attention
 from models.attention.standard import standard_attention
 from tests.models.attention.golden_arrays import (
@@ -293,6 +294,7 @@ def test_seeds_as_a_batch_axis():
         ({"proj_dim": ((4, 5),), "share": ("heads",)}, "share has 'heads', but .* between heads"),
         ({"share": ("layer",)}, "unknown element of share 'layer' .did you mean 'layers'"),
         ({"share": ("values",)}, "known: heads, kv, layers"),
+        ({"share": "kv"}, "share must be a collection of names .*, not 'kv'"),
         ({"projection": "meanpool"}, "did you mean 'mean_pool'"),
         ({"projection": "fourier"}, "known: conv, linear, max_pool, mean_pool"),
         ({"layer": 1}, "layers after the first need layer 0's attention"),
@@ -303,6 +305,13 @@ def test_seeds_as_a_batch_axis():
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         module(**options)
+
+
+def test_what_is_no_collection_of_names_is_refused():
+    """By itself: here, as nowhere else, the module's own annotation would refuse it first."""
+    message = "share must be a collection of names .known: heads, kv, layers., not 5"
+    with pytest.raises(ValueError, match=message):
+        check_choices("share", 5, linformer.SHARES)
 
 
 @pytest.mark.usefixtures("float64")
