@@ -120,7 +120,8 @@ def reformer_attention(
     `chunk_length` is a single chunk. For `rotations` and `factors` see `lsh_buckets`.
 
     Raises:
-        ValueError: more than 65,536 positions, or more buckets than that.
+        ValueError: more than 65,536 positions, or positions times buckets, padding's included, of
+            more than 2^32.
     """
     length = q.shape[1]
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
@@ -133,8 +134,9 @@ def reformer_attention(
     padded = length + missing
     if max(padded, num_buckets + 1) * padded > 2**32:
         raise ValueError(
-            f"Reformer sorts at most 65536 positions into as many buckets, not {padded} into "
-            f"{num_buckets}"
+            "Reformer sorts by numbers of 32 bits: at most 65536 positions, and positions x "
+            f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
+            "a larger chunk_length or a shorter length"
         )
     q, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, v))
     mask = jnp.pad(mask, ((0, 0), (0, missing)))

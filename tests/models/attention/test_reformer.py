@@ -9,7 +9,12 @@ import pytest
 from flax import nnx
 
 from models.attention.contract import Untrained
-from models.attention.reformer import ReformerAttention, lsh_buckets, reformer_attention
+from models.attention.reformer import (
+    ReformerAttention,
+    bucket_factors,
+    lsh_buckets,
+    reformer_attention,
+)
 from tests.models.attention.golden_arrays import assert_close, load, load_inputs
 from tests.models.attention.reformer_reference import dense_shared_qk, slow_reformer
 
@@ -252,11 +257,16 @@ def test_bad_options(options, message):
         module(**options)
 
 
-def test_positions_beyond_32_bits_are_refused():
-    array = jax.ShapeDtypeStruct((1, 2**16 + 1, 1, 4), jnp.float32)
-    mask = jax.ShapeDtypeStruct((1, 2**16 + 1), jnp.bool_)
-    rotations = jax.ShapeDtypeStruct((1, 4, 1, 2), jnp.float32)
-    with pytest.raises(ValueError, match="at most 65536 positions"):
-        jax.eval_shape(
-            lambda *x: reformer_attention(*x, chunk_length=64), array, array, mask, rotations
-        )
+@pytest.mark.parametrize(
+    ("length", "chunk_length", "product"),
+    [(2**16 + 1, 64, "65600 x 5;"), (2**16, 2, "65536 x 65537;")],
+)
+def test_what_does_not_sort_by_32_bits_is_refused(length, chunk_length, product):
+    array = jax.ShapeDtypeStruct((1, length, 1, 4), jnp.float32)
+    mask = jax.ShapeDtypeStruct((1, length), jnp.bool_)
+    factors = (4,) if chunk_length == 64 else bucket_factors(length, chunk_length)
+    rotations = jax.ShapeDtypeStruct((1, 4, 1, sum(factors) // 2), jnp.float32)
+    attend = partial(reformer_attention, chunk_length=chunk_length, factors=factors)
+    message = rf"at most 65536 positions, .* at most 2\^32, not {product}"
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(attend, array, array, mask, rotations)
