@@ -50,7 +50,7 @@ def kernel_einsum(
     """`einsum` of a kernel and activations, taken in the format of `x` and added up in float32.
 
     Args:
-        subscripts: `kernel,x->out` without `...`; each axis is in two of the three.
+        subscripts: `kernel,x->out` without `...`; each axis is in two of the three or in all.
         kernel: in its own format, as its gradient will be.
         x: the activations.
 

@@ -6,7 +6,8 @@ one kernel for all features of a head: a cross-correlation, not flipped. Positio
 blocks of T; a block of outputs is a T x (T + width - 1) Toeplitz matrix of the kernel times the
 inputs it reaches, half of which lie in its own block and half in the next (of the input shifted by
 the zeros before it). Products of small matrices are what every backend is good at: forward and
-backward at batch 4, 2 heads of 32, width 35, one CPU core, milliseconds (benchmark of three forms)
+backward at batch 4, 2 heads of 32, width 35, one CPU core, milliseconds (measured once, with code
+that is not kept)
 
     length                           1,024   2,048   8,192
     `lax.conv_general_dilated`        23.6    46.4   176.4

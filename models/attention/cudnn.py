@@ -54,8 +54,6 @@ def prefix_attention(
     # Without any real token one key is counted; its value is 0, and so is the output.
     key_lengths = jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
     query_lengths = jnp.full_like(key_lengths, q.shape[1])
-    # JAX's batching rules for the kernel fail unless all arguments and the gradient of the output
-    # have vmap's axis. Choosing between equals, by all inputs, gives it to them and costs nothing.
     by = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | mask[:, 0]
     out = jax.nn.dot_product_attention(
         *(_choose(by, _even(x)) for x in (q, k, v)),
@@ -93,7 +91,12 @@ def reorder(
 
 
 def _choose(by, x):
-    """x, whatever `by` holds."""
+    """x, whatever `by` holds, with the axis of `vmap` if `by` has it.
+
+    JAX's batching rules for the kernel fail unless all arguments and the gradient of the output
+    have that axis. Choosing between equals, by values of all inputs, gives it to them and costs
+    nothing.
+    """
     return jnp.where(by.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
 
 

@@ -18,8 +18,7 @@ scaled once (D^(-1/4) each, not twice), and padding counts in no sum: its featur
 than those of a zero key, which dilute the denominator. The benchmark's JAX code has no projection
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
-sequence and head. Directions are uniform on the
-sphere, by Gram-Schmidt on Gaussian rows.
+sequence and head. Directions are uniform on the sphere, by Gram-Schmidt on Gaussian rows.
 
 The output does not depend on the amount of padding.
 """
