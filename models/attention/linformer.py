@@ -148,7 +148,8 @@ class LinformerAttention(nnx.Module):
     Options:
         proj_dim: rows of E and F: an integer; a tuple with one entry per layer; or such a tuple
             whose entries are tuples with one integer per head.
-        share: what shares a projection, any of 'kv', 'heads', 'layers'.
+        share: what shares a projection, any of 'kv', 'heads', 'layers'; nothing of poolings, which
+            have no parameters, so that their sizes may differ everywhere.
         projection: 'linear', 'mean_pool', 'max_pool' or 'conv'.
 
     Parameters are in `e` and `f`, lists with one array [heads or 1, ...] per group of
@@ -182,8 +183,8 @@ class LinformerAttention(nnx.Module):
         check_positive(length=length, heads=heads, head_dim=head_dim)
         check_choice("projection", projection, PROJECTIONS)
         check_choices("share", share, SHARES)
-        self.length = length
-        self.projection = projection
+        share = () if projection in POOLINGS else share
+        self.length, self.projection = length, projection
         self.sizes = head_sizes(proj_dim, layer=layer, heads=heads, length=length, share=share)
         if "layers" in share and layer > 0:
             self._refer_to(shared)

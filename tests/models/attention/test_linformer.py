@@ -264,6 +264,15 @@ def test_one_size_per_layer():
     assert second.e[0].shape == second.f[0].shape == (1, 2, 12)
 
 
+@pytest.mark.parametrize("share", [("kv", "layers"), ("kv", "heads", "layers")])
+def test_poolings_share_nothing_so_their_sizes_may_differ(share):
+    first, second = stack(2, proj_dim=((6, 2), (4, 4)), projection="mean_pool", share=share)
+    assert (first.sizes, second.sizes) == ((6, 2), (4, 4))
+    inputs, mask = random_inputs(9), jnp.ones((2, 12), bool)
+    apart = module(layer=1, proj_dim=(6, 4), projection="mean_pool", share=())
+    np.testing.assert_array_equal(second(*inputs, mask), apart(*inputs, mask))
+
+
 def test_seeds_as_a_batch_axis():
     inputs, mask = random_inputs(9), jnp.ones((2, 12), bool)
 
