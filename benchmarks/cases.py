@@ -99,10 +99,12 @@ class Case:
 def parse_methods(text: str) -> list[Contender]:
     """The contenders of `--methods`: `nystrom:num_landmarks=64:conv_kernel=0,linear,...`.
 
+    Commas within brackets or quotes are an option's, as in `linformer:share=('kv','heads')`.
+
     Raises:
         UserError: an unknown method or option, or the same twice.
     """
-    contenders = [_parse_method(part) for part in text.split(",") if part]
+    contenders = [_parse_method(part) for part in _split(text) if part]
     if not contenders:
         raise UserError("--methods names no method")
     labels = [contender.label for contender in contenders]
@@ -110,6 +112,23 @@ def parse_methods(text: str) -> list[Contender]:
         if labels.count(label) > 1:
             raise UserError(f"--methods has '{label}' twice")
     return contenders
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas, those within brackets or quotes aside."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        else:
+            depth += (character in "([{") - (character in ")]}")
+        if character == "," and not quote and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def _parse_method(text: str) -> Contender:

@@ -45,6 +45,18 @@ def test_bad_methods_are_named(text, message):
         parse_methods(text)
 
 
+def test_an_option_may_be_a_tuple():
+    text = "linformer:proj_dim=(128,256):share=('kv',),nystrom,linformer:share=['kv','heads']"
+    options = [contender.options for contender in parse_methods(text)]
+    assert options == [
+        {"proj_dim": (128, 256), "share": ("kv",)},
+        {},
+        {"share": ["kv", "heads"]},
+    ]
+    with pytest.raises(UserError, match="unknown attention 'nystorm'"):
+        parse_methods("linformer:proj_dim=(128,256),nystorm")
+
+
 def test_widths():
     assert parse_widths("64x2,768x12") == [(64, 2), (768, 12)]
     for text in ("64", "64x", "64x3", "ax2", "0x1", "64x0"):

@@ -1,5 +1,7 @@
 """The programs that are measured compute what they say."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -91,6 +93,12 @@ def test_a_model_is_a_training_step_of_the_configuration():
     assert np.isfinite(metrics.loss)
     changed = jax.tree.map(lambda a, b: bool((a != b).any()), state.params, before.params)
     assert any(jax.tree.leaves(changed))
+
+
+def test_a_model_takes_a_tuple_as_json_hands_it_on():
+    case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
+    options = json.loads(json.dumps({"proj_dim": ((4, 8), (4, 4)), "share": ("kv",)}))
+    programs.check(contender("linformer", **options), case)
 
 
 def test_a_model_says_in_how_many_parts_it_takes_a_batch(monkeypatch):
