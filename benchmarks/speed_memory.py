@@ -106,7 +106,7 @@ def _parser() -> ArgumentParser:
 
 def _contenders(options, flags: dict) -> tuple[list[Contender], list[str]]:
     ours = parse_methods(flags["methods"])
-    if not options.peers:
+    if options.peers is None:
         return ours, []
     if flags["benchmark"] == "model":
         raise UserError("--peers are attention modules: --benchmark=module or fixed_tokens")

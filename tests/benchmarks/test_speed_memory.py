@@ -151,6 +151,7 @@ def test_tables_set_flags(table, capsys):
         (["--benchmark=model", "--widths=64x2"], "--widths is set by the configuration"),
         (["--benchmark=model", "--peers"], "--peers are attention modules"),
         (["--peers=tensorflow"], "unknown peer 'tensorflow'"),
+        (["--peers="], "unknown peer '' (known: jax, "),
         (["--length=64"], "unknown flag --length (did you mean '--lengths'?)"),
     ],
 )
