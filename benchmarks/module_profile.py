@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from benchmarks.cases import Case, Contender, parse_methods, parse_widths
-from benchmarks.worker import hold_to
+from benchmarks.worker import check_threads, hold_to
 from lra.command_line import ArgumentParser, positive_integer, run
 from lra.efficiency import DTYPES, MODES
 from lra.errors import UserError
@@ -39,6 +39,7 @@ def main(argv: list[str]) -> int:
     contenders = parse_methods(options.methods)
     sizes = {"length": options.length, "batch": options.batch, "dim": dim, "heads": heads}
     case = Case(benchmark="module", mode=options.mode, dtype=options.dtype, **sizes)
+    check_threads(options.threads)
     hold_to(options.threads)
     for contender in contenders:
         print(f"\n{contender.label}, length {case.length:,}, width {dim}, {case.mode}")

@@ -43,7 +43,7 @@ from benchmarks.cases import (
 )
 from benchmarks.plan import ALL_METHODS, FILL, LENGTHS, TABLES, cases_of, settle
 from benchmarks.schedule import Limits, Schedule
-from benchmarks.worker import Worker, WorkerError
+from benchmarks.worker import Worker, WorkerError, check_threads
 from lra import efficiency, records
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
@@ -62,6 +62,7 @@ def main(argv: list[str]) -> int:
             print(_describe(case), "·", ", ".join(c.label for c in contenders))
         print(f"{len(cases)} cases of {len(contenders)} contenders, nothing was run")
         return 0
+    check_threads(options.threads)
     records.check_writable(options.results)
     workers = {c.label: Worker(_spec(c, options)) for c in contenders}
     try:

@@ -15,6 +15,8 @@ import sys
 import time
 from collections.abc import Callable
 
+from lra.errors import UserError
+
 _SHARE = 0.8  # of a machine's free memory may be used; other processes need some
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -125,6 +127,14 @@ def main() -> None:
             gc.collect()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def check_threads(threads: int | None) -> None:
+    """Raises UserError if there are fewer cores than `threads`, which rows would record."""
+    from lra.environment import cores  # with JAX, which a process settles its threads before
+
+    if threads and threads > cores():
+        raise UserError(f"--threads={threads} are more than the cores that can be used: {cores()}")
 
 
 def hold_to(threads: int | None) -> None:

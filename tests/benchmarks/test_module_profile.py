@@ -23,6 +23,7 @@ def test_the_products_of_a_module_are_among_its_operations(capsys):
         ("--methods=nystrom:num_landmarks=65", "nystrom-65: num_landmarks = 65 exceeds"),
         ("--methods=nystroem", "did you mean 'nystrom'"),
         ("--width=16x2,32x2", "--width takes one"),
+        ("--threads=4096", "--threads=4096 are more than the cores that can be used: "),
     ],
 )
 def test_mistakes_are_told_in_one_line(flag, expected):

@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from benchmarks import cases, speed_memory
-from lra import efficiency
+from benchmarks import cases, speed_memory, worker
+from lra import efficiency, environment
 from lra.command_line import run
 from lra.errors import UserError
 
@@ -164,6 +164,16 @@ def test_bad_input_is_one_line(arguments, message, capsys):
     assert shown.startswith("error: ")
     assert shown.count("\n") == 1
     assert message in shown
+
+
+def test_more_threads_than_cores_are_refused_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "cores", lambda: 2)
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(UserError, match="--threads=3 are more than the cores that can be used: 2"):
+        speed_memory.main([*TINY, "--threads=3", f"--results={path}"])
+    assert not path.exists()
+    worker.check_threads(2)
+    worker.check_threads(None)
 
 
 def test_a_length_that_no_method_supports_is_an_error(tmp_path):
