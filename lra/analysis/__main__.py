@@ -25,6 +25,9 @@ def main(argv: list[str]) -> None:
         raise UserError("--workdir=DIR of a training is needed (or --random, for no model)")
     if options.workdir is not None and options.random:
         raise UserError("--random takes no --workdir: with one, random inputs are always included")
+    for name in ("seed", "data_dir"):
+        if options.random and getattr(options, name) is not None:
+            raise UserError(f"--random takes no --{name}: there is no model")
     if options.workdir is None and options.out is None:
         raise UserError("--random needs --out=DIR")
     out = options.out or pathlib.Path(options.workdir) / "analysis"

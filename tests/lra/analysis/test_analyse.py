@@ -139,6 +139,8 @@ def test_restoring_a_folder_gives_its_last_step(workdir):
         ([], "--workdir=DIR of a training is needed"),
         (["--random"], "--random needs --out"),
         (["--random", "--workdir=x"], "--random takes no --workdir"),
+        (["--random", "--out=x", "--seed=0"], "--random takes no --seed"),
+        (["--random", "--out=x", "--data_dir=data"], "--random takes no --data_dir"),
         (["--workdir=nowhere"], "nowhere holds no run"),
         (["--workdir=nowhere", "--methods=nystrm"], "did you mean 'nystrom'"),
         (["--workdir=nowhere", "--length=0"], "'0' is not a positive integer"),
