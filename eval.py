@@ -9,6 +9,7 @@ diverged are no result.
 """
 
 from lra.command_line import ArgumentParser, file_to_write, run
+from lra.device_errors import TRAIN_IN_LESS
 
 
 def main(argv: list[str]) -> int:
@@ -33,4 +34,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory=TRAIN_IN_LESS)

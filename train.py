@@ -15,6 +15,7 @@ MPI says where they are, else with --coordinator_address, --num_processes and --
 import argparse
 
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
+from lra.device_errors import TRAIN_IN_LESS
 from lra.errors import UserError
 from lra.stopping import Stop
 
@@ -99,4 +100,4 @@ def _add_hosts(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory=TRAIN_IN_LESS)

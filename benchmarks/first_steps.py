@@ -107,4 +107,4 @@ def _losses(task_name: str, attention: str, options: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="a smaller --batch needs less")

@@ -74,4 +74,4 @@ def _seconds(call) -> float:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="a smaller --length or --batch needs less")

@@ -210,4 +210,4 @@ def _line(row: efficiency.CostRow) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="shorter --lengths or a smaller --batch need less")

@@ -111,4 +111,4 @@ def _gradients(attend: Callable) -> Callable:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="shorter --lengths or a smaller --batch need less")

@@ -245,4 +245,4 @@ def _line(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="a smaller --length or --batch needs less")

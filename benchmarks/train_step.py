@@ -248,4 +248,4 @@ def _line(row: dict) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="a smaller --batch or fewer --seeds need less")

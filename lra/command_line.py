@@ -122,11 +122,21 @@ def file_to_write(text: str) -> str:
     return text
 
 
-def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) -> NoReturn:
+def run(
+    main: Callable[[list[str]], int | None],
+    argv: list[str] | None = None,
+    *,
+    out_of_memory: str = "",
+) -> NoReturn:
     """Runs `main(arguments)` and ends the process with its status.
 
     `UserError`, errors of the operating system (no space, no permission, no such file) and a lack
     of memory become one line on stderr and status 2, without a traceback; Ctrl-C ends with 130.
+
+    Args:
+        main: the command.
+        argv: its arguments; None for those of the process.
+        out_of_memory: what to do where memory is lacking.
     """
     try:
         status = main(sys.argv[1:] if argv is None else argv) or 0
@@ -144,7 +154,7 @@ def run(main: Callable[[list[str]], int | None], argv: list[str] | None = None) 
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
     except Exception as error:
-        line = device_errors.explained(error)
+        line = device_errors.explained(error, out_of_memory)
         if line is None:
             raise
         status = _say(line)

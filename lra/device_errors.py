@@ -1,16 +1,22 @@
 """Failures of a device that a user can put right, known by their text: JAX has no own types."""
 
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
+TRAIN_IN_LESS = (
+    "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
+    "train.eval_batch_size in evaluation"
+)
 _SHOWN = 200  # characters of JAX's own message
 
 
-def explained(error: Exception) -> str | None:
-    """One line with cause and cure; None for any other exception."""
+def explained(error: Exception, cure: str = "") -> str | None:
+    """One line with cause and cure; None for any other exception.
+
+    Args:
+        error: that ended a command.
+        cure: what needs less memory in that command.
+    """
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY in str(error):
-        return (
-            f"out of memory ({_first_line(error)}); train.microbatches=2 (4, ...) and "
-            "model.remat=True need less in training, a smaller train.eval_batch_size in evaluation"
-        )
+        return f"out of memory ({_first_line(error)})" + (f"; {cure}" if cure else "")
     return None
 
 

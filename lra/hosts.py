@@ -91,7 +91,7 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     except UserError as error:
         _leave(f"error: {error}", 2)
     except Exception as error:
-        line = device_errors.explained(error)
+        line = device_errors.explained(error, device_errors.TRAIN_IN_LESS)
         if line is not None:
             _leave(f"error: {line}", 2)
         if not _is_loss(error):

@@ -76,4 +76,4 @@ def _names(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="a smaller --length or fewer --examples need less")

@@ -1,9 +1,12 @@
 import argparse
+import pathlib
+import runpy
 import subprocess
 import sys
 
 import pytest
 
+from lra import command_line
 from lra.command_line import (
     STATUS_BAD_INPUT,
     STATUS_INTERRUPTED,
@@ -18,6 +21,8 @@ from lra.command_line import (
     run,
 )
 from lra.errors import UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def ended(main, argv=()):
@@ -74,15 +79,42 @@ def test_main_gets_the_arguments():
         (OSError("only words"), "error: only words\n"),
         (
             RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore"),
-            "error: out of memory (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.); "
-            "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
-            "train.eval_batch_size in evaluation\n",
+            "error: out of memory (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.)\n",
         ),
     ],
 )
 def test_expected_errors_are_one_line(error, line, capsys):
     assert ended(raising(error)) == STATUS_BAD_INPUT
     assert capsys.readouterr() == ("", line)
+
+
+@pytest.mark.parametrize(
+    ("command", "cure"),
+    [
+        ("train.py", "train.microbatches=2"),
+        ("eval.py", "train.microbatches=2"),
+        ("lra/analysis/__main__.py", "a smaller --length or fewer --examples"),
+        ("benchmarks/speed_memory.py", "shorter --lengths or a smaller --batch"),
+        ("benchmarks/standard_memory.py", "shorter --lengths or a smaller --batch"),
+        ("benchmarks/module_profile.py", "a smaller --length or --batch"),
+        ("benchmarks/torch_train_step.py", "a smaller --length or --batch"),
+        ("benchmarks/train_step.py", "a smaller --batch or fewer --seeds"),
+        ("benchmarks/first_steps.py", "a smaller --batch"),
+    ],
+)
+def test_a_lack_of_memory_is_told_with_what_the_command_has_against_it(
+    command, cure, monkeypatch, capsys
+):
+    def fail(main, **options):
+        run(raising(MemoryError()), [], **options)
+
+    monkeypatch.setattr(command_line, "run", fail)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(ROOT / command, run_name="__main__")
+    assert end.value.code == STATUS_BAD_INPUT
+    line = capsys.readouterr().err
+    assert line.startswith(f"error: out of memory (MemoryError); {cure}")
+    assert ("train." in cure) == ("train." in line)
 
 
 def test_other_errors_keep_their_traceback():
