@@ -6,13 +6,9 @@ one kernel for all features of a head: a cross-correlation, not flipped. Positio
 blocks of T; a block of outputs is a T x (T + width - 1) Toeplitz matrix of the kernel times the
 inputs it reaches, half of which lie in its own block and half in the next (of the input shifted by
 the zeros before it). Products of small matrices are what every backend is good at: forward and
-backward at batch 4, 2 heads of 32, width 35, one CPU core, milliseconds (measured once, with code
-that is not kept)
-
-    length                           1,024   2,048   8,192
-    `lax.conv_general_dilated`        23.6    46.4   176.4
-    a sum of shifted products         29.3    66.8   221.3
-    this                               1.6     3.6    18.2
+backward, width 35, 2 heads of 32 or 12 of 64, length 1,024 to 8,192, one CPU core, a sum of shifted
+products takes 4 to 9 times as long as this, `lax.conv_general_dilated` 14 to 46 times
+(`python -m benchmarks.depthwise_convolution`).
 
 Time O(length (T + width) head_dim), memory O(length head_dim).
 """
@@ -22,8 +18,7 @@ from jaxtyping import Array, Float
 
 from models.dense import kernel_einsum
 
-# More multiplies more zeros of the matrix: forward and backward take 16 to 28 % less than with the
-# 128 of the table above, on one core at batch 1 to 32, with 2 heads of 32 and 12 of 64.
+# More multiplies more zeros of the matrix: 128 takes 1.25 to 1.4 times as long (same benchmark).
 _BLOCK = 64
 
 

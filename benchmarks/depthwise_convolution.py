@@ -1,0 +1,104 @@
+"""How long does Nyström's convolution take, against two usual ways to compute it?
+
+    export GLIBC_TUNABLES=glibc.malloc.hugetlb=1                as in `speed_memory`
+    python -m benchmarks.depthwise_convolution --lengths=1024,8192
+
+Forward and backward of `models.attention.convolution`, of `lax.conv_general_dilated` and of a sum
+of shifted products, and of ours with other sizes of a block. Time is that of the fastest of --runs
+runs, all taking turns.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+
+from lra.command_line import ArgumentParser, positive_integer, positive_integers, run
+from models.attention import convolution
+
+
+def main(argv: list[str]) -> int:
+    """Measures every length and prints a table."""
+    parser = ArgumentParser(prog="python -m benchmarks.depthwise_convolution", description=__doc__)
+    add = parser.add_argument
+    add("--lengths", type=positive_integers, default=[1024, 2048, 8192])
+    add("--batch", type=positive_integer, default=4, help="sequences (%(default)s)")
+    add("--heads", type=positive_integer, default=2, help="heads (%(default)s)")
+    add("--head_dim", type=positive_integer, default=32, help="width of one (%(default)s)")
+    add("--width", type=positive_integer, default=35, help="of the kernel (%(default)s)")
+    add("--blocks", type=positive_integers, default=[64, 128], help="positions (%(default)s)")
+    add("--runs", type=positive_integer, default=10, help="(%(default)s)")
+    options = parser.parse_args(argv)
+    print(f"batch {options.batch}, {options.heads} heads of {options.head_dim}, float32")
+    print(f"{'length':>6}  {'form':<24}{'time, ms':>10}{'relative':>10}")
+    for length in options.lengths:
+        shape = (options.batch, length, options.heads, options.head_dim)
+        seconds = _measure(shape, options.width, options.blocks, options.runs)
+        first = next(iter(seconds.values()))
+        for name, taken in seconds.items():
+            print(f"{length:>6,}  {name:<24}{1e3 * taken:>10.2f}{taken / first:>10.2f}", flush=True)
+    return 0
+
+
+def forms(blocks: list[int]) -> dict[str, Callable]:
+    """Functions of x and kernel as `depthwise_convolution`, by name, ours first."""
+    ours = {f"blocks of {size}": functools.partial(_in_blocks, size) for size in blocks}
+    return ours | {"lax.conv_general_dilated": _by_lax, "shifted products": _by_shifts}
+
+
+def _in_blocks(size: int, x: jax.Array, kernel: jax.Array) -> jax.Array:
+    with mock.patch.object(convolution, "_BLOCK", size):
+        return convolution.depthwise_convolution(x, kernel)
+
+
+def _by_lax(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    batch, length, heads, head_dim = x.shape
+    width = kernel.shape[1]
+    features = jnp.repeat(kernel, head_dim, axis=0)  # one kernel for all features of a head
+    out = jax.lax.conv_general_dilated(
+        x.reshape(batch, length, heads * head_dim),
+        features.T[:, None, :],
+        window_strides=(1,),
+        padding=[((width - 1) // 2, width // 2)],
+        dimension_numbers=("NHC", "HIO", "NHC"),
+        feature_group_count=heads * head_dim,
+    )
+    return out.reshape(x.shape)
+
+
+def _by_shifts(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    length, width = x.shape[1], kernel.shape[1]
+    padded = jnp.pad(x, ((0, 0), ((width - 1) // 2, width // 2), (0, 0), (0, 0)))
+    out = jnp.zeros_like(x)
+    for offset in range(width):
+        shifted = jax.lax.slice_in_dim(padded, offset, offset + length, axis=1)
+        out += kernel[None, None, :, offset, None] * shifted
+    return out
+
+
+def _measure(shape: tuple, width: int, blocks: list[int], runs: int) -> dict[str, float]:
+    x, gradient = (jax.random.normal(jax.random.key(i), shape) for i in (0, 1))
+    kernel = jax.random.normal(jax.random.key(2), (shape[2], width))
+
+    def both(form: Callable, *arguments: jax.Array) -> tuple:
+        out, pull = jax.vjp(form, *arguments)
+        return out, pull(gradient)
+
+    programs = {
+        name: jax.jit(functools.partial(both, form)).lower(x, kernel).compile()
+        for name, form in forms(blocks).items()
+    }
+    seconds = dict.fromkeys(programs, float("inf"))
+    for _ in range(runs):
+        for name, program in programs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(program(x, kernel))
+            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    return seconds
+
+
+if __name__ == "__main__":
+    run(main, out_of_memory="shorter --lengths or a smaller --batch need less")
