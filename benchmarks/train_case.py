@@ -29,7 +29,9 @@ from lra.trainer import Trainer
 
 _CALL_SECONDS = 1.0  # about what a timed call takes
 _CALL_STEPS = 100  # at most
-_EXAMPLES = 1024  # drawn, at most: larger batches have some of them again
+# Drawn for each split: larger batches have some of them again. A CPU takes long to evaluate them;
+# on other devices the calls of an evaluation are to become as long as in a run.
+_CPU_EXAMPLES, _EXAMPLES = 1024, 4096
 _TRIAL_SECONDS = 3.0
 _NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # the protocol has another batch
 
@@ -123,7 +125,8 @@ def make_trainer(case: Case) -> Trainer:
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
     task = get_task(case.task)
     with tempfile.TemporaryDirectory() as folder:
-        examples = min(4 * config.train.batch_size, _EXAMPLES)
+        few = min(4 * config.train.batch_size, _CPU_EXAMPLES)
+        examples = few if jax.default_backend() == "cpu" else _EXAMPLES
         write_random(folder, task, examples, SIZES[case.task][0])
         return Trainer(config, task, prepared.load(folder, case.task))
 
@@ -172,6 +175,8 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
     return {
         "batch": config.train.batch_size,
         "device": environment.device_name(),
+        "num_devices": trainer.shardings.mesh.size,
+        "commit": environment.commit(),
         "versions": environment.versions(),
         "deterministic": environment.is_deterministic(),
         "compile_seconds": times.compilation,

@@ -231,7 +231,8 @@ _HEADER = f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}"
 def _line(row: dict) -> str:
     if "failed" in row:
         return f"| {row['task']} | {row['attention']} | {row['seeds']} | failed |"
-    share = row["flops_per_step"] * row["steps_per_second"] / row["peak_flops_per_second"]
+    most = row["peak_flops_per_second"] * row["num_devices"]
+    share = row["flops_per_step"] * row["steps_per_second"] / most
     against = f"{row['cost_against_one_seed']:.2f}" if "cost_against_one_seed" in row else ""
     hours = "–" if row["protocol_hours"] is None else f"{row['protocol_hours']:.3g}"
     loop = ""

@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from benchmarks import ceilings, train_case, train_loops, train_step
+from lra import environment
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
@@ -14,6 +15,7 @@ from lra.trainer import Trainer
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
 ROW = {
+    "num_devices": 1,
     "batch": 32,
     "deterministic": False,
     "compile_seconds": 2.0,
@@ -119,7 +121,15 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
     compiled = row["compile_seconds"] + row["eval_compile_seconds"]
     assert row["whole_hours"] == pytest.approx(row["protocol_hours"] + compiled / 3600)
     assert row["deterministic"]
+    assert row["commit"] == environment.commit()
     assert train_step._line(row).count("|") == train_step._HEADER.splitlines()[0].count("|")
+
+
+def test_the_share_of_the_ceiling_is_of_all_devices():
+    """4 steps of 10^9 operations a second, each device capable of 10^10."""
+    row = ROW | {"task": "listops", "attention": "standard", "seeds": 1}
+    assert "| 40.0% |" in train_step._line(row)
+    assert "| 10.0% |" in train_step._line(row | {"num_devices": 4})
 
 
 def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys):
