@@ -26,10 +26,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from benchmarks.random_data import SIZES, write_random
+from lra import environment
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
 from lra.tasks import get_task
@@ -120,6 +122,8 @@ def _compare(attention: str, options) -> dict[str, Any]:
     length = options.length or SIZES[options.task][0]
     row = {"task": options.task, "attention": attention, "length": length}
     row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}
+    peers = {name: metadata.version(name) for name in PEERS[attention]}
+    row |= {"commit": environment.commit(), "versions": environment.versions() | peers}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         write_random(folder, get_task(options.task), _BATCHES * options.batch, length)
         case = Case(

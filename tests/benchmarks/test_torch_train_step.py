@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 from benchmarks import torch_train_step
+from lra import environment
 from lra.errors import UserError
 from lra.settings import load_config
 from lra.state import make_model
@@ -145,6 +146,8 @@ def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkey
     assert [row["attention"] for row in rows] == ["standard", "performer"]
     for row in rows:
         assert row["ours"]["params"] == row["torch"]["params"]
+        assert row["commit"] == environment.commit()
+        assert {"jax", "torch"} <= row["versions"].keys()
         assert row["ratio"] == pytest.approx(1.5) or processes
     assert "ratio of medians: geometric mean" in capsys.readouterr().out
 
