@@ -1,9 +1,9 @@
 """Memory of this process."""
 
+import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from benchmarks import memory
@@ -13,11 +13,16 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the peak is reset th
 
 @linux
 def test_growth_is_what_a_call_needs_at_once_every_time():
-    def call():
-        return np.ones(10_000_000).sum() + np.ones(5_000_000).sum()
-
-    for _ in range(2):
-        assert memory.growth_in(call) == pytest.approx(80e6, rel=0.05)
+    """In a process of its own, as a contender is measured."""
+    code = (
+        "import numpy as np\n"
+        "from benchmarks import memory\n"
+        "def call():\n"
+        "    return np.ones(10_000_000).sum() + np.ones(5_000_000).sum()\n"
+        "print([memory.growth_in(call) for _ in range(3)])\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout) == [pytest.approx(80e6, rel=0.05)] * 3
 
 
 def test_available_memory_is_a_sensible_number():
