@@ -123,7 +123,9 @@ class Schedule:
         try:
             each = self._memory_of_another(contender, case, one)
         except _Failure as failure:
-            return failure.row
+            if failure.row.status != "out_of_memory":
+                return failure.row
+            each = first  # at most
         largest = largest_batch(memory, first, each)
         # The contenders that wait may hold together half of a device's memory, see `_is_large`.
         mine = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)

@@ -97,7 +97,7 @@ def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:
     for row, exact in sheet.together(line, sheet.reference, length):
         if not row.largest_batch:
             return MISSING
-        if exact.status == "out_of_memory":
+        if exact.status == "out_of_memory" and exact.batch == 1:
             return f"> {short(row.largest_batch)}×"
         if exact.largest_batch:
             return ratio((row.largest_batch / exact.largest_batch, True))

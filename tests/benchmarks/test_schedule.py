@@ -135,11 +135,14 @@ def test_the_estimate_of_what_fails_counts_what_the_analysis_misses(command):
 
 
 @pytest.mark.parametrize(
-    ("command", "batch"),
-    [(command, batch) for command in ("prepare", "first") for batch in (2, 16)] + [("time", 16)],
+    ("command", "batch", "status"),
+    [
+        *((command, 2, "ok") for command in ("prepare", "first")),
+        *((command, 16, "out_of_memory") for command in ("prepare", "first", "time")),
+    ],
 )
-def test_a_batch_that_is_killed_is_out_of_memory_with_its_estimate(command, batch):
-    """Two examples tell what another needs, sixteen are those that fill memory."""
+def test_a_batch_that_is_killed_is_out_of_memory_with_its_estimate(command, batch, status):
+    """Two examples tell what another needs, as little as the first at most; 16 fill memory."""
 
     class Killed(FakeWorker):
         def ask(self, name, case=None, **arguments):
@@ -149,9 +152,10 @@ def test_a_batch_that_is_killed_is_out_of_memory_with_its_estimate(command, batc
 
     worker = Killed(lambda c: 0.01 * c["batch"], lambda c: 4e7 * c["batch"])
     one, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
-    assert (one.status, filled.status) == ("ok", "out_of_memory")
-    assert (filled.filled, filled.batch) == (True, batch)
-    assert (filled.peak_memory_mb, filled.memory_source) == (pytest.approx(40 * batch), "xla")
+    assert (one.status, filled.status) == ("ok", status)
+    assert (filled.filled, filled.batch) == (True, 16)
+    assert (filled.peak_memory_mb, filled.memory_source) == (pytest.approx(40 * 16), "xla")
+    assert filled.largest_batch == (25 if status == "ok" else None)
 
 
 def test_a_length_that_one_method_refuses_is_unsupported():
