@@ -31,6 +31,7 @@ def cost_row(**values):
         "memory_source": "xla",
         "device": "a device",
         "run": "0",
+        "finished": "2026-01-01T00:00:00+00:00",
     }
     return CostRow(**(defaults | values))
 
