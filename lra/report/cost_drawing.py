@@ -1,5 +1,6 @@
 """Drawing of costs, in the style of `drawing`; lengths and costs on logarithmic axes."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -13,6 +14,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 _LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _PANEL = 1.75  # inches of height
 _LEGEND_LINE = 0.142
+_LETTERS, _LONGEST_LABEL = 7, 59  # points; characters of them that a column has room for
 
 
 def draw_costs(drawn: list) -> Any:
@@ -27,8 +29,15 @@ def draw_costs(drawn: list) -> Any:
     upper.set_ylabel("time (ms)")
     lower.set_ylabel("memory (MB)")
     _finish(figure, (upper, lower), drawn)
-    figure.legend(handles=handles, loc="outside upper center", title=title, title_fontsize=7)
+    look = {"title": title, "title_fontsize": 7, "fontsize": _fitting(labels)}
+    figure.legend(handles=handles, loc="outside upper center", **look)
     return figure
+
+
+def _fitting(labels: list[str]) -> float:
+    """The size of letters with which the longest label is no wider than a column."""
+    longest = max(len(re.sub(r"[${}^]", "", label)) for label in labels)
+    return _LETTERS * min(1.0, _LONGEST_LABEL / longest)
 
 
 def draw_fixed_tokens(drawn: list) -> Any:

@@ -14,6 +14,7 @@ from lra import records
 from lra.efficiency import to_json
 from lra.errors import UserError
 from lra.report.__main__ import main
+from lra.report.cost_drawing import _fitting
 from lra.report.cost_sections import sections
 from lra.report.costs import sheets
 from lra.report.figures import save
@@ -63,6 +64,11 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
 
 
 @pytest.mark.slow
+def test_long_labels_of_a_legend_have_smaller_letters():
+    assert _fitting(["$n^{1.00}$" + "x" * 40]) == 7
+    assert _fitting(["short", "x" * 118]) == 3.5
+
+
 def test_ten_thousand_rows_take_less_than_five_seconds(tmp_path):
     path = tmp_path / "rows.jsonl"
     lengths = [512 * 2**i for i in range(8)]
