@@ -9,13 +9,13 @@ runs, all taking turns.
 """
 
 import functools
-import time
 from collections.abc import Callable
 from unittest import mock
 
 import jax
 import jax.numpy as jnp
 
+from benchmarks import turns
 from lra.command_line import ArgumentParser, positive_integer, positive_integers, run
 from models.attention import convolution
 
@@ -91,13 +91,7 @@ def _measure(shape: tuple, width: int, blocks: list[int], runs: int) -> dict[str
         name: jax.jit(functools.partial(both, form)).lower(x, kernel).compile()
         for name, form in forms(blocks).items()
     }
-    seconds = dict.fromkeys(programs, float("inf"))
-    for _ in range(runs):
-        for name, program in programs.items():
-            start = time.perf_counter()
-            jax.block_until_ready(program(x, kernel))
-            seconds[name] = min(seconds[name], time.perf_counter() - start)
-    return seconds
+    return turns.fastest(programs, (x, kernel), runs)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ implementations taking turns.
 import argparse
 import functools
 import math
-import time
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from benchmarks import turns
 from lra.command_line import (
     ArgumentParser,
     integer_from_0,
@@ -69,12 +69,7 @@ def _measure(shape, dropout, runs):
         name: jax.jit(_gradients(attend)).lower(*arguments).compile()
         for name, attend in _implementations(dropout).items()
     }
-    seconds = dict.fromkeys(programs, float("inf") if runs else 0.0)
-    for _ in range(runs):
-        for name, program in programs.items():
-            start = time.perf_counter()
-            jax.block_until_ready(program(*arguments))
-            seconds[name] = min(seconds[name], time.perf_counter() - start)
+    seconds = turns.fastest(programs, arguments, runs)
     for name, program in programs.items():
         memory = program.memory_analysis().temp_size_in_bytes
         yield name, memory / 1e6, seconds[name] * 1e3

@@ -75,7 +75,7 @@ def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
     where several seeds in one program cost little more than one.
 
     Args:
-        run: with the seeds that are missing.
+        run: with the seeds to train.
         there: how far it is.
         costs: the rows to go by.
     """

@@ -14,7 +14,8 @@ class Ready(NamedTuple):
     """What is to be done.
 
     Attributes:
-        runs: those to execute, with the seeds that have no row and the marks of their data.
+        runs: those to execute, with the seeds to train (`place.to_train`), and the marks of their
+            data.
         cannot: how many cannot be: their data are neither prepared nor can be generated, or the
             rows in their folder are damaged.
         older: how many have rows of older defaults in their way.

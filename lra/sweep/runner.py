@@ -2,9 +2,9 @@
 
 What is done is known from the results file alone, so a sweep can be killed at any moment and
 started again, and several may work on one results file: a run belongs to whom holds the lock in
-its folder. A run of which some seeds have rows trains the others. Rows are taken from a run's
-folder, where `train.py` has written them all at once; a failure is recorded with its reason and
-tried again by the next sweep.
+its folder. A run of which some seeds have rows trains the others, or goes on with all where it was
+begun with them. Rows are taken from a run's folder, where `train.py` has written them all at once;
+a failure is recorded with its reason and tried again by the next sweep.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[
 
 
 def attempt(run: Run, place: Place, mark: str, budget: Budget) -> Outcome:
-    """Trains the seeds of `run` that have no row yet, unless someone else is at it."""
+    """Trains what `to_train` says is left of `run`, unless someone else is at it."""
     left = unfinished([run], place, mark)
     if not left:
         return Outcome.DONE
