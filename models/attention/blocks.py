@@ -3,6 +3,9 @@
 Arrays are [batch, heads, length, width] unless an axis is named; a loop's updates are in place.
 """
 
+import dataclasses
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -40,20 +43,56 @@ def head_major(x: jax.Array) -> jax.Array:
     return jnp.swapaxes(x, 1, 2)
 
 
-def read_block(x: jax.Array, number: jax.Array, size: int, axis: int = 2) -> jax.Array:
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("bits",), meta_fields=("dtype",))
+@dataclasses.dataclass(frozen=True)
+class Stored:
+    """An array of 16-bit floats, held as integers of their bits."""
+
+    bits: jax.Array
+    dtype: jnp.dtype
+
+
+def stored(x: jax.Array) -> jax.Array | Stored:
+    """`x` as a loop is to hold it that reads or writes blocks of it; `restored` is the inverse.
+
+    XLA's CPU backend moves 16-bit floats as float32: for every block that is written it would
+    convert the whole array there and back, and keep a float32 copy of what is read. Integers it
+    just moves.
+    """
+    if jax.default_backend() == "cpu" and x.dtype.itemsize == 2:
+        return Stored(jax.lax.bitcast_convert_type(x, jnp.uint16), x.dtype)
+    return x
+
+
+def restored(x: jax.Array | Stored) -> jax.Array:
+    """The array that `stored` was given."""
+    return jax.lax.bitcast_convert_type(x.bits, x.dtype) if isinstance(x, Stored) else x
+
+
+def read_block(x: jax.Array | Stored, number: jax.Array, size: int, axis: int = 2) -> jax.Array:
     """Block `number` of `size` positions."""
+    if isinstance(x, Stored):
+        return restored(Stored(read_block(x.bits, number, size, axis), x.dtype))
     return jax.lax.dynamic_slice_in_dim(x, number * size, size, axis)
 
 
-def write_block(x: jax.Array, block: jax.Array, number: jax.Array, axis: int = 2) -> jax.Array:
-    """`x` with block `number` replaced."""
-    return jax.lax.dynamic_update_slice_in_dim(x, block, number * block.shape[axis], axis)
+def write_block(
+    x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
+) -> jax.Array | Stored:
+    """`x` with block `number` replaced, rounded to the format of `x`."""
+    if isinstance(x, Stored):
+        bits = stored(block.astype(x.dtype)).bits
+        return Stored(write_block(x.bits, bits, number, axis), x.dtype)
+    start = number * block.shape[axis]
+    return jax.lax.dynamic_update_slice_in_dim(x, block.astype(x.dtype), start, axis)
 
 
-def add_to_block(x: jax.Array, block: jax.Array, number: jax.Array, axis: int = 2) -> jax.Array:
+def add_to_block(
+    x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
+) -> jax.Array | Stored:
     """`x` with `block` added to block `number`."""
     old = read_block(x, number, block.shape[axis], axis)
-    return write_block(x, old + block, number, axis)
+    return write_block(x, old.astype(block.dtype) + block, number, axis)
 
 
 def product(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:

@@ -13,7 +13,8 @@ saved; the backward pass computes the blocks of probabilities again:
     dv_j = sum_i p_ij g_i
 
 There may be fewer keys than queries or more: low-rank methods attend to, or from, a few positions
-that stand for many, with the same program.
+that stand for many, with the same program. Those few may be in a wider format than the sequence,
+whose blocks are then brought to it one by one.
 
 Blocks of scores are stored keys by queries. All seven products then contract the last axis of their
 first factor or are of a small factor with a block: none transposes a block of scores, which on a
@@ -42,7 +43,9 @@ from models.attention.blocks import (
     head_major,
     padded,
     read_block,
+    restored,
     row_sums,
+    stored,
     tile_bytes,
     write_block,
 )
@@ -52,8 +55,10 @@ from models.keys import draw
 
 # Of each head. Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six
 # shapes from 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. 64 queries of 2,048 keys
-# took a third more in blocks of 128 keys than in one.
+# took a third more in blocks of 128 keys than in one. Where there are few keys, 256 queries take as
+# long as 512, and a short sequence needs less memory.
 _CPU_QUERIES, _CPU_SCORES = 512, 2**17
+_FEW_KEYS, _CPU_QUERIES_OF_FEW = 256, 256
 _QUERIES, _MIN_SCORES = 2048, 2**14
 
 
@@ -73,7 +78,8 @@ def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
         backend: `jax.default_backend()`.
     """
     if backend == "cpu":
-        largest, scores = _CPU_QUERIES, _CPU_SCORES
+        largest = _CPU_QUERIES if keys > _FEW_KEYS else _CPU_QUERIES_OF_FEW
+        scores = _CPU_SCORES
     else:
         largest, scores = _QUERIES, max(tile_bytes(backend) // (4 * heads), _MIN_SCORES)
     size = even_size(queries, largest)
@@ -101,7 +107,8 @@ def chunked_attention(
     """Softmax attention over the real keys, in O(length) memory forward and backward.
 
     Args:
-        q, k, v: see `models.attention.contract`; any lengths, and not necessarily equal ones.
+        q, k, v: see `models.attention.contract`; any lengths, and not necessarily equal ones. In
+            different formats they meet in the widest; the output has that of q.
         mask: which keys are real.
         query_mask: which queries are real; None: all. What others hold reaches no gradient.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
@@ -139,17 +146,19 @@ _attention.defvjp(_attention_forward, _attention_backward)
 def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
     """Returns the output and each query's log of the sum of exponentials, [batch, heads, 1, q]."""
     batch, length, heads, head_dim = q.shape
-    dtype = accumulation_dtype(q.dtype)
+    common, dtype = _formats(q, k, v)
     columns = k.shape[1] // blocks.keys
+    empty = stored(jnp.zeros(q.shape, q.dtype)), jnp.zeros((batch, heads, 1, length), dtype)
+    q, k, v = (stored(x) for x in (q, k, v))
     row_shape = (batch, heads, 1, blocks.queries)
 
     def query_block(row, done):
         out, logsumexp = done
-        q_block = _queries(q, query_mask, row, blocks)
+        q_block = _queries(q, query_mask, row, blocks, common)
 
         def key_block(column, state):
             peak, total, weighted = state
-            k_block, v_block, bias = _keys(k, v, mask, column, blocks)
+            k_block, v_block, bias = _keys(k, v, mask, column, blocks, common)
             scores = _scores(k_block, q_block, bias)
             new_peak = jnp.maximum(peak, jnp.max(scores, axis=2, keepdims=True))
             shrink = jnp.exp(peak - new_peak)
@@ -158,7 +167,7 @@ def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
             if dropout:
                 p = jnp.where(block_keep_mask(key, row * columns + column, p.shape, dropout), p, 0)
             weighted = weighted * shrink
-            weighted += _product("bhkd,bhkq->bhdq", v_block, p.astype(v.dtype), dtype)
+            weighted += _product("bhkd,bhkq->bhdq", v_block, p.astype(common), dtype)
             return new_peak, total, weighted
 
         start = (
@@ -169,31 +178,39 @@ def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
         peak, total, weighted = jax.lax.fori_loop(0, columns, key_block, start)
         safe_total = jnp.where(total > 0, total, 1)
         weighted = weighted / (safe_total * keep_probability(dropout))
-        out = write_block(out, _token_major(weighted).astype(out.dtype), row, axis=1)
+        out = write_block(out, _token_major(weighted), row, axis=1)
         block_logsumexp = jnp.where(total > 0, peak + jnp.log(safe_total), 0)
         return out, write_block(logsumexp, block_logsumexp, row, axis=3)
 
-    empty = (jnp.zeros(q.shape, q.dtype), jnp.zeros((batch, heads, 1, length), dtype))
-    return jax.lax.fori_loop(0, length // blocks.queries, query_block, empty)
+    out, logsumexp = jax.lax.fori_loop(0, length // blocks.queries, query_block, empty)
+    return restored(out), logsumexp
 
 
 def _backward(dropout, blocks, saved, g):
     """Returns the gradients of q, k and v."""
     q, k, v, query_mask, mask, key, out, logsumexp = saved
-    dtype = accumulation_dtype(q.dtype)
-    scale = 1 / math.sqrt(q.shape[-1])
-    columns = k.shape[1] // blocks.keys
+    common, dtype = _formats(q, k, v)
+    batch, length, heads, head_dim = q.shape
+    scale = 1 / math.sqrt(head_dim)
+    rows, columns = length // blocks.queries, k.shape[1] // blocks.keys
+    # One row of blocks adds nothing up: each block is rounded as it is written.
+    sums = (q.dtype, *(x.dtype if rows == 1 else dtype for x in (k, v)))
+    empty = (jnp.zeros(x.shape, into) for x, into in zip((q, k, v), sums, strict=True))
+    formats = k.dtype, v.dtype
+    q, k, v, g, out = (stored(x) for x in (q, k, v, g, out))
 
     def query_block(row, done):
         dq, dk, dv = done
-        q_block, g_block, out_block = (_queries(x, query_mask, row, blocks) for x in (q, g, out))
+        q_block, g_block, out_block = (
+            _queries(x, query_mask, row, blocks, common) for x in (q, g, out)
+        )
         logsumexp_row = read_block(logsumexp, row, blocks.queries, axis=3)
         # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
         mean_dp_row = row_sums(g_block.astype(dtype) * out_block.astype(dtype))
 
         def key_block(column, state):
             dq_block, dk, dv = state
-            k_block, v_block, bias = _keys(k, v, mask, column, blocks)
+            k_block, v_block, bias = _keys(k, v, mask, column, blocks, common)
             p = jnp.exp(_scores(k_block, q_block, bias) - logsumexp_row)
             dp = _product("bhkd,bhqd->bhkq", v_block, g_block, dtype)
             kept = p
@@ -201,8 +218,8 @@ def _backward(dropout, blocks, saved, g):
                 keep = block_keep_mask(key, row * columns + column, p.shape, dropout)
                 inverse = 1 / keep_probability(dropout)
                 kept, dp = jnp.where(keep, p * inverse, 0), jnp.where(keep, dp * inverse, 0)
-            ds = (p * (dp - mean_dp_row) * scale).astype(q.dtype)
-            kept = kept.astype(g.dtype)
+            ds = (p * (dp - mean_dp_row) * scale).astype(common)
+            kept = kept.astype(common)
             dq_block += _product("bhkd,bhkq->bhdq", k_block, ds, dtype)
             dk_block = head_major(_product("bhkq,bhqd->bhkd", ds, q_block, dtype))
             dv_block = head_major(_product("bhkq,bhqd->bhkd", kept, g_block, dtype))
@@ -210,27 +227,33 @@ def _backward(dropout, blocks, saved, g):
             dv = add_to_block(dv, dv_block, column, axis=1)
             return dq_block, dk, dv
 
-        start = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], blocks.queries), dtype)
+        start = jnp.zeros((batch, heads, head_dim, blocks.queries), dtype)
         dq_block, dk, dv = jax.lax.fori_loop(0, columns, key_block, (start, dk, dv))
-        return write_block(dq, _token_major(dq_block).astype(dq.dtype), row, axis=1), dk, dv
+        return write_block(dq, _token_major(dq_block), row, axis=1), dk, dv
 
-    empty = (jnp.zeros(q.shape, q.dtype), jnp.zeros(k.shape, dtype), jnp.zeros(v.shape, dtype))
-    rows = q.shape[1] // blocks.queries
-    dq, dk, dv = jax.lax.fori_loop(0, rows, query_block, empty)
-    return dq, dk.astype(k.dtype), dv.astype(v.dtype)
+    gradients = jax.lax.fori_loop(0, rows, query_block, tuple(stored(x) for x in empty))
+    dq, dk, dv = (restored(x) for x in gradients)
+    return dq, dk.astype(formats[0]), dv.astype(formats[1])
 
 
-def _queries(x, mask, row, blocks):
+def _formats(q, k, v):
+    """The format of the factors of all products, and that of their sums."""
+    common = max((x.dtype for x in (q, k, v)), key=lambda dtype: dtype.itemsize)
+    return common, accumulation_dtype(common)
+
+
+def _queries(x, mask, row, blocks, dtype):
     """A block of queries, or of what belongs to them, heads first and 0 at padding."""
     real = read_block(mask, row, blocks.queries, axis=1)[:, None, :, None]
-    return jnp.where(real, head_major(read_block(x, row, blocks.queries, axis=1)), 0)
+    block = head_major(read_block(x, row, blocks.queries, axis=1)).astype(dtype)
+    return jnp.where(real, block, 0)
 
 
-def _keys(k, v, mask, column, blocks):
+def _keys(k, v, mask, column, blocks, dtype):
     """A block of keys and of values, heads first and 0 at padding; what to add to its scores."""
     real = read_block(mask, column, blocks.keys, axis=1)[:, None, :, None]
-    k, v = (head_major(read_block(x, column, blocks.keys, axis=1)) for x in (k, v))
-    bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(k.dtype))
+    k, v = (head_major(read_block(x, column, blocks.keys, axis=1)).astype(dtype) for x in (k, v))
+    bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(dtype))
     return jnp.where(real, k, 0), jnp.where(real, v, 0), bias
 
 

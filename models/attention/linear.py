@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.blocks import head_major
+from models.attention.blocks import head_major, read_block, restored, stored, write_block
 from models.attention.contract import accumulation_dtype, check_positive
 
 # Of the features of one block, all sequences and heads together; one CPU core, batch 1, length
@@ -148,17 +148,14 @@ def _over_blocks(function, carry, arrays, like, block):
 
     def step(number, state):
         carry, results = state
-        start = number * block
-        cut = tuple(jax.lax.dynamic_slice_in_dim(x, start, block, 1) for x in arrays)
-        carry, outputs = function(carry, cut)
-        results = tuple(
-            jax.lax.dynamic_update_slice_in_dim(x, y.astype(x.dtype), start, 1)
-            for x, y in zip(results, outputs, strict=True)
-        )
-        return carry, results
+        carry, outputs = function(carry, tuple(read_block(x, number, block, 1) for x in arrays))
+        written = zip(results, outputs, strict=True)
+        return carry, tuple(write_block(x, y, number, 1) for x, y in written)
 
-    results = tuple(jnp.zeros(x.shape, x.dtype) for x in like)
-    return jax.lax.fori_loop(0, length // block, step, (carry, results))
+    arrays = tuple(stored(x) for x in arrays)
+    results = tuple(stored(jnp.zeros(x.shape, x.dtype)) for x in like)
+    carry, results = jax.lax.fori_loop(0, length // block, step, (carry, results))
+    return carry, tuple(restored(x) for x in results)
 
 
 def _zeroed(x, mask):

@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from models.attention.blocks import restored, stored, write_block
 from models.attention.choices import check_choice, check_choices
 from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, check_positive
@@ -136,7 +137,29 @@ def _product_forward(matrix: Array, x: Array) -> tuple[Array, tuple[Array, Array
 
 
 def _product_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    return jax.vjp(_whole_product, *saved)[1](gradient)
+    matrix, x = saved
+    (d_matrix,) = jax.vjp(lambda matrix: _whole_product(matrix, x), matrix)[1](gradient)
+    return d_matrix, _input_gradient(matrix, gradient, x.shape[1])
+
+
+def _input_gradient(matrix: Array, gradient: Array, length: int) -> Array:
+    """By blocks where the matrix has to be rounded to the gradient's format: never as a whole."""
+
+    def of_block(start: Array | int, size: int) -> Array:
+        rows = jax.lax.dynamic_slice_in_dim(matrix, start, size, axis=2)
+        return jnp.einsum("hml,bmhd->blhd", rows.astype(gradient.dtype), gradient)
+
+    if length % _POSITIONS or matrix.dtype == gradient.dtype:
+        return of_block(0, length)
+    batch, _, heads, dim = gradient.shape
+    empty = jnp.zeros((batch, length, heads, dim), gradient.dtype)
+    blocks = jax.lax.fori_loop(
+        0,
+        length // _POSITIONS,
+        lambda i, out: write_block(out, of_block(i * _POSITIONS, _POSITIONS), i, axis=1),
+        stored(empty),
+    )
+    return restored(blocks)
 
 
 _product.defvjp(_product_forward, _product_backward)

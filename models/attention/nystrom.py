@@ -19,7 +19,8 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
   too.
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
-- The iteration and A are computed in full float32 (or float64) on every device.
+- The iteration and A are computed in full float32 (or float64) on every device; F, B and their
+  products in at least float32, to which q, k and v are brought a block at a time.
 """
 
 import math
@@ -62,7 +63,8 @@ def iterative_pinv(
     Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4                          (paper, Eq. 14)
     from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of the matrix.
     Third order once close; six steps are often far from converged, so their number is part of
-    the method. At least float32 inside. Time O(iterations m^3).
+    the method. At least float32 inside. Time O(iterations m^3); for the backward pass Z is kept
+    after each step.
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
@@ -70,12 +72,17 @@ def iterative_pinv(
     largest_column = jnp.max(jnp.sum(magnitude, axis=-2), axis=-1)
     largest_row = jnp.max(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
-    for _ in range(iterations):
+
+    def step(z, _):
         az = _exact_product(a, z)
         inner = 7 * identity - az
         inner = 15 * identity - _exact_product(az, inner)
         inner = 13 * identity - _exact_product(az, inner)
-        z = _exact_product(z, inner) / 4
+        return _exact_product(z, inner) / 4, None
+
+    # The backward pass makes the inner products of a step again: kept, they would be most of the
+    # memory that a short sequence needs.
+    z, _ = jax.lax.scan(jax.checkpoint(step, prevent_cse=False), z, length=iterations)
     return z.astype(dtype)
 
 
@@ -95,7 +102,8 @@ def nystrom_factors(
         ValueError: not 1 <= num_landmarks <= length.
     """
     q, k = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, k))
-    q, k, landmarks = _landmarks(q, k, mask, num_landmarks)
+    landmarks = _landmarks(q, k, mask, num_landmarks)
+    q, k = q.astype(landmarks.q.dtype), k.astype(landmarks.k.dtype)
     scale = 1 / math.sqrt(q.shape[-1])
     used = landmarks.used[:, None, None, :]
     used_rows = jnp.swapaxes(used, -1, -2)
@@ -127,24 +135,23 @@ def nystrom_attention(
     Raises:
         ValueError: not 1 <= num_landmarks <= length.
     """
-    exact_q, exact_k, landmarks = _landmarks(q, k, mask, num_landmarks)
-    bv = chunked_attention(landmarks.q, exact_k, v.astype(exact_k.dtype), mask)
+    landmarks = _landmarks(q, k, mask, num_landmarks)
+    bv = chunked_attention(landmarks.q, k, v, mask)
     z = _landmark_inverse(landmarks, pinv_iterations)
     zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
-    out = chunked_attention(exact_q, landmarks.k, zbv, landmarks.used, query_mask=mask)
+    out = chunked_attention(q, landmarks.k, zbv, landmarks.used, query_mask=mask)
     if conv_kernel is not None:
         real = jnp.where(mask[:, :, None, None], v, 0)
-        out += depthwise_convolution(real, conv_kernel).astype(out.dtype)
-    return out.astype(q.dtype)
+        out += depthwise_convolution(real, conv_kernel)
+    return out
 
 
 def _landmarks(q, k, mask, num_landmarks):
-    """Returns q and k in at least float32, and their landmarks."""
+    """The landmarks of q and k, in at least float32."""
     check_segments(num_landmarks, q.shape[1], "num_landmarks")
-    dtype = accumulation_dtype(q.dtype)
-    q, k = q.astype(dtype), k.astype(dtype)
-    means = (segment_means(x, mask, num_landmarks) for x in (q, k))
-    return q, k, Landmarks(*means, segment_any(mask, num_landmarks))
+    wide = (x.astype(accumulation_dtype(x.dtype)) for x in (q, k))
+    means = (segment_means(x, mask, num_landmarks) for x in wide)
+    return Landmarks(*means, segment_any(mask, num_landmarks))
 
 
 def _landmark_inverse(landmarks, pinv_iterations):

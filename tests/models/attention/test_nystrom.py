@@ -83,6 +83,16 @@ def test_inverse_of_bfloat16_is_computed_in_float32():
     np.testing.assert_array_equal(found.astype(jnp.float32), expected.astype(jnp.float32))
 
 
+def test_a_step_of_the_inverse_keeps_one_matrix_for_the_backward_pass():
+    def memory(steps):
+        gradient = jax.jit(jax.grad(lambda a: jnp.sum(nystrom.iterative_pinv(a, steps) ** 2)))
+        compiled = gradient.lower(jax.ShapeDtypeStruct((64, 64), jnp.float32)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    matrix = 64 * 64 * 4
+    assert memory(16) - memory(6) < 12 * matrix
+
+
 @pytest.mark.parametrize("holes", [False, True])
 def test_as_many_landmarks_as_tokens_give_standard_attention(holes, float64):
     """F = A = B, so F A^-1 B = A once the iteration has converged."""

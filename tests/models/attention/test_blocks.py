@@ -1,0 +1,45 @@
+"""Arrays that loops hold, read and write block by block."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.attention.blocks import add_to_block, read_block, restored, stored, write_block
+
+FORMATS = [jnp.bfloat16, jnp.float16, jnp.float32]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_storing_changes_no_bit(dtype):
+    x = jnp.array([0.0, -0.0, 1.5, -3e-40, jnp.inf, -jnp.inf, jnp.nan], dtype)
+    np.testing.assert_array_equal(
+        np.asarray(restored(stored(x))).view(np.uint8), np.asarray(x).view(np.uint8)
+    )
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_a_loop_reads_writes_and_adds_blocks(dtype):
+    x = jnp.arange(24, dtype=dtype).reshape(1, 12, 2)
+
+    @jax.jit
+    def run(x):
+        source = stored(x)
+
+        def step(number, done):
+            copy, sums = done
+            block = read_block(source, number, 4, axis=1)
+            assert block.dtype == dtype
+            # Results of sums come in float32 and are rounded to the array's format.
+            wide = block.astype(jnp.float32) + 2.0**-20
+            return write_block(copy, wide, number, 1), add_to_block(sums, wide, number // 2, 1)
+
+        start = stored(jnp.zeros_like(x)), stored(jnp.zeros_like(x))
+        return [restored(y) for y in jax.lax.fori_loop(0, 3, step, start)]
+
+    copy, sums = run(x)
+    assert copy.dtype == sums.dtype == dtype
+    blocks = np.asarray(x, np.float32).reshape(3, 4, 2)
+    expected = np.stack([blocks[0] + blocks[1], blocks[2], 0 * blocks[2]]).reshape(1, 12, 2)
+    np.testing.assert_allclose(np.asarray(copy, np.float32), np.asarray(x, np.float32), atol=1e-5)
+    np.testing.assert_allclose(np.asarray(sums, np.float32), expected, atol=1e-5)
