@@ -118,8 +118,6 @@ class Schedule:
             note = "what a batch needs cannot be told on this system"
             return dataclasses.replace(one, filled=True, note=note)
         first, memory = one.peak_memory_mb * 1e6, self._limits.memory
-        if one.status == "extrapolated" and first > memory:  # not even one example fits
-            return self._too_large(contender, case, first, one.memory_source)
         try:
             each = self._memory_of_another(contender, case, one)
         except _Failure as failure:
@@ -245,7 +243,12 @@ class Schedule:
         return self._row(contender, case, status="out_of_memory", note=note, **estimate)
 
     def _extrapolated(self, contender, case, seconds: float, analysis, predicted) -> CostRow:
-        fields = memory_fields(analysis, {}) | estimate_fields(analysis, predicted)
+        """A time it would take, unless it would not fit by what shorter lengths needed."""
+        estimate = estimate_fields(analysis, predicted)
+        needed = estimate.get("peak_memory_mb", 0) * 1e6
+        if needed > self._limits.memory:
+            return self._too_large(contender, case, needed, estimate["memory_source"])
+        fields = memory_fields(analysis, {}) | estimate
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}
         total = f"{self._in_all(seconds):,.0f} s in all"
