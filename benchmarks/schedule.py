@@ -100,7 +100,11 @@ class Schedule:
                 return self._too_large(contender, case, needed, "xla")
             seconds = self._measured.seconds(contender, case)
             if seconds and self._in_all(seconds) > self._limits.max_seconds:
-                return self._extrapolated(contender, case, seconds, analysis, predicted)
+                estimate = estimate_fields(analysis, predicted)
+                needed = estimate.get("peak_memory_mb", 0) * 1e6
+                if needed > self._limits.memory:  # by what shorter lengths needed
+                    return self._too_large(contender, case, needed, estimate["memory_source"])
+                return self._extrapolated(contender, case, seconds, analysis, estimate)
             first = worker.ask("first")
         except WorkerError as error:
             return self._failed(contender, case, error, estimate_fields(analysis, predicted))
@@ -242,12 +246,7 @@ class Schedule:
         estimate = {"peak_memory_mb": needed / 1e6, "memory_source": source}
         return self._row(contender, case, status="out_of_memory", note=note, **estimate)
 
-    def _extrapolated(self, contender, case, seconds: float, analysis, predicted) -> CostRow:
-        """A time it would take, unless it would not fit by what shorter lengths needed."""
-        estimate = estimate_fields(analysis, predicted)
-        needed = estimate.get("peak_memory_mb", 0) * 1e6
-        if needed > self._limits.memory:
-            return self._too_large(contender, case, needed, estimate["memory_source"])
+    def _extrapolated(self, contender, case, seconds: float, analysis, estimate) -> CostRow:
         fields = memory_fields(analysis, {}) | estimate
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}

@@ -53,14 +53,17 @@ class Stored:
 
 
 def stored(x: jax.Array) -> jax.Array | Stored:
-    """`x` as a loop is to hold it that reads or writes blocks of it; `restored` is the inverse.
+    """What a loop should hold of `x` to read or write blocks of it; `restored` is the inverse.
 
     XLA's CPU backend moves 16-bit floats as float32: for every block that is written it would
     convert the whole array there and back, and keep a float32 copy of what is read. Integers it
-    just moves.
+    just moves. Other arrays, and those of other backends, are held as they are.
+
+    For functions whose gradient is written out: bits have none, and asking for one raises
+    TypeError.
     """
     if jax.default_backend() == "cpu" and x.dtype.itemsize == 2:
-        return Stored(jax.lax.bitcast_convert_type(x, jnp.uint16), x.dtype)
+        return Stored(_bits(x), x.dtype)
     return x
 
 
@@ -69,11 +72,21 @@ def restored(x: jax.Array | Stored) -> jax.Array:
     return jax.lax.bitcast_convert_type(x.bits, x.dtype) if isinstance(x, Stored) else x
 
 
+@jax.custom_jvp
+def _bits(x: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(x, jnp.uint16)
+
+
+@_bits.defjvp
+def _no_gradient(primals, tangents):
+    raise TypeError("no derivative passes through the bits of an array: write the gradient out")
+
+
 def read_block(x: jax.Array | Stored, number: jax.Array, size: int, axis: int = 2) -> jax.Array:
     """Block `number` of `size` positions."""
-    if isinstance(x, Stored):
-        return restored(Stored(read_block(x.bits, number, size, axis), x.dtype))
-    return jax.lax.dynamic_slice_in_dim(x, number * size, size, axis)
+    # `Stored` is a tree with one leaf, other arrays are leaves.
+    slices = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, number * size, size, axis), x)
+    return restored(slices)
 
 
 def write_block(
@@ -81,7 +94,7 @@ def write_block(
 ) -> jax.Array | Stored:
     """`x` with block `number` replaced, rounded to the format of `x`."""
     if isinstance(x, Stored):
-        bits = stored(block.astype(x.dtype)).bits
+        bits = _bits(block.astype(x.dtype))
         return Stored(write_block(x.bits, bits, number, axis), x.dtype)
     start = number * block.shape[axis]
     return jax.lax.dynamic_update_slice_in_dim(x, block.astype(x.dtype), start, axis)
@@ -90,7 +103,10 @@ def write_block(
 def add_to_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
 ) -> jax.Array | Stored:
-    """`x` with `block` added to block `number`."""
+    """`x` with `block` added to block `number` in the block's format, then rounded to that of `x`.
+
+    So what is added to more than once has to be in the wider format itself.
+    """
     old = read_block(x, number, block.shape[axis], axis)
     return write_block(x, old.astype(block.dtype) + block, number, axis)
 

@@ -20,7 +20,8 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device; F, B and their
-  products in at least float32, to which q, k and v are brought a block at a time.
+  products in at least float32, to which blocks of q, k and v are brought. F (Z (B V)) is rounded
+  to the format of q before the convolution is added.
 """
 
 import math
@@ -142,7 +143,7 @@ def nystrom_attention(
     out = chunked_attention(q, landmarks.k, zbv, landmarks.used, query_mask=mask)
     if conv_kernel is not None:
         real = jnp.where(mask[:, :, None, None], v, 0)
-        out += depthwise_convolution(real, conv_kernel)
+        out += depthwise_convolution(real, conv_kernel).astype(out.dtype)
     return out
 
 

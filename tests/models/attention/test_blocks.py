@@ -18,6 +18,20 @@ def test_storing_changes_no_bit(dtype):
     )
 
 
+def test_only_narrow_floats_on_a_cpu_are_stored_as_bits(monkeypatch):
+    narrow, wide = jnp.ones(3, jnp.bfloat16), jnp.ones(3)
+    assert stored(wide) is wide
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert stored(narrow) is narrow
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere nothing is stored as bits")
+def test_bits_have_no_gradient():
+    x = jnp.ones(3, jnp.bfloat16)
+    with pytest.raises(TypeError, match="write the gradient out"):
+        jax.grad(lambda x: jnp.sum(restored(stored(x))))(x)
+
+
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_a_loop_reads_writes_and_adds_blocks(dtype):
     x = jnp.arange(24, dtype=dtype).reshape(1, 12, 2)

@@ -168,6 +168,40 @@ def test_bfloat16_sums_in_float32():
         assert np.linalg.norm(error) < 3 * 2**-9 * np.linalg.norm(y)
 
 
+@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
+@pytest.mark.parametrize("queries", [16, 37])  # one row of blocks, and three
+@pytest.mark.parametrize(
+    "formats", ["bfloat16 " * 3, "float32 bfloat16 bfloat16", "bfloat16 float32 float32"]
+)
+def test_formats_may_differ_and_are_rounded_only_at_the_border(formats, queries, dropout):
+    narrow = [jnp.dtype(name) for name in formats.split()]
+    _, k, v, _ = inputs(37, jnp.float32)
+    q, _, _, g = inputs(queries, jnp.float32)
+    mask, key = masks(37), jax.random.key(3)
+
+    def attend(q, k, v):
+        return chunked_attention(q, k, v, mask, dropout=dropout, key=key, blocks=SMALL)
+
+    q, k, v, g = (x.astype(y) for x, y in zip((q, k, v, g), [*narrow, narrow[0]], strict=True))
+    found = out_and_gradients(attend, q, k, v, g)
+    assert [x.dtype for x in found] == [narrow[0], *narrow]
+    # The same blocks draw the same masks.
+    expected = out_and_gradients(attend, *(x.astype(jnp.float32) for x in (q, k, v, g)))
+    for x, y in zip(found, expected, strict=True):
+        error = np.asarray(x, np.float32) - np.asarray(y)
+        # As above: weights, their sum, the result.
+        assert np.linalg.norm(error) < 3 * 2**-9 * np.linalg.norm(y)
+
+
+def test_float16_and_bfloat16_meet_in_float32():
+    """Neither has the other's range or digits."""
+    q, k, v, _ = inputs(37, jnp.float32)
+    k = (2e4 * k).astype(jnp.bfloat16)
+    out = chunked_attention(q.astype(jnp.float16), k, v.astype(jnp.bfloat16), masks(37))
+    assert out.dtype == jnp.float16
+    assert np.isfinite(out).all()
+
+
 @pytest.mark.parametrize("length", [1, 8, 9, 127, 128, 129, 1000, 1024, 1025, 4000, 16_384])
 def test_blocks_are_multiples_of_eight_with_little_padding(length):
     blocks = blocks_of(length, length, heads=2, backend="cpu")
@@ -177,6 +211,11 @@ def test_blocks_are_multiples_of_eight_with_little_padding(length):
         count = -(-length // size)
         assert count * size - length < 8 * count
         assert count == 1 or 2 * size > largest
+
+
+@pytest.mark.parametrize(("keys", "queries"), [(64, 256), (256, 256), (257, 512)])
+def test_few_keys_meet_fewer_queries_at_a_time(keys, queries):
+    assert blocks_of(2048, keys, heads=2, backend="cpu").queries == queries
 
 
 @pytest.mark.parametrize("heads", [1, 2, 64, 10_000])

@@ -97,6 +97,19 @@ def test_bfloat16_is_rounded_only_at_the_border():
     np.testing.assert_array_equal(out, full.astype(jnp.bfloat16))
 
 
+def test_gradients_of_bfloat16_are_rounded_only_at_the_border():
+    q, k, v, g = inputs(37, jnp.bfloat16)
+    mask = masks(37)
+    found = out_and_gradients(lambda *x: linear_attention(*x, mask, block=8), q, k, v, g)
+    single = (x.astype(jnp.float32) for x in (q, k, v, g))
+    expected = out_and_gradients(lambda *x: linear_attention(*x, mask, block=8), *single)
+    for x, y in zip(found, expected, strict=True):
+        assert x.dtype == jnp.bfloat16
+        error = np.asarray(x, np.float32) - np.asarray(y)
+        # The output, which a gradient uses, and the result: half a unit of 8 bits each.
+        assert np.linalg.norm(error) < 2 * 2**-9 * np.linalg.norm(y)
+
+
 def test_large_inputs_stay_finite():
     q, k, v, g = inputs(37, jnp.float32)
     mask = masks(37)

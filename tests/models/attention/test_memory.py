@@ -49,18 +49,23 @@ def test_nothing_is_float64(name):
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of XLA's CPU backend")
-@pytest.mark.parametrize("name", ["nystrom", "linformer", "linear"])
-def test_no_loop_converts_a_whole_sequence_of_bfloat16_to_write_a_block(name):
+@pytest.mark.parametrize(
+    ("name", "widths"), [("nystrom", [32]), ("linear", [32]), ("linformer", [32, 64])]
+)
+def test_no_loop_converts_a_whole_sequence_of_bfloat16_to_write_a_block(name, widths):
     text = compiled(name, 8192, jnp.bfloat16).as_text()
-    assert re.search(r"u16\[1,8192,2,32\]\S* dynamic-update-slice", text)
-    assert not re.search(r"f32\[1,8192,2,32\]\S* dynamic-update-slice", text)
+    for width in widths:  # keys and values side by side are of 64
+        assert re.search(rf"u16\[1,8192,2,{width}\]\S* dynamic-update-slice", text)
+    assert not re.search(r"f32\[1,8192,2,(32|64)\]\S* dynamic-update-slice", text)
 
 
-@pytest.mark.parametrize("name", ["standard", "nystrom", "linformer", "linear"])
-def test_bfloat16_keeps_few_copies_in_float32(name):
-    """Loops over arrays of bfloat16 themselves would need 1.9 to 3.1 times float32's memory."""
+# Loops over bfloat16 itself would need 2.4, 1.9, 3.1 and 2.9 times float32's memory.
+@pytest.mark.parametrize(
+    ("name", "most"), [("standard", 1.9), ("nystrom", 1.4), ("linformer", 1.6), ("linear", 1.9)]
+)
+def test_bfloat16_keeps_few_copies_in_float32(name, most):
     wide, narrow = (
         compiled(name, 8192, dtype).memory_analysis().temp_size_in_bytes
         for dtype in (jnp.float32, jnp.bfloat16)
     )
-    assert narrow < 1.8 * wide
+    assert narrow < most * wide
