@@ -100,11 +100,7 @@ class Schedule:
                 return self._too_large(contender, case, needed, "xla")
             seconds = self._measured.seconds(contender, case)
             if seconds and self._in_all(seconds) > self._limits.max_seconds:
-                estimate = estimate_fields(analysis, predicted)
-                needed = estimate.get("peak_memory_mb", 0) * 1e6
-                if needed > self._limits.memory:  # by what shorter lengths needed
-                    return self._too_large(contender, case, needed, estimate["memory_source"])
-                return self._extrapolated(contender, case, seconds, analysis, estimate)
+                return self._extrapolated(contender, case, seconds, analysis, predicted)
             first = worker.ask("first")
         except WorkerError as error:
             return self._failed(contender, case, error, estimate_fields(analysis, predicted))
@@ -122,6 +118,8 @@ class Schedule:
             note = "what a batch needs cannot be told on this system"
             return dataclasses.replace(one, filled=True, note=note)
         first, memory = one.peak_memory_mb * 1e6, self._limits.memory
+        if one.status == "extrapolated" and first > memory:  # not even one example fits
+            return self._too_large(contender, case, first, one.memory_source)
         try:
             each = self._memory_of_another(contender, case, one)
         except _Failure as failure:
@@ -246,8 +244,8 @@ class Schedule:
         estimate = {"peak_memory_mb": needed / 1e6, "memory_source": source}
         return self._row(contender, case, status="out_of_memory", note=note, **estimate)
 
-    def _extrapolated(self, contender, case, seconds: float, analysis, estimate) -> CostRow:
-        fields = memory_fields(analysis, {}) | estimate
+    def _extrapolated(self, contender, case, seconds: float, analysis, predicted) -> CostRow:
+        fields = memory_fields(analysis, {}) | estimate_fields(analysis, predicted)
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}
         total = f"{self._in_all(seconds):,.0f} s in all"

@@ -45,18 +45,6 @@ def test_what_would_take_too_long_is_extrapolated_with_exact_memory():
     assert ("first", 8192, 1) not in worker.log
 
 
-def test_what_would_take_too_long_and_not_fit_is_out_of_memory():
-    """By what shorter lengths needed, of which XLA's analysis knows a tenth."""
-    worker = FakeWorker(
-        lambda c: 1e-5 * c["length"] ** 2, lambda c: 3e2 * c["length"] ** 2, unseen=0.9
-    )
-    rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)], max_seconds=50)
-    assert [row.status for row in rows] == ["ok", "ok", "out_of_memory"]
-    assert "1,258.3 MB of 1,000.0" in rows[2].note
-    assert rows[2].memory_source == "process"
-    assert ("first", 2048, 1) not in worker.log
-
-
 def test_rows_say_in_how_many_parts_a_batch_was_taken():
     worker = FakeWorker(lambda c: 1e-6 * c["length"] ** 2, lambda c: 1e6, parts=8)
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 8192)])
