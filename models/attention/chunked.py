@@ -54,12 +54,11 @@ from models.dropout import keep_mask, keep_probability
 from models.keys import draw
 
 # Of each head. Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six
-# shapes from 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. 64 queries of 2,048 keys
-# took a third more in blocks of 128 keys than in one. With 64 or 256 keys, as many as landmarks or
-# projections, blocks of 256 queries took the same time within 3 %, and 512 positions need an
-# eighth (Nyström-64) or a fourth (Linformer-256) less memory.
+# shapes from 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. With few queries or keys,
+# such as 64 landmarks or 256 projections, blocks of 256 of the others instead of 512 or 2,048 took
+# 0.9 to 1.07 of the time, and up to 1,024 positions need an eighth to a fourth less memory.
 _CPU_QUERIES, _CPU_SCORES = 512, 2**17
-_FEW_KEYS, _CPU_QUERIES_OF_FEW = 256, 256
+_CPU_FEW = 256
 _QUERIES, _MIN_SCORES = 2048, 2**14
 
 
@@ -79,8 +78,9 @@ def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
         backend: `jax.default_backend()`.
     """
     if backend == "cpu":
-        largest = _CPU_QUERIES if keys > _FEW_KEYS else _CPU_QUERIES_OF_FEW
-        scores = _CPU_SCORES
+        if min(queries, keys) <= _CPU_FEW:
+            return Blocks(even_size(queries, _CPU_FEW), even_size(keys, _CPU_FEW))
+        largest, scores = _CPU_QUERIES, _CPU_SCORES
     else:
         largest, scores = _QUERIES, max(tile_bytes(backend) // (4 * heads), _MIN_SCORES)
     size = even_size(queries, largest)
