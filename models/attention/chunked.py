@@ -56,9 +56,10 @@ from models.keys import draw
 # Of each head. Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six
 # shapes from 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. With few queries or keys,
 # such as 64 landmarks or 256 projections, blocks of 256 of the others instead of 512 or 2,048 took
-# 0.9 to 1.07 of the time, and up to 1,024 positions need an eighth to a fourth less memory.
+# 0.9 to 1.07 of the time, and up to 1,024 positions need an eighth to a fourth less memory. With 64
+# heads in the batch, a training step of ListOps, they take 8 % more: not done beyond 16.
 _CPU_QUERIES, _CPU_SCORES = 512, 2**17
-_CPU_FEW = 256
+_CPU_FEW, _FEW_HEADS = 256, 16
 _QUERIES, _MIN_SCORES = 2048, 2**14
 
 
@@ -78,7 +79,7 @@ def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
         backend: `jax.default_backend()`.
     """
     if backend == "cpu":
-        if min(queries, keys) <= _CPU_FEW:
+        if min(queries, keys) <= _CPU_FEW and heads <= _FEW_HEADS:
             return Blocks(even_size(queries, _CPU_FEW), even_size(keys, _CPU_FEW))
         largest, scores = _CPU_QUERIES, _CPU_SCORES
     else:

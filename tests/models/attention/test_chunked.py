@@ -224,6 +224,7 @@ def test_blocks_are_multiples_of_eight_with_little_padding(length):
 )
 def test_few_queries_or_keys_meet_fewer_of_the_others_at_a_time(queries, keys, expected):
     assert blocks_of(queries, keys, heads=2, backend="cpu") == expected
+    assert blocks_of(queries, keys, heads=64, backend="cpu").queries == min(queries, 512)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 64, 10_000])
