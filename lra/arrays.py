@@ -46,6 +46,21 @@ def padded_length(prepared: Prepared) -> int:
     return 1 << (prepared.manifest["max_length"] - 1).bit_length()
 
 
+def training_lengths(prepared: Prepared) -> np.ndarray:
+    """Positions of each stored training example, int [examples]; of a pair the longer text's."""
+    split = prepared.split("train")
+    return _lengths(np.diff(split.sequences.offsets), split.pairs)
+
+
+def example_lengths(examples: Examples) -> np.ndarray:
+    """Of the examples of one split that is still on the host, as `training_lengths`."""
+    return _lengths(examples.lengths, examples.pairs)
+
+
+def _lengths(lengths: np.ndarray, pairs: np.ndarray | None) -> np.ndarray:
+    return lengths if pairs is None else np.max(lengths[pairs], axis=1)
+
+
 def load_examples(
     prepared: Prepared, names: tuple[str, ...], holdout: float
 ) -> dict[str, Examples]:

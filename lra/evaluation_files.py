@@ -69,7 +69,11 @@ class SavedEvaluations:
             UserError: no space left.
         """
         arrays = {
-            name: {"done": np.int64(run.done), "logits": self._trainer.fetch(run.logits)}
+            name: {
+                "done": np.int64(run.done),
+                "order": run.order,
+                "logits": self._trainer.fetch(run.logits),
+            }
             for name, run in self._runs.items()
             if run.done
         }
@@ -103,12 +107,14 @@ class SavedEvaluations:
             return 0, None
         try:
             with open(path, "rb") as file, np.load(file) as arrays:
-                done, logits = int(arrays["done"]), arrays["logits"]
+                done, order, logits = int(arrays["done"]), arrays["order"], arrays["logits"]
         except _DAMAGE:
             print(f"{path} is damaged: this evaluation begins again", file=sys.stderr)
             return 0, None
-        # Other devices may divide a split into other batches.
+        # Other devices may divide a split into other batches, or go through it in another order.
         if logits.shape != run.logits.shape or logits.dtype != run.logits.dtype:
+            return 0, None
+        if not np.array_equal(order, run.order):
             return 0, None
         return done, logits
 

@@ -30,6 +30,7 @@ class EvaluationRun:
     Attributes:
         logits: [seeds, batches, batch, classes] on the devices, those of the first `done` batches.
         done: batches.
+        order: of the examples, as given.
 
     Args:
         programs: of the run.
@@ -37,6 +38,7 @@ class EvaluationRun:
         examples: the split, on the devices.
         params: trained arrays, per seed.
         rest: untrained arrays, per seed.
+        order: in which examples are evaluated, int [examples].
         shape: number of seeds, size of a batch, number of classes.
     """
 
@@ -48,15 +50,16 @@ class EvaluationRun:
         params: nnx.State,
         rest: nnx.State,
         *,
+        order: np.ndarray,
         shape: tuple[int, int, int],
     ):
         self._programs, self._examples = programs, examples
         self._params, self._rest = params, rest
         seeds, batch, classes = shape
-        self._total = len(examples.labels)
+        self.order, self._total = order, len(order)
         self._batches = -(-self._total // batch)
-        table = np.zeros(self._batches * batch, np.int32)  # the last batch is filled with example 0
-        table[: self._total] = np.arange(self._total)
+        # The last batch is filled with the last example.
+        table = np.pad(order.astype(np.int32), (0, self._batches * batch - self._total), "edge")
         self._table = sharding.put(table.reshape(self._batches, batch), shardings.table)
         self._place = shardings.logits
         self.logits = jnp.zeros((seeds, self._batches, batch, classes), device=self._place)
@@ -84,5 +87,6 @@ class EvaluationRun:
 
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
-        scores = self._programs.scores(self.logits, self._examples.labels, self._total)
+        labels = self._examples.labels
+        scores = self._programs.scores(self.logits, labels, self._table, self._total)
         return Evaluation(*jax.device_get(scores))

@@ -17,10 +17,13 @@ from jaxtyping import Array, Float, Int
 from ml_collections import config_dict
 
 from lra import arrays, state
+from lra.buckets import in_bucket
 from lra.losses import cross_entropy, is_correct
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
+
+_SEEDS = "seeds"  # the mapped axis
 
 
 class CallMetrics(NamedTuple):
@@ -45,6 +48,7 @@ class Programs:
         graphdef: the model's structure.
         optimizer: of the parameters.
         microbatches: parts of a batch whose gradients are added up.
+        buckets: lengths to which parts and batches are cut, see `lra.buckets`.
         shardings: where inputs and outputs live.
         donate: whether a call may use up the memory of the state it is given.
     """
@@ -58,10 +62,11 @@ class Programs:
         graphdef: nnx.GraphDef,
         optimizer: optax.GradientTransformation,
         microbatches: int,
+        buckets: tuple[int, ...],
         shardings: Shardings,
         donate: bool,
     ):
-        self._task, self._graphdef = task, graphdef
+        self._task, self._graphdef, self._buckets = task, graphdef, buckets
         self._zero_is_padding = config.data.zero_is_padding
         self._precision, self._donate = config.matmul_precision, donate
         self._step = functools.partial(
@@ -72,6 +77,8 @@ class Programs:
                 microbatches,
                 shardings.mesh.shape["data"],
                 lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
+                buckets,
+                _SEEDS,
             ),
         )
         init = functools.partial(state.init_state, make=make, optimizer=optimizer)
@@ -96,7 +103,7 @@ class Programs:
             out_shardings=s.per_seed,
         )
         self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
-        self.scores = compiled("scores", _scores, static_argnums=2, out_shardings=s.replicated)
+        self.scores = compiled("scores", _scores, static_argnums=3, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
 
     def _compiled(
@@ -136,7 +143,8 @@ class Programs:
             alive, diverged = seed_state.alive, seed_state.diverged_step
             return seed_state, CallMetrics(loss, accuracy, alive, diverged)
 
-        return jax.vmap(one_seed, spmd_axis_name="seed")(train_state, keys, indices)
+        seeds = jax.vmap(one_seed, axis_name=_SEEDS, spmd_axis_name="seed")
+        return seeds(train_state, keys, indices)
 
     def _logits(
         self,
@@ -150,12 +158,14 @@ class Programs:
     ) -> Float[Array, "seeds batches batch classes"]:
         """Fills in batches `start` to `start + count`; the seeds share their tokens."""
         model = functools.partial(forward, self._graphdef)
+        seeds = jax.vmap(model, in_axes=(0, 0, None, None))
+
+        def logits_of(batch):
+            return seeds(params, rest, batch.ids, batch.mask).astype(logits.dtype)
 
         def body(i, logits):
             batch = self._gather(examples, table[i])
-            seeds = jax.vmap(model, in_axes=(0, 0, None, None))
-            new = seeds(params, rest, batch.ids, batch.mask)
-            return logits.at[:, i].set(new.astype(logits.dtype))
+            return logits.at[:, i].set(in_bucket(logits_of, self._buckets, batch))
 
         return jax.lax.fori_loop(start, start + count, body, logits)
 
@@ -175,9 +185,10 @@ def forward(
     return nnx.merge(graphdef, params, rest)(ids, mask, key)
 
 
-def _scores(logits: Array, labels: Array, total: int) -> tuple[Array, Array, Array]:
-    """Accuracy and loss over the first `total` examples, and their logits."""
-    logits = logits.reshape(logits.shape[0], -1, logits.shape[-1])[:, :total]
+def _scores(logits: Array, labels: Array, table: Array, total: int) -> tuple[Array, Array, Array]:
+    """Accuracy and loss over the first `total` examples of a table, and the logits by example."""
+    logits = logits.reshape(logits.shape[0], -1, logits.shape[-1])
+    logits = logits[:, jnp.argsort(table.reshape(-1)[:total])]
     correct = jax.vmap(is_correct, in_axes=(0, None))(logits, labels)
     losses = jax.vmap(cross_entropy, in_axes=(0, None))(logits, labels)
     # A sum of at most 2**24 ones is exact in float32.

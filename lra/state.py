@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ml_collections import config_dict
 
 from lra.arrays import Batch
+from lra.buckets import by_length, in_bucket
 from lra.losses import cross_entropy, is_correct
 from lra.tasks import Task
 from models.heads import Classifier, PairClassifier
@@ -58,11 +59,15 @@ class Microbatches(NamedTuple):
         shares: of each part, as many as devices that share the batch; they add up their gradients
             once, after the last part.
         place: puts arrays [shares, ...] onto these devices.
+        buckets: lengths to which parts are cut, see `lra.buckets`; with less than two none is.
+        axis_name: of the mapped axis of seeds, if there is one.
     """
 
     parts: int = 1
     shares: int = 1
     place: Callable[[Any], Any] = lambda tree: tree
+    buckets: tuple[int, ...] = ()
+    axis_name: str | None = None
 
 
 class StepMetrics(NamedTuple):
@@ -128,7 +133,8 @@ def train_step(
 
     Each example draws from a key of its own, so the number of parts in which gradients are taken
     changes nothing but rounding (and, on an accelerator, the masks of attention weights of standard
-    attention, whose `auto` and whose block size depend on the size of a part).
+    attention, whose `auto` and whose block size depend on the size of a part). The same holds for
+    the lengths to which parts are cut.
     """
 
     def loss_of(params: nnx.State, batch: Batch, keys: Array) -> tuple[Array, Array]:
@@ -138,6 +144,9 @@ def train_step(
 
     numbers = jnp.arange(len(batch.labels))
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), numbers)
+    if len(microbatches.buckets) > 1:
+        order = by_length(batch)
+        batch, keys = jax.tree.map(lambda x: x[order], (batch, keys))
     (loss, accuracy), gradients = _accumulate(
         jax.value_and_grad(loss_of, has_aux=True), state.params, (batch, keys), microbatches
     )
@@ -200,19 +209,27 @@ def _accumulate(
     microbatches: Microbatches,
 ) -> Any:
     """Value and gradient of the mean over a batch and its keys, taken in equal parts."""
-    parts, shares, place = microbatches
+    parts, shares, place, buckets, axis_name = microbatches
+
+    def gradients_of(part: tuple[Batch, Array], function: Callable) -> Any:
+        """Of the part, cut; `function` of parameters, batch and keys."""
+        whole, keys = part
+        return in_bucket(
+            lambda cut: function(params, cut, keys), buckets, whole, axis_name=axis_name
+        )
+
     if parts == 1:
-        return value_and_grad(params, *batch)
+        return gradients_of(batch, value_and_grad)
     # [part, share, example]: a device holds its share of every part, and its share of the sum.
     split = jax.tree.map(
         lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
     )
-    of_shares = jax.vmap(lambda part: value_and_grad(params, *part))
+    of_shares = jax.vmap(value_and_grad, in_axes=(None, 0, 0))
 
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-        return place(jax.tree.map(jnp.add, total, of_shares(part))), None
+        return place(jax.tree.map(jnp.add, total, gradients_of(part, of_shares))), None
 
-    shapes = jax.eval_shape(of_shares, jax.tree.map(lambda x: x[0], split))
+    shapes = jax.eval_shape(of_shares, params, *jax.tree.map(lambda x: x[0], split))
     zeros = place(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
     total, _ = jax.lax.scan(add, zeros, split)
     return jax.tree.map(lambda x: jnp.mean(x, axis=0) / parts, total)

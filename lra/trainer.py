@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 from ml_collections import config_dict
 
-from lra import arrays, sharding, state
+from lra import arrays, buckets, sharding, state
 from lra.data.prepared import Prepared
 from lra.errors import UserError
 from lra.evaluation_run import EvaluationRun
@@ -64,6 +64,9 @@ class Trainer:
         )
         eval_batch = config.train.eval_batch_size
         self._eval_batch = eval_batch // in_parts(eval_batch)
+        self.buckets = buckets.choose_lengths(
+            arrays.training_lengths(prepared), self.length, devices=self.num_devices
+        )
         self.programs = Programs(
             config,
             task,
@@ -71,11 +74,13 @@ class Trainer:
             graphdef=self._abstract_model(),
             optimizer=make_optimizer(config.train),
             microbatches=in_parts(config.train.batch_size, at_least=config.train.microbatches),
+            buckets=self.buckets,
             shardings=self.shardings,
             donate=donate,
         )
         self._init_keys, self._train_keys = self.programs.keys(np.asarray(config.seeds, np.int32))
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
+        self._orders = {name: self._evaluation_order(x) for name, x in examples.items()}
         self._examples = arrays.put(examples, self.shardings.replicated)
 
     @property
@@ -152,6 +157,7 @@ class Trainer:
             self._examples[split],
             params,
             rest,
+            order=self._orders[split],
             shape=(len(config.seeds), self._eval_batch, self.task.num_classes),
         )
 
@@ -160,6 +166,12 @@ class Trainer:
         if self.shardings.mesh.is_multi_process:
             tree = self.programs.replicate(tree)
         return jax.device_get(tree)
+
+    def _evaluation_order(self, examples: arrays.Examples) -> np.ndarray:
+        """From the longest to the shortest where batches are cut to their longest."""
+        if len(self.buckets) == 1:
+            return np.arange(len(examples.labels))
+        return np.argsort(-arrays.example_lengths(examples), kind="stable")
 
     def _positions(self) -> int:
         """Of one example."""

@@ -15,13 +15,16 @@ POOLINGS = ("padded_mean", "mean", "max", "first")
 
 
 def pool(
-    x: Float[Array, "batch length dim"], mask: Bool[Array, "batch length"], pooling: str
+    x: Float[Array, "batch length dim"],
+    mask: Bool[Array, "batch length"],
+    pooling: str,
+    padded_length: int | None = None,
 ) -> Float[Array, "batch dim"]:
     """One vector per sequence; sums in at least float32, 0 for a sequence without a real token.
 
-    `padded_mean` divides the sum over real tokens by the padded length, as the code behind
-    Table 3 of the Nyströmformer paper does; `mean` divides by the number of real tokens; `max`
-    is over real tokens; `first` is the first position, as in LRA's own code.
+    `padded_mean` divides the sum over real tokens by the padded length (default: the length of
+    `x`), as the code behind Table 3 of the Nyströmformer paper does; `mean` divides by the number
+    of real tokens; `max` is over real tokens; `first` is the first position, as in LRA's own code.
     """
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     real = mask[..., None]
@@ -33,12 +36,14 @@ def pool(
         return jnp.where(jnp.any(real, axis=1), highest, 0)
     total = jnp.sum(jnp.where(real, wide, 0), axis=1)
     if pooling == "padded_mean":
-        return total / x.shape[1]
+        return total / (padded_length or x.shape[1])
     return total / jnp.maximum(jnp.sum(real, axis=1), 1)
 
 
 class Classifier(nnx.Module):
     """Encoder, pooling, and a two-layer perceptron with ReLU.
+
+    Sequences shorter than `length` give what they give padded to it.
 
     Args:
         model: the block `model` of a configuration: the encoder's arguments and `pooling`.
@@ -65,7 +70,7 @@ class Classifier(nnx.Module):
         rngs: nnx.Rngs,
     ):
         model = dict(model)
-        self.pooling = model.pop("pooling")
+        self.length, self.pooling = length, model.pop("pooling")
         if self.pooling not in POOLINGS:
             raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, not '{self.pooling}'")
         self.encoder = Encoder(
@@ -84,7 +89,7 @@ class Classifier(nnx.Module):
         return self._classify(self._pooled(ids, mask, key))
 
     def _pooled(self, ids: Array, mask: Array, key: Array | None) -> Array:
-        return pool(self.encoder(ids, mask, key), mask, self.pooling)
+        return pool(self.encoder(ids, mask, key), mask, self.pooling, self.length)
 
     def _classify(self, features: Array) -> Array:
         logits = self.logits(jax.nn.relu(self.hidden(features)))

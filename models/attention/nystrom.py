@@ -35,7 +35,7 @@ from jaxtyping import Array, Bool, Float
 from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
 from models.attention.convolution import depthwise_convolution
-from models.attention.segments import check_segments, segment_any, segment_means
+from models.attention.segments import check_segments, pad_length, segment_any, segment_means
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
@@ -204,7 +204,7 @@ class NystromAttention(nnx.Module):
         del head_dim, layer, shared
         check_segments(num_landmarks, length, "num_landmarks")
         check_positive(pinv_iterations=pinv_iterations)
-        self.num_landmarks = num_landmarks
+        self.length, self.num_landmarks = length, num_landmarks
         self.pinv_iterations = pinv_iterations
         if conv_kernel != 0:
             check_positive(conv_kernel=conv_kernel)
@@ -220,15 +220,32 @@ class NystromAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         del key
-        return nystrom_attention(
+        length = q.shape[1]
+        num_landmarks, padded = self._segments(length)
+        q, k, v, mask = (pad_length(x, padded) for x in (q, k, v, mask))
+        out = nystrom_attention(
             q,
             k,
             v,
             mask,
-            num_landmarks=self.num_landmarks,
+            num_landmarks=num_landmarks,
             pinv_iterations=self.pinv_iterations,
             conv_kernel=None if self.kernel is None else self.kernel[...],
         )
+        return out[:, :length]
+
+    def _segments(self, length: int) -> tuple[int, int]:
+        """The landmarks that a sequence has, and the positions of their segments.
+
+        Segments are laid over the module's length; those that only padding would fill are left out.
+        """
+        if length >= self.length:
+            return self.num_landmarks, length
+        if self.length % self.num_landmarks:
+            return self.num_landmarks, self.length
+        size = self.length // self.num_landmarks
+        used = -(-length // size)
+        return used, used * size
 
 
 def _initial_kernel(rngs, heads, width):

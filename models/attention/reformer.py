@@ -25,8 +25,8 @@ depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no pe
 normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its outputs
 (a missing transpose).
 
-The amount of padding matters to the output (the first chunk of a round looks back to the last of
-the round before, which holds the padding), its content does not.
+The amount of padding matters to the output as long as it fills no chunk: the first chunk of a round
+looks back to the last of the round before, which holds the padding. Its content does not.
 """
 
 import functools
@@ -41,6 +41,7 @@ from jaxtyping import Array, Bool, Float, Int
 from models.attention.blocks import head_major
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
+from models.attention.segments import pad_length
 from models.keys import draw
 
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
@@ -138,8 +139,7 @@ def reformer_attention(
             f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
             "a larger chunk_length or a shorter length"
         )
-    q, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, v))
-    mask = jnp.pad(mask, ((0, 0), (0, missing)))
+    q, v, mask = (pad_length(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
 
     every_head = jax.vmap(_sorted, in_axes=(1, 1, None, 0, None))
@@ -270,7 +270,7 @@ class ReformerAttention(nnx.Module):
         check_positive(num_hashes=num_hashes, chunk_length=chunk_length)
         if chunk_length > length:
             raise ValueError(f"chunk_length {chunk_length} is larger than the length, {length}")
-        self.chunk_length = chunk_length
+        self.length, self.chunk_length = length, chunk_length
         self.factors = bucket_factors(length, chunk_length)
         shape = (heads, head_dim, num_hashes, sum(self.factors) // 2)
         self.rotations = Untrained(jax.random.normal(rngs.attention(), shape, jnp.float32))
@@ -290,6 +290,14 @@ class ReformerAttention(nnx.Module):
         if key is not None:
             shape, dtype = rotations.shape, rotations.dtype
             rotations = draw(lambda one: jax.random.normal(one, shape, dtype), key)
-        return reformer_attention(
+        length = q.shape[1]
+        q, v, mask = (pad_length(x, self._padded(length)) for x in (q, v, mask))
+        out = reformer_attention(
             q, v, mask, rotations, chunk_length=self.chunk_length, factors=self.factors
         )
+        return out[:, :length]
+
+    def _padded(self, length: int) -> int:
+        """With a last chunk of padding, as a sequence has that is padded to the module's length."""
+        chunks = -(-length // self.chunk_length) + 1
+        return max(length, min(self.length, chunks * self.chunk_length))

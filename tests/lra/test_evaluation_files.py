@@ -97,15 +97,17 @@ def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
     sound, middle = saved.read_bytes(), saved.stat().st_size // 2
     with np.load(saved) as arrays:
         assert arrays["done"] == 1
-        other = io.BytesIO()
-        np.savez(other, done=arrays["done"], logits=arrays["logits"][:, :1])
+        fewer, reversed_order = io.BytesIO(), io.BytesIO()
+        np.savez(fewer, **{**arrays, "logits": arrays["logits"][:, :1]})
+        np.savez(reversed_order, **{**arrays, "order": arrays["order"][::-1]})
     flipped = sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :]
     for content, left, said in (
         (sound, 1, False),
         (flipped, 2, True),
         (sound[:100], 2, True),
         (b"", 2, True),
-        (other.getvalue(), 2, False),
+        (fewer.getvalue(), 2, False),
+        (reversed_order.getvalue(), 2, False),
     ):
         saved.write_bytes(content)
         assert batches_of_a_start(9) == left

@@ -7,7 +7,7 @@ import pytest
 from flax import nnx
 
 from configs import default
-from models.heads import Classifier, PairClassifier, pool
+from models.heads import POOLINGS, Classifier, PairClassifier, pool
 
 X = jnp.array([[[1.0, -1], [3, -5], [100, 100], [100, 100]], [[7, 7], [7, 7], [7, 7], [7, 7]]])
 MASK = jnp.array([[True, True, False, False], [False] * 4])
@@ -24,6 +24,11 @@ MASK = jnp.array([[True, True, False, False], [False] * 4])
 )
 def test_pooling(pooling, expected):
     np.testing.assert_allclose(pool(X, MASK, pooling), [expected, [0, 0]])
+
+
+def test_the_padded_length_may_be_longer_than_the_sequence():
+    short = pool(X[:, :2], MASK[:, :2], "padded_mean", padded_length=4)
+    np.testing.assert_allclose(short, pool(X, MASK, "padded_mean"))
 
 
 def test_pooling_sums_in_float32():
@@ -63,6 +68,18 @@ def test_pair_logits_do_not_depend_on_the_batch():
     mask = jnp.ones((3, 2, 8), bool)
     together = model(ids, mask)
     np.testing.assert_allclose(model(ids[1:2], mask[1:2]), together[1:2], atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("key", [None, 3], ids=["evaluation", "training"])
+def test_a_shorter_sequence_gives_what_it_gives_padded(pooling, key):
+    # Dropout included: what a position draws does not depend on those behind it.
+    key = None if key is None else jax.random.split(jax.random.key(key), 2)
+    model = build(PairClassifier, pooling=pooling, dropout=0.5)
+    ids = jax.random.randint(jax.random.key(0), (2, 2, 8), 1, 9)
+    mask = jnp.asarray(np.arange(8) < np.array([[[5], [2]], [[3], [5]]]))
+    padded = model(jnp.where(mask, ids, 0), mask, key)
+    np.testing.assert_allclose(model(ids[..., :5], mask[..., :5], key), padded, atol=1e-6)
 
 
 def test_an_unknown_pooling_is_refused():

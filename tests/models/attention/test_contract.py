@@ -132,6 +132,27 @@ def test_padding_content_changes_nothing(case):
 
 
 @every_case
+@pytest.mark.parametrize("made_for", [48, 37], ids=["divisible", "not divisible"])
+@pytest.mark.parametrize("key", [None, 5], ids=["evaluation", "training"])
+def test_a_shorter_sequence_gives_what_it_gives_padded(case, made_for, key):
+    name, options = CASES[case]
+    if name == "standard":
+        options = {**options, "dropout": 0.0}  # its masks are drawn for a matrix of another shape
+    key = None if key is None else jax.random.key(key)
+    rngs = nnx.Rngs(params=0, attention=1)
+    attention = make(name, length=made_for, heads=HEADS, head_dim=HEAD_DIM, rngs=rngs, **options)
+    q, k, v, _ = inputs(case)
+    for length in (7, 24, 33):
+        mask = jnp.asarray(masks()[:, :length])
+        short = [x[:, :length] for x in (q, k, v)]
+        padded = [jnp.pad(x, ((0, 0), (0, made_for - length), (0, 0), (0, 0))) for x in short]
+        expected = attention(*padded, jnp.pad(mask, ((0, 0), (0, made_for - length))), key=key)
+        real = mask[:, :, None, None]
+        out = jnp.where(real, attention(*short, mask, key=key), 0)
+        np.testing.assert_allclose(out, jnp.where(real, expected[:, :length], 0), atol=2e-6)
+
+
+@every_case
 def test_no_real_token_gives_zero(case):
     row = ROWS["none"]
     for key in (None, jax.random.key(1)):

@@ -1,0 +1,97 @@
+"""Length buckets: a part of a batch is cut to the shortest of a few lengths that holds it.
+
+Half of ListOps' padded positions and two thirds of Text's are padding, on which a model of fixed
+shapes spends as much as on tokens. Sorted by length, the parts in which a CPU takes a batch
+(`lra.parts`) differ in their longest sequence, and the program has a branch for each of the
+lengths. What the padding left out would have changed is rounding (and the masks of attention
+weights of standard attention, see `lra.state`): every attention gives on a shorter sequence what it
+gives on the padded one (`models.attention.contract`), and dropout draws the same for a position
+whatever follows it.
+
+Other devices take a batch as a whole, whose longest sequence nearly always needs the whole length.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from lra.arrays import Batch
+
+T = TypeVar("T")
+
+_GRID = 16  # buckets end at multiples of this share of the padded length
+_MOST = 4  # buckets: each is compiled
+_SHORTEST = 1024  # padded lengths below are not cut: compilation would cost more than it saves
+_LEAST_SAVING = 0.1  # of the positions
+
+
+def choose_lengths(lengths: np.ndarray, padded: int, *, devices: int = 1) -> tuple[int, ...]:
+    """Ends of buckets, ascending, the last one `padded`; only that where cutting is no use.
+
+    Args:
+        lengths: of the training examples, int [examples], in positions.
+        padded: the length they are padded to.
+        devices: that share the batch or the seeds.
+    """
+    whole = (padded,)
+    if devices > 1 or jax.default_backend() != "cpu" or padded < _SHORTEST:
+        return whole
+    step = padded // _GRID
+    shares = np.quantile(lengths, np.arange(1, _MOST) / _MOST)
+    ends = tuple(sorted({int(-(-share // step) * step) for share in shares} | {padded}))
+    if bucket_ends(lengths, ends).mean() > (1 - _LEAST_SAVING) * padded:
+        return whole
+    return ends
+
+
+def bucket_ends(lengths: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:
+    """The end of the bucket of each length."""
+    return np.asarray(ends)[np.searchsorted(ends, lengths)]
+
+
+def by_length(batch: Batch) -> Int[Array, " batch"]:
+    """The order of a batch's examples from the longest to the shortest."""
+    return jnp.argsort(_needed(batch), descending=True)
+
+
+def in_bucket(
+    function: Callable[[Batch], T],
+    ends: tuple[int, ...],
+    batch: Batch,
+    *,
+    axis_name: str | None = None,
+) -> T:
+    """`function` of the batch cut to the shortest of `ends` that leaves out padding only.
+
+    Args:
+        function: of a batch; its result's shape does not depend on the length.
+        ends: of the buckets, ascending, the last one the batch's length; none: as it is.
+        batch: to be cut; its arrays may have further axes in front.
+        axis_name: of a mapped axis whose batches are cut alike: were each to choose a branch of
+            its own, all branches would be carried out for all.
+    """
+    if len(ends) < 2:
+        return function(batch)
+    longest = jnp.max(_needed(batch))
+    if axis_name is not None:
+        longest = jax.lax.pmax(longest, axis_name)
+    number = jnp.sum(longest > jnp.asarray(ends[:-1]), dtype=jnp.int32)
+    branches = [functools.partial(_of_cut, function, end) for end in ends]
+    return jax.lax.switch(number, branches, batch)
+
+
+def _of_cut(function: Callable[[Batch], T], end: int, batch: Batch) -> T:
+    return function(batch._replace(ids=batch.ids[..., :end], mask=batch.mask[..., :end]))
+
+
+def _needed(batch: Batch) -> Int[Array, "*batch"]:
+    """Positions of each example up to its last token (of a pair: of the longer text)."""
+    positions = 1 + jnp.arange(batch.mask.shape[-1], dtype=jnp.int32)
+    last = jnp.max(jnp.where(batch.mask, positions, 0), axis=-1)
+    pairs = last.ndim > batch.labels.ndim
+    return jnp.max(last, axis=-1) if pairs else last

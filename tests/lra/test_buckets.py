@@ -1,0 +1,148 @@
+"""Parts cut to the length of their longest sequence: the same results, less work."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lra import buckets, parts
+from lra.arrays import Batch
+from lra.buckets import bucket_ends, by_length, choose_lengths, in_bucket
+from lra.evaluation import evaluate
+from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
+from tests.lra.test_trainer import assert_close, make
+
+SPREAD = np.arange(500, 2001)
+
+
+def batch_of(lengths, padded=16):
+    """Examples (or pairs) of these lengths."""
+    lengths = np.asarray(lengths)
+    mask = jnp.asarray(np.arange(padded) < lengths[..., None])
+    return Batch(mask.astype(jnp.int32), mask, jnp.zeros(len(lengths), jnp.int32))
+
+
+def test_buckets_hold_about_equally_many_examples():
+    ends = choose_lengths(SPREAD, 2048)
+    assert ends == (896, 1280, 1664, 2048)
+    counts = np.unique(bucket_ends(SPREAD, ends), return_counts=True)[1]
+    assert counts.max() <= 1.1 * len(SPREAD) / 4
+    assert (bucket_ends(SPREAD, ends) >= SPREAD).all()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "padded"),
+    [
+        (np.arange(10, 64), 64),  # short: compilation would take longer
+        (np.full(100, 1024), 1024),  # no padding
+        (np.repeat([1000, 2000], [5, 95]), 2048),  # hardly any
+    ],
+)
+def test_data_without_much_padding_are_not_cut(lengths, padded):
+    assert choose_lengths(lengths, padded) == (padded,)
+
+
+def test_only_a_single_cpu_device_cuts(monkeypatch):
+    assert choose_lengths(SPREAD, 2048, devices=8) == (2048,)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert choose_lengths(SPREAD, 2048) == (2048,)
+
+
+@pytest.mark.parametrize(("longest", "cut_to"), [(1, 4), (4, 4), (5, 8), (9, 16), (16, 16), (0, 4)])
+def test_a_batch_is_cut_behind_its_longest_sequence(longest, cut_to):
+    batch = batch_of([0, longest])
+    found = jax.jit(lambda batch: in_bucket(length_of, (4, 8, 16), batch))(batch)
+    np.testing.assert_array_equal(found, [cut_to, longest])
+
+
+def length_of(batch):
+    """The length it was cut to, and the tokens of its last example."""
+    return jnp.array([batch.mask.shape[-1], jnp.sum(batch.ids[-1])])
+
+
+def test_a_mask_with_holes_is_cut_behind_its_last_token():
+    mask = jnp.zeros((1, 16), bool).at[0, 6].set(True)
+    batch = Batch(mask.astype(jnp.int32), mask, jnp.zeros(1, jnp.int32))
+    np.testing.assert_array_equal(in_bucket(length_of, (4, 8, 16), batch), [8, 1])
+
+
+def test_the_longest_come_first_and_pairs_count_as_their_longer_text():
+    np.testing.assert_array_equal(by_length(batch_of([3, 9, 5, 9])), [1, 3, 2, 0])
+    np.testing.assert_array_equal(by_length(batch_of([[3, 4], [9, 1], [5, 5]])), [1, 2, 0])
+
+
+def test_mapped_batches_are_cut_alike():
+    mapped = jax.vmap(
+        lambda batch: in_bucket(length_of, (4, 8, 16), batch, axis_name="seeds"), axis_name="seeds"
+    )
+    batch = jax.tree.map(lambda *x: jnp.stack(x), batch_of([3]), batch_of([7]))
+    np.testing.assert_array_equal(mapped(batch), [[8, 3], [8, 7]])
+    # One branch is carried out, not all of them and then one result chosen.
+    assert "cond[" in str(jax.make_jaxpr(mapped)(batch))
+
+
+@pytest.fixture
+def cut_short_sequences(monkeypatch):
+    """The data of these tests have sequences of 3 to 14 positions."""
+    monkeypatch.setattr(buckets, "_SHORTEST", 1)
+
+
+def both(tiny_config, data_dir, monkeypatch, task, attention, *overrides):
+    """Trainers of whole batches and of cut parts of two examples."""
+    config = tiny_config(task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
+    cut = make(config, data_dir)
+    assert len(cut.buckets) > 1
+    monkeypatch.setattr(buckets, "_SHORTEST", 1024)
+    whole = make(config, data_dir)
+    assert len(whole.buckets) == 1
+    return whole, cut
+
+
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    [("listops", name) for name in TINY_ATTENTION] + [("retrieval", "standard")],
+)
+def test_training_on_cut_parts_is_that_on_whole_ones(
+    tiny_config, data_dir, monkeypatch, cut_short_sequences, task, attention
+):
+    # Masks of attention weights are drawn for a matrix of another shape.
+    exact = ("model.attention.dropout=0.0",) if attention == "standard" else ()
+    whole, cut = both(tiny_config, data_dir, monkeypatch, task, attention, *exact)
+    assert_close(whole.train(whole.init(), 0, 3), cut.train(cut.init(), 0, 3))
+
+
+def test_a_step_carries_out_one_branch(tiny_config, data_dir, monkeypatch, cut_short_sequences):
+    whole, cut = both(tiny_config, data_dir, monkeypatch, "listops", "standard")
+    texts = [
+        t.programs.train.lower(*t.train_arguments(t.init(), 0, 1)).as_text() for t in (whole, cut)
+    ]
+    # Others choose between devices.
+    whole_cases, cut_cases = (text.count("stablehlo.case") for text in texts)
+    assert cut_cases > whole_cases
+
+
+@pytest.mark.parametrize("task", ["listops", "retrieval"])
+def test_an_evaluation_by_length_is_that_in_order(
+    tiny_config, data_dir, monkeypatch, cut_short_sequences, task
+):
+    whole, cut = both(tiny_config, data_dir, monkeypatch, task, "nystrom")
+    state = whole.init()
+    one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, cut))
+    np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
+    np.testing.assert_allclose(other.accuracy, one.accuracy, atol=1e-6)
+    np.testing.assert_allclose(other.loss, one.loss, atol=1e-5)
+
+
+def test_parts_without_microbatches_are_cut_too(
+    tiny_config, data_dir, monkeypatch, cut_short_sequences
+):
+    config = tiny_config("listops", "linear")
+    one_part = make(config, data_dir)
+    monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
+    single = make(config, data_dir)
+    assert_close(one_part.train(one_part.init(), 0, 3), single.train(single.init(), 0, 3))
+
+
+def test_several_devices_take_whole_batches(tiny_config, data_dir, cut_short_sequences):
+    trainer = make(tiny_config("listops", "linear", *ALL_DEVICES), data_dir)
+    assert trainer.buckets == (trainer.length,)
