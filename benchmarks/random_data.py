@@ -1,4 +1,4 @@
-"""Random examples of a task's shape: what a step costs does not depend on what it learns."""
+"""Random examples of a task's lengths: what a step costs does not depend on what it learns."""
 
 import os
 
@@ -17,21 +17,42 @@ SIZES = {
     "pathx": (16_384, 160_000, 20_000, 20_000),
 }
 
+# Deciles of the positions of training examples, where they are not nearly all of the longest:
+# of ListOps as generated, and of IMDb's reviews.
+_DECILES = {
+    "listops": (501, 578, 660, 748, 845, 956, 1079, 1225, 1405, 1644, 1999),
+    "text": (52, 512, 664, 742, 843, 979, 1160, 1429, 1853, 2617, 4096),
+}
 
-def write_random(folder: str | os.PathLike, task: Task, count: int, length: int) -> None:
-    """Prepared data with `count` examples of `length` tokens in each split."""
-    rng = np.random.default_rng(0)
+
+def usual_lengths(task: str, count: int) -> np.ndarray:
+    """Of `count` sequences, distributed as in the task's data, int [count]."""
+    deciles = _DECILES.get(task, (SIZES[task][0],) * 2)
+    shares = (np.arange(count) + 0.5) / count
+    lengths = np.interp(shares, np.linspace(0, 1, len(deciles)), deciles).astype(int)
+    return np.random.default_rng(0).permutation(lengths)
+
+
+def write_random(
+    folder: str | os.PathLike, task: Task, lengths: np.ndarray, max_length: int
+) -> None:
+    """Prepared data whose splits have a sequence of each of `lengths`, padded as `max_length`."""
+    rng, count = np.random.default_rng(0), len(lengths)
     high = 256 if task.first_id or task.pixels else task.vocab_size
+
+    def sequences() -> list[np.ndarray]:
+        return [rng.integers(1, high, length).astype(np.uint8) for length in lengths]
+
     with TaskWriter(folder, task.name) as writer:
         if task.pairs:
-            writer.sequences("docs", rng.integers(1, high, (count, length)).astype(np.uint8))
+            writer.sequences("docs", sequences())
         for split in ("train", "validation", "test"):
             labels = rng.integers(0, task.num_classes, count).astype(np.int32)
             if task.pairs:
                 pairs = rng.integers(0, count, (count, 2)).astype(np.int32)
                 writer.array(f"{split}/pairs.npy", pairs)
             else:
-                writer.sequences(split, rng.integers(1, high, (count, length)).astype(np.uint8))
+                writer.sequences(split, sequences())
             writer.array(f"{split}/labels.npy", labels)
         counts = dict.fromkeys(("train", "validation", "test"), count)
-        writer.finish(data="random", source="benchmark", counts=counts, max_length=length)
+        writer.finish(data="random", source="benchmark", counts=counts, max_length=max_length)

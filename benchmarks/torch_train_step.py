@@ -6,7 +6,7 @@
 Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward with
 dropout, the check for divergence, AdamW with its schedule. The peer is `benchmarks.torch_models`,
 eager, in the same sizes, with its batches gathered the same way from the same examples, fused AdamW
-and PyTorch's one-cycle schedule.
+and PyTorch's one-cycle schedule. All examples are of full length: ours would leave out padding.
 
 Each side runs in a process of its own on the same --threads cores. They take turns: --steps steps
 of one while the other sleeps, --rounds times after a turn that is not counted. Printed: medians
@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from benchmarks.random_data import SIZES, write_random
 from lra import environment
@@ -125,7 +127,8 @@ def _compare(attention: str, options) -> dict[str, Any]:
     peers = {name: metadata.version(name) for name in PEERS[attention]}
     row |= {"commit": environment.commit(), "versions": environment.versions() | peers}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        write_random(folder, get_task(options.task), _BATCHES * options.batch, length)
+        lengths = np.full(_BATCHES * options.batch, length)
+        write_random(folder, get_task(options.task), lengths, length)
         case = Case(
             options.task, attention, options.batch, folder, options.threads, options.compile
         )

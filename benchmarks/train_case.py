@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from benchmarks import train_loops
@@ -17,7 +18,7 @@ from benchmarks.ceilings import product_rate
 from benchmarks.flops import product_flops
 from benchmarks.hlo_cost import memory_of
 from benchmarks.memory import available_bytes
-from benchmarks.random_data import SIZES, write_random
+from benchmarks.random_data import SIZES, usual_lengths, write_random
 from benchmarks.worker import failure_kind
 from lra import environment
 from lra.data import prepared
@@ -61,7 +62,7 @@ def measure(
     """The row of a case.
 
     Args:
-        case: of a task, of whose length random examples are drawn.
+        case: of a task, of whose lengths random examples are drawn.
         seconds: of timing steps.
         compare_loop: whether to time the two forms of the loop as well.
         profile: folder for a trace, whose largest costs are printed to stderr.
@@ -127,7 +128,8 @@ def make_trainer(case: Case) -> Trainer:
     with tempfile.TemporaryDirectory() as folder:
         few = min(4 * config.train.batch_size, _CPU_EXAMPLES)
         examples = few if jax.default_backend() == "cpu" else _EXAMPLES
-        write_random(folder, task, examples, SIZES[case.task][0])
+        lengths = usual_lengths(case.task, examples)
+        write_random(folder, task, lengths, SIZES[case.task][0])
         return Trainer(config, task, prepared.load(folder, case.task))
 
 
@@ -203,16 +205,26 @@ def _hours(config, times: Times) -> dict[str, float]:
 
 
 def _model_flops(trainer: Trainer) -> int:
-    """Operations in the matrix products of a training step of one seed."""
-    config, task, length = trainer.config, trainer.task, trainer.length
+    """Operations in the matrix products of a training step of one seed, on average.
+
+    Those of each example cut to the bucket it belongs to (`lra.buckets`).
+    """
+    config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(
-        nnx.eval_shape(lambda: make_model(config, task, length, nnx.Rngs(0)))
+        nnx.eval_shape(lambda: make_model(config, task, trainer.length, nnx.Rngs(0)))
     )
-    shape = (config.train.batch_size, *((2,) if task.pairs else ()), length)
-    ids = jax.ShapeDtypeStruct(shape, jnp.int32)
-    mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-    forward = product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
-    return 3 * forward
+
+    def forward(length: int) -> int:
+        shape = (1, *((2,) if task.pairs else ()), length)
+        ids = jax.ShapeDtypeStruct(shape, jnp.int32)
+        mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
+        return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
+
+    ends, counts = np.unique(trainer.training_buckets, return_counts=True)
+    operations = sum(
+        forward(int(end)) * int(count) for end, count in zip(ends, counts, strict=True)
+    )
+    return 3 * config.train.batch_size * operations // int(counts.sum())
 
 
 def _matmul_rate(config) -> float:

@@ -6,14 +6,15 @@
     python -m benchmarks.train_step --tasks=listops --largest_batch
 
 The real step of the real protocol (batch, length, dropout, optimizer) through `lra.trainer`, on
-random tokens of the task's length. Each case runs in a process of its own, so that peak memory is
-its own. Printed, per case: seconds to compile, steps/s and examples/s (summed over seeds; median
-of the calls that fit in --seconds), evaluated examples/s, peak memory, the hours that the
-protocol's training and evaluations take at that speed, the model's utilisation (the matrix
-products of its forward pass, three times (forward and backward, nothing recomputed), as a share
-of the rate of a large matrix product in the same precision, measured in the same process), and the
-time of a step of all seeds over that of one seed, where --seeds has 1 first. At the end, for each
-number of seeds, the hours of all whole runs measured that the table of accuracies needs.
+random tokens, in sequences whose lengths are distributed as the task's. Each case runs in a process
+of its own, so that peak memory is its own. Printed, per case: seconds to compile, steps/s and
+examples/s (summed over seeds; median of the calls that fit in --seconds), evaluated examples/s,
+peak memory, the hours that the protocol's training and evaluations take at that speed, the model's
+utilisation (the matrix products of its forward pass, three times (forward and backward, nothing
+recomputed, no padding that is cut, see `lra.buckets`), as a share of the rate of a large matrix
+product in the same precision, measured in the same process), and the time of a step of all seeds
+over that of one seed, where --seeds has 1 first. At the end, for each number of seeds, the hours of
+all whole runs measured that the table of accuracies needs.
 
 --batch=N replaces the protocol's batch, and the hours of the protocol are left out. --largest_batch
 doubles the batch, from --batch or the protocol's, until it does not fit (by the analysis of the

@@ -31,6 +31,11 @@ class Trainer:
         splits: those to hold on the devices.
         donate: whether calls may use up the state they are given, as they should.
 
+    Attributes:
+        length: of padded sequences, for which the model is made.
+        buckets: lengths to which parts of batches are cut, see `lra.buckets`.
+        training_buckets: that of each stored training example, int [examples].
+
     Raises:
         UserError: a configuration that does not fit the data or the devices.
     """
@@ -64,9 +69,9 @@ class Trainer:
         )
         eval_batch = config.train.eval_batch_size
         self._eval_batch = eval_batch // in_parts(eval_batch)
-        self.buckets = buckets.choose_lengths(
-            arrays.training_lengths(prepared), self.length, devices=self.num_devices
-        )
+        lengths = arrays.training_lengths(prepared)
+        self.buckets = buckets.choose_lengths(lengths, self.length, devices=self.num_devices)
+        self.training_buckets = buckets.bucket_ends(lengths, self.buckets)
         self.programs = Programs(
             config,
             task,

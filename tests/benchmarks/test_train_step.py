@@ -3,9 +3,10 @@
 import json
 
 import jax
+import numpy as np
 import pytest
 
-from benchmarks import ceilings, train_case, train_loops, train_step
+from benchmarks import ceilings, random_data, train_case, train_loops, train_step
 from lra import environment
 from lra.data import prepared
 from lra.errors import UserError
@@ -144,9 +145,31 @@ def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys
 
 def test_a_case_takes_its_batch_and_seeds_from_the_flags(monkeypatch):
     monkeypatch.setitem(train_case.SIZES, "listops", (16, 100, 10, 10))
+    monkeypatch.setitem(random_data._DECILES, "listops", (3, 16))
     made = train_case.make_trainer(train_case.Case("listops", "linear", 2, "bfloat16", batch=4))
     assert (made.config.train.batch_size, made.config.dtype, made.length) == (4, "bfloat16", 16)
     assert (len(made.config.seeds), made.num_examples("train")) == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("task", "mean", "longest"),
+    [("listops", 1036, 1999), ("text", 1299, 4096), ("image", 1024, 1024)],
+)
+def test_lengths_are_distributed_as_the_tasks(task, mean, longest):
+    # The means are those of the 96,000 expressions and of the 25,000 reviews.
+    lengths = random_data.usual_lengths(task, 1000)
+    assert lengths.mean() == pytest.approx(mean, rel=0.02)
+    assert 0.99 * longest <= lengths.max() <= longest
+
+
+def test_operations_are_of_examples_without_the_padding_that_is_cut(trainer, monkeypatch):
+    whole = train_case._model_flops(trainer)
+    halves = np.array([trainer.length // 2, trainer.length])
+    monkeypatch.setattr(trainer, "training_buckets", halves)
+    # Everything in it grows with the length, attention with its square.
+    assert 0.5 * whole < train_case._model_flops(trainer) < 0.75 * whole
+    monkeypatch.setattr(trainer, "training_buckets", halves[1:])
+    assert train_case._model_flops(trainer) == whole
 
 
 @pytest.mark.slow
