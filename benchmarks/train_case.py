@@ -119,8 +119,8 @@ def device_bytes() -> int | None:
     return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
-def make_trainer(case: Case) -> Trainer:
-    """Of the case's protocol, its batch aside, on random examples."""
+def make_trainer(case: Case, **options: Any) -> Trainer:
+    """Of the case's protocol, its batch aside, on random examples; `options` of `Trainer`."""
     overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}"]
     overrides += [f"train.batch_size={case.batch}"] if case.batch else []
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
@@ -130,7 +130,7 @@ def make_trainer(case: Case) -> Trainer:
         examples = few if jax.default_backend() == "cpu" else _EXAMPLES
         lengths = usual_lengths(case.task, examples)
         write_random(folder, task, lengths, SIZES[case.task][0])
-        return Trainer(config, task, prepared.load(folder, case.task))
+        return Trainer(config, task, prepared.load(folder, case.task), **options)
 
 
 def _times(trainer: Trainer, seconds: float) -> tuple[TrainState, int, Times]:

@@ -30,6 +30,7 @@ class Trainer:
         prepared: the task's prepared data.
         splits: those to hold on the devices.
         donate: whether calls may use up the state they are given, as they should.
+        cut_padding: whether parts of batches may be cut to their longest sequence (`lra.buckets`).
 
     Attributes:
         length: of padded sequences, for which the model is made.
@@ -48,6 +49,7 @@ class Trainer:
         splits: tuple[str, ...] = ("train", "validation", "test"),
         *,
         donate: bool = True,
+        cut_padding: bool = True,
     ):
         self.config, self.task = config, task
         self.length = arrays.padded_length(prepared)
@@ -70,7 +72,9 @@ class Trainer:
         eval_batch = config.train.eval_batch_size
         self._eval_batch = eval_batch // in_parts(eval_batch)
         lengths = arrays.training_lengths(prepared)
-        self.buckets = buckets.choose_lengths(lengths, self.length, devices=self.num_devices)
+        self.buckets = (self.length,)
+        if cut_padding:
+            self.buckets = buckets.choose_lengths(lengths, self.length, devices=self.num_devices)
         self.training_buckets = buckets.bucket_ends(lengths, self.buckets)
         self.programs = Programs(
             config,

@@ -87,32 +87,32 @@ def cut_short_sequences(monkeypatch):
     monkeypatch.setattr(buckets, "_SHORTEST", 1)
 
 
-def both(tiny_config, data_dir, monkeypatch, task, attention, *overrides):
-    """Trainers of whole batches and of cut parts of two examples."""
-    config = tiny_config(task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
-    cut = make(config, data_dir)
-    assert len(cut.buckets) > 1
-    monkeypatch.setattr(buckets, "_SHORTEST", 1024)
-    whole = make(config, data_dir)
-    assert len(whole.buckets) == 1
-    return whole, cut
+@pytest.fixture
+def both(tiny_config, data_dir, cut_short_sequences):
+    """Makes trainers of whole batches and of cut parts of two examples."""
+
+    def make_both(task, attention, *overrides):
+        config = tiny_config(task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
+        whole, cut = make(config, data_dir, cut_padding=False), make(config, data_dir)
+        assert len(whole.buckets) == 1 < len(cut.buckets)
+        return whole, cut
+
+    return make_both
 
 
 @pytest.mark.parametrize(
     ("task", "attention"),
     [("listops", name) for name in TINY_ATTENTION] + [("retrieval", "standard")],
 )
-def test_training_on_cut_parts_is_that_on_whole_ones(
-    tiny_config, data_dir, monkeypatch, cut_short_sequences, task, attention
-):
+def test_training_on_cut_parts_is_that_on_whole_ones(both, task, attention):
     # Masks of attention weights are drawn for a matrix of another shape.
     exact = ("model.attention.dropout=0.0",) if attention == "standard" else ()
-    whole, cut = both(tiny_config, data_dir, monkeypatch, task, attention, *exact)
+    whole, cut = both(task, attention, *exact)
     assert_close(whole.train(whole.init(), 0, 3), cut.train(cut.init(), 0, 3))
 
 
-def test_a_step_carries_out_one_branch(tiny_config, data_dir, monkeypatch, cut_short_sequences):
-    whole, cut = both(tiny_config, data_dir, monkeypatch, "listops", "standard")
+def test_a_step_carries_out_one_branch(both):
+    whole, cut = both("listops", "standard")
     texts = [
         t.programs.train.lower(*t.train_arguments(t.init(), 0, 1)).as_text() for t in (whole, cut)
     ]
@@ -122,10 +122,8 @@ def test_a_step_carries_out_one_branch(tiny_config, data_dir, monkeypatch, cut_s
 
 
 @pytest.mark.parametrize("task", ["listops", "retrieval"])
-def test_an_evaluation_by_length_is_that_in_order(
-    tiny_config, data_dir, monkeypatch, cut_short_sequences, task
-):
-    whole, cut = both(tiny_config, data_dir, monkeypatch, task, "nystrom")
+def test_an_evaluation_by_length_is_that_in_order(both, task):
+    whole, cut = both(task, "nystrom")
     state = whole.init()
     one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, cut))
     np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
