@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
-from lra.arrays import Batch
+from lra.arrays import Batch, permutation
 
 T = TypeVar("T")
 
@@ -52,6 +52,17 @@ def choose_lengths(lengths: np.ndarray, padded: int, *, devices: int = 1) -> tup
 def bucket_ends(lengths: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:
     """The end of the bucket of each length."""
     return np.asarray(ends)[np.searchsorted(ends, lengths)]
+
+
+def evaluation_order(lengths: np.ndarray, batch: int) -> np.ndarray:
+    """Sorts examples by length, the longest first, and shuffles the batches that are full.
+
+    So the calls of an evaluation, of several batches each, take about equally long.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    full = len(order) // batch
+    whole, rest = np.split(order, [full * batch])
+    return np.concatenate([whole.reshape(full, batch)[permutation(full, 0, 0)].ravel(), rest])
 
 
 def by_length(batch: Batch) -> Int[Array, " batch"]:

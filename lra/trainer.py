@@ -177,10 +177,10 @@ class Trainer:
         return jax.device_get(tree)
 
     def _evaluation_order(self, examples: arrays.Examples) -> np.ndarray:
-        """From the longest to the shortest where batches are cut to their longest."""
+        """Where batches are cut, those of like length together."""
         if len(self.buckets) == 1:
             return np.arange(len(examples.labels))
-        return np.argsort(-arrays.example_lengths(examples), kind="stable")
+        return buckets.evaluation_order(arrays.example_lengths(examples), self._eval_batch)
 
     def _positions(self) -> int:
         """Of one example."""

@@ -7,7 +7,7 @@ import pytest
 
 from lra import buckets, parts
 from lra.arrays import Batch
-from lra.buckets import bucket_ends, by_length, choose_lengths, in_bucket
+from lra.buckets import bucket_ends, by_length, choose_lengths, evaluation_order, in_bucket
 from lra.evaluation import evaluate
 from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
 from tests.lra.test_trainer import assert_close, make
@@ -69,6 +69,17 @@ def test_a_mask_with_holes_is_cut_behind_its_last_token():
 def test_the_longest_come_first_and_pairs_count_as_their_longer_text():
     np.testing.assert_array_equal(by_length(batch_of([3, 9, 5, 9])), [1, 3, 2, 0])
     np.testing.assert_array_equal(by_length(batch_of([[3, 4], [9, 1], [5, 5]])), [1, 2, 0])
+
+
+def test_an_evaluation_goes_through_batches_of_like_length_in_any_order():
+    lengths = np.random.default_rng(0).integers(1, 100, 43)
+    order = evaluation_order(lengths, 8)
+    assert sorted(order) == list(range(43))
+    *full, rest = np.split(lengths[order], [8, 16, 24, 32, 40])
+    first = [batch[0] for batch in full]
+    assert sorted(first) != first != sorted(first, reverse=True)
+    descending = sorted([*full, rest], key=lambda batch: -batch[0])
+    np.testing.assert_array_equal(np.concatenate(descending), np.sort(lengths)[::-1])
 
 
 def test_mapped_batches_are_cut_alike():
