@@ -41,6 +41,13 @@ def assert_values_and_gradients(attend, inputs, expected, name):
         assert_close(array, expected[name + suffix].swapaxes(1, 2))
 
 
+def assert_rounded(found, expected, roundings):
+    """bfloat16 arrays that differ from float32 ones by half a unit of 8 bits for each rounding."""
+    for x, y in zip(found, expected, strict=True):
+        error = np.asarray(x, np.float32) - np.asarray(y)
+        assert np.linalg.norm(error) < roundings * 2**-9 * np.linalg.norm(y)
+
+
 def assert_close(array, expected):
     """Equal to 1e-9, relative and absolute: float64 through another order of summation."""
     np.testing.assert_allclose(array, expected, rtol=_TOLERANCE, atol=_TOLERANCE)

@@ -13,6 +13,7 @@ from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
 from models.dropout import keep_probability
 from tests.models.attention.golden_arrays import (
+    assert_rounded,
     assert_values_and_gradients,
     load,
     load_inputs,
@@ -162,10 +163,7 @@ def test_bfloat16_sums_in_float32():
     assert all(x.dtype == jnp.bfloat16 for x in found)
     single = (x.astype(jnp.float32) for x in (q, k, v, g))
     expected = out_and_gradients(lambda *x: standard_attention(*x, mask), *single)
-    for x, y in zip(found, expected, strict=True):
-        # 8 bits: three roundings (weights, their sum, the result) of half a unit each.
-        error = np.asarray(x, np.float32) - np.asarray(y)
-        assert np.linalg.norm(error) < 3 * 2**-9 * np.linalg.norm(y)
+    assert_rounded(found, expected, roundings=3)  # weights, their sum, the result
 
 
 @pytest.mark.parametrize("dropout", [0.0, DROPOUT])
@@ -187,10 +185,7 @@ def test_formats_may_differ_and_are_rounded_only_at_the_border(formats, queries,
     assert [x.dtype for x in found] == [narrow[0], *narrow]
     # The same blocks draw the same masks.
     expected = out_and_gradients(attend, *(x.astype(jnp.float32) for x in (q, k, v, g)))
-    for x, y in zip(found, expected, strict=True):
-        error = np.asarray(x, np.float32) - np.asarray(y)
-        # As above: weights, their sum, the result.
-        assert np.linalg.norm(error) < 3 * 2**-9 * np.linalg.norm(y)
+    assert_rounded(found, expected, roundings=3)  # weights, their sum, the result
 
 
 def test_float16_and_bfloat16_meet_in_float32():
