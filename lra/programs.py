@@ -77,7 +77,7 @@ class Programs:
                 microbatches,
                 shardings.mesh.shape["data"],
                 lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
-                buckets,
+                buckets if microbatches > 1 else (),  # the longest of a whole batch needs it all
                 _SEEDS,
             ),
         )

@@ -210,16 +210,8 @@ def _accumulate(
 ) -> Any:
     """Value and gradient of the mean over a batch and its keys, taken in equal parts."""
     parts, shares, place, buckets, axis_name = microbatches
-
-    def gradients_of(part: tuple[Batch, Array], function: Callable) -> Any:
-        """Of the part, cut; `function` of parameters, batch and keys."""
-        whole, keys = part
-        return in_bucket(
-            lambda cut: function(params, cut, keys), buckets, whole, axis_name=axis_name
-        )
-
     if parts == 1:
-        return gradients_of(batch, value_and_grad)
+        return value_and_grad(params, *batch)
     # [part, share, example]: a device holds its share of every part, and its share of the sum.
     split = jax.tree.map(
         lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
@@ -227,7 +219,11 @@ def _accumulate(
     of_shares = jax.vmap(value_and_grad, in_axes=(None, 0, 0))
 
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-        return place(jax.tree.map(jnp.add, total, gradients_of(part, of_shares))), None
+        whole, keys = part
+        found = in_bucket(
+            lambda cut: of_shares(params, cut, keys), buckets, whole, axis_name=axis_name
+        )
+        return place(jax.tree.map(jnp.add, total, found)), None
 
     shapes = jax.eval_shape(of_shares, params, *jax.tree.map(lambda x: x[0], split))
     zeros = place(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))

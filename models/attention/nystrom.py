@@ -168,7 +168,11 @@ def _landmark_inverse(landmarks, pinv_iterations):
 
 
 class NystromAttention(nnx.Module):
-    """`nystrom_attention` with a trained convolution kernel; deterministic, `key` is not used."""
+    """`nystrom_attention` with a trained convolution kernel; deterministic, `key` is not used.
+
+    Segments are laid over the module's length, not the input's: a shorter sequence has as many
+    landmarks as it reaches segments.
+    """
 
     shares_qk = False
     why_not_causal = (
