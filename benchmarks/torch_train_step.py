@@ -6,7 +6,8 @@
 Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward with
 dropout, the check for divergence, AdamW with its schedule. The peer is `benchmarks.torch_models`,
 eager, in the same sizes, with its batches gathered the same way from the same examples, fused AdamW
-and PyTorch's one-cycle schedule. All examples are of full length: ours would leave out padding.
+and PyTorch's one-cycle schedule. All examples are of full length and nothing is cut
+(`lra.buckets`), so both sides compute the same.
 
 Each side runs in a process of its own on the same --threads cores. They take turns: --steps steps
 of one while the other sleeps, --rounds times after a turn that is not counted. Printed: medians
@@ -206,7 +207,8 @@ def _ours(case: Case) -> tuple[Callable[[int], None], int]:
     from lra.trainer import Trainer
 
     data = prepared.load(case.data_dir, case.task)
-    trainer = Trainer(_load_config(case), get_task(case.task), data, splits=("train",))
+    config, task = _load_config(case), get_task(case.task)
+    trainer = Trainer(config, task, data, splits=("train",), cut_padding=False)
     state, done = trainer.init(), 0
 
     def steps(count: int) -> None:

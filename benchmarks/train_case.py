@@ -21,6 +21,7 @@ from benchmarks.memory import available_bytes
 from benchmarks.random_data import SIZES, usual_lengths, write_random
 from benchmarks.worker import failure_kind
 from lra import environment
+from lra.buckets import bucket_ends
 from lra.data import prepared
 from lra.evaluation import evaluate
 from lra.settings import load_config
@@ -207,7 +208,7 @@ def _hours(config, times: Times) -> dict[str, float]:
 def _model_flops(trainer: Trainer) -> int:
     """Operations in the matrix products of a training step of one seed, on average.
 
-    Those of each example cut to the bucket it belongs to (`lra.buckets`).
+    Those of each example cut to the bucket it belongs to, where steps cut (`lra.buckets`).
     """
     config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(
@@ -220,7 +221,8 @@ def _model_flops(trainer: Trainer) -> int:
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
         return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
 
-    ends, counts = np.unique(trainer.training_buckets, return_counts=True)
+    ends = bucket_ends(trainer.training_lengths, trainer.step_buckets)
+    ends, counts = np.unique(ends, return_counts=True)
     operations = sum(
         forward(int(end)) * int(count) for end, count in zip(ends, counts, strict=True)
     )

@@ -3,15 +3,15 @@
 Half of ListOps' padded positions and two thirds of Text's are padding, on which a model of fixed
 shapes spends as much as on tokens. Sorted by length, the parts in which a CPU takes a batch
 (`lra.parts`) differ in their longest sequence, and the program has a branch for each of the
-lengths. What the padding left out would have changed is rounding (and the masks of attention
-weights of standard attention, see `lra.state`): every attention gives on a shorter sequence what it
-gives on the padded one (`models.attention.contract`), and dropout draws the same for a position
-whatever follows it.
+lengths. Only rounding is different: every attention gives on a shorter sequence what it gives on
+the padded one (`models.attention.contract`), and dropout draws the same for a position whatever
+follows it.
 
 Other devices take a batch as a whole, whose longest sequence nearly always needs the whole length.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from lra.arrays import Batch, permutation
 
 T = TypeVar("T")
 
-_GRID = 16  # buckets end at multiples of this share of the padded length
+_STEP = 256  # buckets end at multiples: of blocks of exact attention, of segments of landmarks
 _MOST = 4  # buckets: each is compiled
 _SHORTEST = 1024  # padded lengths below are not cut: compilation would cost more than it saves
 _LEAST_SAVING = 0.1  # of the positions
@@ -41,9 +41,9 @@ def choose_lengths(lengths: np.ndarray, padded: int, *, devices: int = 1) -> tup
     whole = (padded,)
     if devices > 1 or jax.default_backend() != "cpu" or padded < _SHORTEST:
         return whole
-    step = padded // _GRID
-    shares = np.quantile(lengths, np.arange(1, _MOST) / _MOST)
-    ends = tuple(sorted({int(-(-share // step) * step) for share in shares} | {padded}))
+    quantiles = np.quantile(lengths, np.arange(1, _MOST) / _MOST)
+    steps = {max(1, math.ceil(length / _STEP)) for length in quantiles}
+    ends = (*(step * _STEP for step in sorted(steps) if step * _STEP < padded), padded)
     if bucket_ends(lengths, ends).mean() > (1 - _LEAST_SAVING) * padded:
         return whole
     return ends

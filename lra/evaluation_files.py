@@ -107,7 +107,8 @@ class SavedEvaluations:
             return 0, None
         try:
             with open(path, "rb") as file, np.load(file) as arrays:
-                done, order, logits = int(arrays["done"]), arrays["order"], arrays["logits"]
+                done, logits = int(arrays["done"]), arrays["logits"]
+                order = arrays.get("order")  # of earlier code: None
         except _DAMAGE:
             print(f"{path} is damaged: this evaluation begins again", file=sys.stderr)
             return 0, None

@@ -48,7 +48,8 @@ class Programs:
         graphdef: the model's structure.
         optimizer: of the parameters.
         microbatches: parts of a batch whose gradients are added up.
-        buckets: lengths to which parts and batches are cut, see `lra.buckets`.
+        buckets: lengths to which batches of an evaluation are cut, see `lra.buckets`.
+        step_buckets: lengths to which parts of a training batch are cut.
         shardings: where inputs and outputs live.
         donate: whether a call may use up the memory of the state it is given.
     """
@@ -63,6 +64,7 @@ class Programs:
         optimizer: optax.GradientTransformation,
         microbatches: int,
         buckets: tuple[int, ...],
+        step_buckets: tuple[int, ...],
         shardings: Shardings,
         donate: bool,
     ):
@@ -77,7 +79,7 @@ class Programs:
                 microbatches,
                 shardings.mesh.shape["data"],
                 lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
-                buckets if microbatches > 1 else (),  # the longest of a whole batch needs it all
+                step_buckets,
                 _SEEDS,
             ),
         )

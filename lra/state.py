@@ -59,7 +59,7 @@ class Microbatches(NamedTuple):
         shares: of each part, as many as devices that share the batch; they add up their gradients
             once, after the last part.
         place: puts arrays [shares, ...] onto these devices.
-        buckets: lengths to which parts are cut, see `lra.buckets`; with less than two none is.
+        buckets: lengths to which parts are cut, see `lra.buckets`; fewer than two: none is cut.
         axis_name: of the mapped axis of seeds, if there is one.
     """
 
@@ -133,8 +133,7 @@ def train_step(
 
     Each example draws from a key of its own, so the number of parts in which gradients are taken
     changes nothing but rounding (and, on an accelerator, the masks of attention weights of standard
-    attention, whose `auto` and whose block size depend on the size of a part). The same holds for
-    the lengths to which parts are cut.
+    attention, whose `auto` and whose block size depend on the size of a part).
     """
 
     def loss_of(params: nnx.State, batch: Batch, keys: Array) -> tuple[Array, Array]:

@@ -34,8 +34,9 @@ class Trainer:
 
     Attributes:
         length: of padded sequences, for which the model is made.
-        buckets: lengths to which parts of batches are cut, see `lra.buckets`.
-        training_buckets: that of each stored training example, int [examples].
+        buckets: lengths to which batches of an evaluation are cut, see `lra.buckets`.
+        step_buckets: lengths to which parts of a training batch are cut.
+        training_lengths: of the stored training examples, int [examples], in positions.
 
     Raises:
         UserError: a configuration that does not fit the data or the devices.
@@ -71,19 +72,24 @@ class Trainer:
         )
         eval_batch = config.train.eval_batch_size
         self._eval_batch = eval_batch // in_parts(eval_batch)
-        lengths = arrays.training_lengths(prepared)
-        self.buckets = (self.length,)
+        self.training_lengths = arrays.training_lengths(prepared)
+        microbatches = in_parts(config.train.batch_size, at_least=config.train.microbatches)
+        self.buckets = self.step_buckets = (self.length,)
         if cut_padding:
-            self.buckets = buckets.choose_lengths(lengths, self.length, devices=self.num_devices)
-        self.training_buckets = buckets.bucket_ends(lengths, self.buckets)
+            self.buckets = buckets.choose_lengths(
+                self.training_lengths, self.length, devices=self.num_devices
+            )
+        if microbatches > 1:  # the longest sequence of a whole batch mostly needs the whole length
+            self.step_buckets = self.buckets
         self.programs = Programs(
             config,
             task,
             make=self._make,
             graphdef=self._abstract_model(),
             optimizer=make_optimizer(config.train),
-            microbatches=in_parts(config.train.batch_size, at_least=config.train.microbatches),
+            microbatches=microbatches,
             buckets=self.buckets,
+            step_buckets=self.step_buckets,
             shardings=self.shardings,
             donate=donate,
         )

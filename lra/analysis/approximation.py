@@ -177,6 +177,8 @@ def own_rows(
         target = Target(inputs, layer, attention.shares_qk)
         errors = matrix_errors(target.matrix_of(attention), target.exact, target.v)
         size = config[method.option] if method.option else 0
+        if config["name"] == "nystrom":
+            size, _ = attention.segments(inputs.length)  # fewer if the model reads longer sequences
         # Linformer may have one a layer, or one a head.
         size = size if isinstance(size, int) else int(np.max(attention.sizes))
         yield from _rows(inputs, layer, method, size, 1, errors, target.best)

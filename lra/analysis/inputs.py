@@ -75,8 +75,7 @@ def trained_inputs(restored: Restored, *, seed: int, examples: int, length: int)
     document is taken. So no position is padding (but pixels of value 0 where they count as such).
 
     Raises:
-        UserError: a seed that the run does not have, or sequences that are too short for its
-            model.
+        UserError: a seed that the run does not have.
     """
     trainer, config = restored.trainer, restored.trainer.config
     if seed not in config.seeds:
@@ -96,12 +95,7 @@ def trained_inputs(restored: Restored, *, seed: int, examples: int, length: int)
         with jax.default_matmul_precision(config.matmul_precision):
             return record(nnx.merge(graphdef, params, rest).encoder, ids, mask)
 
-    try:
-        recorded = jax.device_get(run(best.params, best.rest, ids, mask))
-    except ValueError as error:
-        raise UserError(
-            f"the model cannot read {ids.shape[1]} positions ({error}): choose a larger --length"
-        ) from error
+    recorded = jax.device_get(run(best.params, best.rest, ids, mask))
     q, k, v = (np.stack([layer[i] for layer in recorded]).astype(np.float64) for i in range(3))
     encoder = nnx.merge(graphdef, *jax.device_get((best.params, best.rest))).encoder
     attentions = [block.attention.attention for block in encoder.blocks]

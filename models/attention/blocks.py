@@ -31,9 +31,14 @@ def even_size(length: int, largest: int) -> int:
     return -(-size // _MULTIPLE) * _MULTIPLE
 
 
-def padded(x: jax.Array, size: int, value: float = 0) -> jax.Array:
+def padded(x: jax.Array, size: int, value: float | int = 0) -> jax.Array:
     """Completes axis 1 to a multiple of `size`."""
-    missing = -x.shape[1] % size
+    return padded_to(x, -(-x.shape[1] // size) * size, value)
+
+
+def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
+    """Completes axis 1 to `length`."""
+    missing = length - x.shape[1]
     widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
     return jnp.pad(x, widths, constant_values=value) if missing else x
 

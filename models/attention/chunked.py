@@ -89,10 +89,17 @@ def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
 
 
 def block_keep_mask(
-    key: jax.Array, number: Any, shape: tuple[int, int, int, int], dropout: float
+    key: jax.Array, row: Any, column: Any, shape: tuple[int, int, int, int], dropout: float
 ) -> Bool[Array, "batch heads keys queries"]:
-    """The dropout mask of block `number`: row-major, rows are blocks of queries."""
-    return keep_mask(draw(lambda one: jax.random.fold_in(one, number), key), shape, dropout)
+    """The dropout mask of a block, of the `row`-th queries and the `column`-th keys.
+
+    How many blocks there are does not matter to it.
+    """
+
+    def of_block(one: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.fold_in(one, row), column)
+
+    return keep_mask(draw(of_block, key), shape, dropout)
 
 
 def chunked_attention(
@@ -167,7 +174,7 @@ def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
             p = jnp.exp(scores - new_peak)
             total = total * shrink + jnp.sum(p, axis=2, keepdims=True)
             if dropout:
-                p = jnp.where(block_keep_mask(key, row * columns + column, p.shape, dropout), p, 0)
+                p = jnp.where(block_keep_mask(key, row, column, p.shape, dropout), p, 0)
             weighted = weighted * shrink
             weighted += _product("bhkd,bhkq->bhdq", v_block, p.astype(common), dtype)
             return new_peak, total, weighted
@@ -216,7 +223,7 @@ def _backward(dropout, blocks, saved, g):
             dp = _product("bhkd,bhqd->bhkq", v_block, g_block, dtype)
             kept = p
             if dropout:
-                keep = block_keep_mask(key, row * columns + column, p.shape, dropout)
+                keep = block_keep_mask(key, row, column, p.shape, dropout)
                 inverse = 1 / keep_probability(dropout)
                 kept, dp = jnp.where(keep, p * inverse, 0), jnp.where(keep, dp * inverse, 0)
             ds = (p * (dp - mean_dp_row) * scale).astype(common)

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.blocks import head_major, read_block, restored, stored, write_block
+from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
 from models.attention.contract import accumulation_dtype, check_positive
 
 # Of the features of one block, all sequences and heads together; one CPU core, batch 1, length
@@ -72,10 +72,7 @@ def linear_attention(
         itemsize = accumulation_dtype(q.dtype).itemsize
         block = block_of(q.shape, itemsize, backend=jax.default_backend())
     length = q.shape[1]
-    missing = -length % block
-    if missing:
-        q, k, v = (jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))) for x in (q, k, v))
-        mask = jnp.pad(mask, ((0, 0), (0, missing)))
+    q, k, v, mask = (padded(x, block) for x in (q, k, v, mask))
     return _attention(q, k, v, mask, block)[:, :length]
 
 

@@ -32,10 +32,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from models.attention.blocks import padded_to
 from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
 from models.attention.convolution import depthwise_convolution
-from models.attention.segments import check_segments, pad_length, segment_any, segment_means
+from models.attention.segments import check_segments, segment_any, segment_means
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
@@ -225,8 +226,8 @@ class NystromAttention(nnx.Module):
     ) -> Float[Array, "batch length heads head_dim"]:
         del key
         length = q.shape[1]
-        num_landmarks, padded = self._segments(length)
-        q, k, v, mask = (pad_length(x, padded) for x in (q, k, v, mask))
+        num_landmarks, padded = self.segments(length)
+        q, k, v, mask = (padded_to(x, padded) for x in (q, k, v, mask))
         out = nystrom_attention(
             q,
             k,
@@ -238,7 +239,7 @@ class NystromAttention(nnx.Module):
         )
         return out[:, :length]
 
-    def _segments(self, length: int) -> tuple[int, int]:
+    def segments(self, length: int) -> tuple[int, int]:
         """The landmarks that a sequence has, and the positions of their segments.
 
         Segments are laid over the module's length; those that only padding would fill are left out.

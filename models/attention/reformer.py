@@ -38,10 +38,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from models.attention.blocks import head_major
+from models.attention.blocks import head_major, padded_to
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.attention.contract import Untrained, accumulation_dtype, check_positive
-from models.attention.segments import pad_length
 from models.keys import draw
 
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
@@ -139,7 +138,7 @@ def reformer_attention(
             f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
             "a larger chunk_length or a shorter length"
         )
-    q, v, mask = (pad_length(x, padded) for x in (q, v, mask))
+    q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
 
     every_head = jax.vmap(_sorted, in_axes=(1, 1, None, 0, None))
@@ -291,7 +290,7 @@ class ReformerAttention(nnx.Module):
             shape, dtype = rotations.shape, rotations.dtype
             rotations = draw(lambda one: jax.random.normal(one, shape, dtype), key)
         length = q.shape[1]
-        q, v, mask = (pad_length(x, self._padded(length)) for x in (q, v, mask))
+        q, v, mask = (padded_to(x, self._padded(length)) for x in (q, v, mask))
         out = reformer_attention(
             q, v, mask, rotations, chunk_length=self.chunk_length, factors=self.factors
         )

@@ -25,12 +25,6 @@ def check_segments(num_segments: int, length: int, name: str = "num_segments") -
         )
 
 
-def pad_length(x: jax.Array, length: int) -> jax.Array:
-    """Zeros (False) behind axis 1, up to `length`."""
-    missing = length - x.shape[1]
-    return jnp.pad(x, [(0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 2)) if missing else x
-
-
 def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Array]) -> jax.Array:
     """Reduces each segment of axis 1: [batch, length, ...] to [batch, num_segments, ...].
 

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention import cudnn
 from models.attention.choices import check_choice
-from models.attention.chunked import chunked_attention
+from models.attention.chunked import Blocks, blocks_of, chunked_attention
 from models.attention.contract import accumulation_dtype, masked_softmax
 from models.attention.materialised import materialised_attention
 from models.dropout import check_rate, keep_mask, keep_probability
@@ -122,10 +122,10 @@ class StandardAttention(nnx.Module):
         Raises:
             ValueError: an unknown implementation, or a dropout that is no probability below 1.
         """
-        del length, heads, head_dim, layer, shared, rngs
+        del heads, head_dim, layer, shared, rngs
         check_rate(dropout)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
-        self.dropout = float(dropout)
+        self.length, self.dropout = length, float(dropout)
         self.implementation = implementation
 
     def __call__(
@@ -155,5 +155,13 @@ class StandardAttention(nnx.Module):
                     "attention dropout to 0 or choose 'auto', 'chunked' or 'xla'"
                 )
             return cudnn.cudnn_attention(q, k, v, mask)
-        attend = materialised_attention if implementation == "xla" else chunked_attention
-        return attend(q, k, v, mask, dropout=self.dropout, key=key)
+        if implementation == "xla":
+            return materialised_attention(q, k, v, mask, dropout=self.dropout, key=key)
+        blocks = self._blocks(q) if drops else None
+        return chunked_attention(q, k, v, mask, dropout=self.dropout, key=key, blocks=blocks)
+
+    def _blocks(self, q: Array) -> Blocks:
+        """Those of the module's length, so that a shorter sequence draws the same masks."""
+        heads = q.shape[0] * q.shape[2]
+        length = max(self.length, q.shape[1])
+        return blocks_of(length, length, heads=heads, backend=jax.default_backend())

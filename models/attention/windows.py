@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from models.attention.blocks import padded_to
 from models.attention.segments import segment_any, segment_max, segment_means
 from models.dense import kernel_einsum
 
@@ -66,5 +67,4 @@ def _completed(
     x: Float[Array, "batch length heads head_dim"], mask: Bool[Array, "batch length"], length: int
 ) -> tuple[Float[Array, "batch completed heads head_dim"], Bool[Array, "batch completed"]]:
     """Appends padding up to `length`."""
-    missing = length - x.shape[1]
-    return jnp.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0))), jnp.pad(mask, ((0, 0), (0, missing)))
+    return padded_to(x, length), padded_to(mask, length)

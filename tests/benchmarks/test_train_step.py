@@ -164,12 +164,12 @@ def test_lengths_are_distributed_as_the_tasks(task, mean, longest):
 
 def test_operations_are_of_examples_without_the_padding_that_is_cut(trainer, monkeypatch):
     whole = train_case._model_flops(trainer)
-    halves = np.array([trainer.length // 2, trainer.length])
-    monkeypatch.setattr(trainer, "training_buckets", halves)
+    half = trainer.length // 2
+    monkeypatch.setattr(trainer, "training_lengths", np.array([3, 2 * half]))
+    assert train_case._model_flops(trainer) == whole
+    monkeypatch.setattr(trainer, "step_buckets", (half, 2 * half))
     # Everything in it grows with the length, attention with its square.
     assert 0.5 * whole < train_case._model_flops(trainer) < 0.75 * whole
-    monkeypatch.setattr(trainer, "training_buckets", halves[1:])
-    assert train_case._model_flops(trainer) == whole
 
 
 @pytest.mark.slow

@@ -62,6 +62,17 @@ def test_ranks_count_the_keys_that_a_query_sees():
     assert chunk_length(16) == 4
 
 
+def test_the_size_of_a_nystrom_of_ones_own_is_what_these_positions_have(float64):
+    rows = {}
+    for length, landmarks in ((16, 2), (32, 4)):  # both in segments of 8 positions
+        sizes = {"length": length, "heads": 2, "head_dim": 8, "num_landmarks": landmarks}
+        attention = make("nystrom", **sizes, conv_kernel=0, rngs=nnx.Rngs(0))
+        config = {"name": "nystrom", "num_landmarks": landmarks}
+        rows[length] = list(own_rows(INPUTS, [attention], config))
+    assert {row["size"] for row in rows[32]} == {2}
+    assert rows[32] == rows[16]
+
+
 @pytest.mark.parametrize(("chunk", "rank"), [(2, 8), (4, 16), (16, 16), (32, 16)])
 def test_the_rank_of_a_reformer_of_ones_own_is_by_its_own_chunks(chunk, rank, float64):
     """Two rounds, in each a chunk and the one before; all positions where they are one chunk."""

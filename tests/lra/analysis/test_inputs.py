@@ -99,9 +99,3 @@ def test_a_seed_of_another_run_is_refused(tiny_config, data_dir):
     run = restored(tiny_config("listops", "standard", "seeds=(3, 7)"), data_dir)
     with pytest.raises(UserError, match="no seed 1, only 3, 7"):
         trained_inputs(run, seed=1, examples=2, length=8)
-
-
-def test_a_length_too_short_for_the_model_is_refused(tiny_config, data_dir):
-    run = restored(tiny_config("listops", "nystrom"), data_dir)
-    with pytest.raises(UserError, match="cannot read 3 positions"):
-        trained_inputs(run, seed=0, examples=2, length=3)

@@ -1,6 +1,7 @@
 """Blockwise attention against the plain form: values, gradients, dropout, memory."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -98,7 +99,7 @@ def dense_with_dropout(q, k, v, mask, key):
     keep = jnp.block(
         [
             [
-                block_keep_mask(key, row * columns + column, shape, DROPOUT).swapaxes(2, 3)
+                block_keep_mask(key, row, column, shape, DROPOUT).swapaxes(2, 3)
                 for column in range(columns)
             ]
             for row in range(rows)
@@ -122,8 +123,9 @@ def test_dropout_equals_the_plain_form_with_the_same_masks(float64):
 
 def test_blocks_draw_different_masks():
     key, shape = jax.random.key(0), (1, 1, *SMALL)
-    drawn = [np.asarray(block_keep_mask(key, number, shape, 0.5)) for number in range(8)]
-    for i in range(8):
+    numbers = itertools.product(range(3), repeat=2)
+    drawn = [np.asarray(block_keep_mask(key, *number, shape, 0.5)) for number in numbers]
+    for i in range(9):
         for j in range(i):
             assert 0.2 < np.mean(drawn[i] == drawn[j]) < 0.8
 

@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from models.attention import ATTENTIONS, make, options_of
+from models.attention.blocks import padded_to
 
 # Length 37 divides into no number of landmarks, windows, chunks or blocks.
 LENGTH, HEADS, HEAD_DIM = 37, 2, 8
@@ -17,6 +18,7 @@ CASES = {
     "standard chunked": ("standard", {"dropout": 0.2, "implementation": "chunked"}),
     "nystrom": ("nystrom", {"num_landmarks": 8, "conv_kernel": 5}),
     "linformer": ("linformer", {"proj_dim": 8}),
+    "linformer conv": ("linformer", {"proj_dim": 8, "projection": "conv"}),
     "linformer pooled": ("linformer", {"proj_dim": 8, "projection": "max_pool"}),
     "performer": ("performer", {"num_features": 16}),
     "reformer": ("reformer", {"num_hashes": 2, "chunk_length": 8}),
@@ -136,20 +138,24 @@ def test_padding_content_changes_nothing(case):
 @pytest.mark.parametrize("key", [None, 5], ids=["evaluation", "training"])
 def test_a_shorter_sequence_gives_what_it_gives_padded(case, made_for, key):
     name, options = CASES[case]
-    if name == "standard":
-        options = {**options, "dropout": 0.0}  # its masks are drawn for a matrix of another shape
-    key = None if key is None else jax.random.key(key)
     rngs = nnx.Rngs(params=0, attention=1)
     attention = make(name, length=made_for, heads=HEADS, head_dim=HEAD_DIM, rngs=rngs, **options)
-    q, k, v, _ = inputs(case)
-    for length in (7, 24, 33):
-        mask = jnp.asarray(masks()[:, :length])
-        short = [x[:, :length] for x in (q, k, v)]
-        padded = [jnp.pad(x, ((0, 0), (0, made_for - length), (0, 0), (0, 0))) for x in short]
-        expected = attention(*padded, jnp.pad(mask, ((0, 0), (0, made_for - length))), key=key)
+    key = None if key is None else jax.random.key(key)
+
+    @jax.jit
+    def results(q, k, v, mask, g):
+        """Outputs and gradients at real positions."""
+        out, pull = jax.vjp(lambda *x: attention(*x, mask, key=key), q, k, v)
         real = mask[:, :, None, None]
-        out = jnp.where(real, attention(*short, mask, key=key), 0)
-        np.testing.assert_allclose(out, jnp.where(real, expected[:, :length], 0), atol=2e-6)
+        return [jnp.where(real, x, 0) for x in (out, *pull(jnp.where(real, g, 0)))]
+
+    q, k, v, g = inputs(case)
+    for length in (7, 24, 33):
+        short = q[:, :length], k[:, :length], v[:, :length], masks()[:, :length], g[:, :length]
+        padded = [padded_to(jnp.asarray(x), made_for) for x in short]
+        for x, y in zip(results(*short), results(*padded), strict=True):
+            np.testing.assert_allclose(x, y[:, :length], atol=5e-6)
+            assert not y[:, length:].any()
 
 
 @every_case
