@@ -135,10 +135,12 @@ def _legend_of_dots(drawn: Any, dots: list[curves.Dot]) -> None:
 
 
 def _legend(drawn: Any, handles: list[Any]) -> None:
-    """Above the axes, in as many columns as the longest title allows."""
-    longest = max(len(handle.get_label()) for handle in handles)
-    columns = 3 if longest <= 18 else 2 if longest <= 26 else 1
-    drawn.legend(handles=handles, loc="outside upper center", ncols=columns)
+    """Above the axes, in three columns or as many as the figure has room for."""
+    for columns in (3, 2, 1):
+        legend = drawn.legend(handles=handles, loc="outside upper center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= drawn.bbox.width:
+            return
+        legend.remove()
 
 
 def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point]]) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib
 import pytest
 from matplotlib import pyplot
 from PIL import Image
@@ -207,6 +208,22 @@ def test_every_figure_becomes_png_and_svg_of_a_columns_width(tmp_path):
                 assert image.width == pytest.approx(3.3 * 300, abs=2)
                 assert len(image.convert("L").getcolors()) > 50
             assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize("attentions", [("linformer", "nystrom"), tuple(drawing.STYLES)])
+def test_a_legend_is_within_its_figure(attentions):
+    sizes = {"nystrom": 209_000}
+    rows = [make_row(0.5, attention=name, params=sizes.get(name, 1_260_000)) for name in attentions]
+    (figure,) = figures(group(rows), [])["table3"]
+    with matplotlib.rc_context(drawing.RC):
+        drawn = figure.draw()
+        drawn.draw_without_rendering()
+        (legend,) = drawn.legends
+        assert len(legend.texts) == len(attentions) + 2
+        extent = legend.get_window_extent()
+        pyplot.close(drawn)
+    assert drawn.bbox.x0 <= extent.x0
+    assert extent.x1 <= drawn.bbox.x1
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path):
