@@ -31,6 +31,8 @@ _LATEX = {
 def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) -> str:
     """All sections as one Markdown document; it finds the figures in `figures/`."""
     lines = ["# Results", "", f"Rendered by `python -m lra.report` from {sources}.", ""]
+    if len(sections) > 1:
+        lines += [*(f"- [{title}](#{_anchor(title)})" for title, _, _ in sections), ""]
     for title, tables, figures in sections:
         lines += [f"## {title}", ""]
         lines += map(_section_of, tables[:1])
@@ -38,6 +40,12 @@ def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str
             lines += [f"![{figure.caption}](figures/{figure.name}.png)", "", figure.caption, ""]
         lines += map(_section_of, tables[1:])
     return "\n".join(lines)
+
+
+def _anchor(title: str) -> str:
+    """What GitHub names a heading: its letters, digits and hyphens, spaces as hyphens."""
+    kept = (letter for letter in title.lower() if letter.isalnum() or letter in " -_")
+    return "".join(kept).replace(" ", "-")
 
 
 def _section_of(table: Table) -> str:

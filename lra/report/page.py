@@ -14,6 +14,7 @@ h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .8rem;
      border-top: 2px solid var(--ink); overflow-wrap: anywhere; }
 h3 { font-size: 1rem; margin: 2rem 0 .2rem; }
 p { margin: .2rem 0 .7rem; max-width: 46rem; }
+nav a { color: inherit; }
 .note, .caption, figcaption { color: var(--faint); font-size: .86rem; }
 /* Wide tables may use the margin on the right. */
 .scroll { overflow-x: auto; margin-right: min(0px, 32rem - 50vw); }
@@ -40,8 +41,12 @@ def page(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) ->
         sources: files of the rows, in words.
     """
     body = [f"<h1>Results</h1><p class='caption'>Rendered from {_text(sources)}.</p>"]
-    for title, tables, figures in sections:
-        body.append(f"<section><h2>{_text(title)}</h2>")
+    if len(sections) > 1:
+        titles = enumerate(title for title, _, _ in sections)
+        links = (f"<li><a href='#s{number}'>{_text(title)}</a>" for number, title in titles)
+        body += ["<nav><ul>", *links, "</ul></nav>"]
+    for number, (title, tables, figures) in enumerate(sections):
+        body.append(f"<section><h2 id='s{number}'>{_text(title)}</h2>")
         body += map(_table, tables[:1])
         if figures:
             body += ["<div class='figures'>", *map(_figure, figures), "</div>"]

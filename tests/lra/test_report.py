@@ -12,6 +12,7 @@ from lra.report.cells import cells, standard_error, stat
 from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
+from lra.report.page import page
 from lra.report.tables import number, tables
 from lra.row import to_json
 from tests.lra.cost_row_factory import cost_row
@@ -236,3 +237,14 @@ def test_document_names_its_figures():
     assert text.startswith("# Results\n")
     assert "## Protocol of Table 3\n" in text
     assert "![What is fast.](figures/table3-speed.png)\n\nWhat is fast.\n" in text
+    assert "](#" not in text
+
+
+def test_several_sections_have_a_list_of_contents():
+    sections = [("Cost: d = 64, float32", [], []), ("Learning curves", [], [])]
+    text = document(sections, "rows.jsonl")
+    assert "- [Cost: d = 64, float32](#cost-d--64-float32)\n" in text
+    assert "- [Learning curves](#learning-curves)\n\n## Cost" in text
+    html = page(sections, "rows.jsonl")
+    assert "<a href='#s1'>Learning curves</a>" in html
+    assert "<h2 id='s1'>Learning curves</h2>" in html
