@@ -1,7 +1,7 @@
 """What does a training step of each task and attention cost, and an evaluation, on this machine?
 
     python -m benchmarks.train_step --tasks=listops --attentions=all --seeds=1,3
-    python -m benchmarks.train_step --tasks=all --dtype=bfloat16 --out=results/train_step.jsonl
+    python -m benchmarks.train_step --tasks=all --dtype=bfloat16 --out=runs/train_step.jsonl
     python -m benchmarks.train_step --tasks=listops --profile=runs/profile --compare_loop
     python -m benchmarks.train_step --tasks=listops --largest_batch
 
@@ -24,9 +24,9 @@ compiled program, where the device tells its memory, else by trying) or a step t
 What deterministic operations cost on a GPU is the difference of two tables; a column and the rows
 say which is which:
 
-    python -m benchmarks.train_step --tasks=listops --out=results/train_step.jsonl
+    python -m benchmarks.train_step --tasks=listops --out=runs/train_step.jsonl
     XLA_FLAGS=--xla_gpu_deterministic_ops=true python -m benchmarks.train_step --tasks=listops \\
-        --out=results/train_step.jsonl
+        --out=runs/train_step.jsonl
 
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
 operations that take the most time. --compare_loop also times the same steps as a loop of known

@@ -151,7 +151,7 @@ def _reruns() -> Table:
         for name, values in XFORMERS.items()
     ]
     header = ["Attention", *map(task_title, TASKS), "Average"]
-    caption = "In percent; how far two runs of the published code lie apart."
+    caption = "In percent; the published code, run by others with settings of their own (below)."
     notes = [
         "Source: facebookresearch/xformers, BENCHMARKS.md; ListOps trained for longer, 128 "
         "landmarks, Linformer at a quarter of the length."
