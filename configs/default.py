@@ -30,6 +30,9 @@ ATTENTIONS = {
     "performer": {
         "num_features": 256,  # paper, LRA section
         "kernel": "softmax",  # softmax | relu; NYS passes relu but its library ignores it
+        # Of the softmax kernel's features: performer-pytorch. 0 leaves them unbiased; see
+        # models/attention/performer.py for what 1e-4 can do to a training.
+        "epsilon": 1e-4,
         # Draw new features every so many steps; 0 = never, as the library of NYS's time
         # (performer-pytorch 0.15, early 2021).
         "redraw_steps": 0,

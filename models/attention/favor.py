@@ -5,8 +5,9 @@
 
 for x already scaled by D^(-1/4); the factor R^(-1/2) of the features cancels and is left out. S is
 summed over blocks of keys, rescaled whenever the keys' peak grows, as in an online softmax; then
-the queries read it. The backward pass makes each block's features again, first of the queries,
-which gives the gradient of S, then of the keys.
+the queries read it. A peak is the largest P x, and without epsilon, where it cancels, the largest
+P x - |x|^2 / 2, so that the largest feature is 1. The backward pass makes each block's features
+again, first of the queries, which gives the gradient of S, then of the keys.
 
 Blocks are stored features by positions, so that no product has to transpose one. A column of ones
 beside v gives the denominators with the numerators, another beside P the gradient of |x|^2 / 2.
@@ -93,7 +94,7 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
     summary, peak = _summarise(k, v, bias, projection, epsilon, size)
 
     def query_block(number, out):
-        features = _query_exponentials(read_block(q, number, size), projection) + epsilon
+        features = _query_exponentials(read_block(q, number, size), projection, epsilon) + epsilon
         both = _product("bhmd,bhml->bhdl", summary, features)
         return write_block(out, jnp.swapaxes(both[:, :, :-1] / _total(both), 2, 3), number)
 
@@ -116,7 +117,7 @@ def _attention_backward(epsilon, size, saved, g):
     def query_block(number, done):
         dq, d_summary = done
         q_block = read_block(q, number, size)
-        exponentials = _query_exponentials(q_block, projection)
+        exponentials = _query_exponentials(q_block, projection, epsilon)
         features = exponentials + epsilon
         total = _total(_product("bhmd,bhml->bhdl", summary[..., -1:], features))
         g_block = read_block(g, number, size) / jnp.swapaxes(total, 2, 3)
@@ -146,16 +147,17 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _summarise(k, v, bias, projection, epsilon, size):
-    """Returns S and the largest exponent of the real keys' features (without |x|^2 / 2)."""
+    """Returns S and the peak of the real keys."""
 
     def key_block(number, state):
         summary, peak = state
         k_block, v_block = read_block(k, number, size), read_block(v, number, size)
         bias_block = read_block(bias, number, size, 3)
         projected = _product("bhmd,bhld->bhml", projection, k_block)
-        new_peak = jnp.max(projected + bias_block, axis=(2, 3), keepdims=True)
-        new_peak = jnp.maximum(peak, new_peak)
-        features = jnp.exp(projected + (bias_block - _half_square(k_block)) - new_peak)
+        exponent = projected + (bias_block - _half_square(k_block))
+        candidates = projected + bias_block if epsilon else exponent
+        new_peak = jnp.maximum(peak, jnp.max(candidates, axis=(2, 3), keepdims=True))
+        features = jnp.exp(exponent - new_peak)
         summary = summary * jnp.exp(peak - new_peak)
         return summary + _product("bhml,bhld->bhmd", features, v_block), new_peak
 
@@ -172,9 +174,10 @@ def _key_exponents(k, bias, projection):
     return _product("bhmd,bhld->bhml", projection, k) + (bias - _half_square(k))
 
 
-def _query_exponentials(q, projection):
+def _query_exponentials(q, projection, epsilon):
     projected = _product("bhmd,bhld->bhml", projection, q)
-    return jnp.exp(projected - (jnp.max(projected, axis=2, keepdims=True) + _half_square(q)))
+    offset = jnp.max(projected, axis=2, keepdims=True)
+    return jnp.exp(projected - (offset + _half_square(q) if epsilon else offset))
 
 
 def _half_square(x):

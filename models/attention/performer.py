@@ -2,7 +2,7 @@
 
     out = f(q) (f(k)^T v) / (f(q) . sum over keys of f(k))
 
-    softmax   f(x) = R^(-1/2) [exp(p - c^2 |x|^2 / 2 - max p) + 1e-4]
+    softmax   f(x) = R^(-1/2) [exp(p - c^2 |x|^2 / 2 - max p) + epsilon]      epsilon = 1e-4
     relu      f(x) = max(p, 0) + 1e-3
               p = c P x, c = D^(-1/4), P [R, D] orthogonal in blocks of D rows
 
@@ -19,6 +19,12 @@ than those of a zero key, which dilute the denominator. The benchmark's JAX code
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
 sequence and head. Directions are uniform on the sphere, by Gram-Schmidt on Gaussian rows.
+
+Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
+others in max p, puts their features below epsilon. Then all weights are equal, the output is the
+mean of the values, and hardly a gradient leads out of it: so ends the protocol's model on ListOps,
+whose first layer has no feature of a key above 1e-4. With epsilon = 0 the maximum cancels, the
+estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor.
 
 The output does not depend on the amount of padding.
 """
@@ -81,6 +87,7 @@ def query_features(
     projection: Float[Array, "features head_dim"],
     *,
     kernel: str = "softmax",
+    epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
     """f(q), in at least float32; the softmax kernel's maximum is each query's own."""
     q = head_major(q)
@@ -88,8 +95,8 @@ def query_features(
     if kernel == "relu":
         return jax.nn.relu(projected) + RELU_EPSILON
     peak = jnp.max(projected, axis=-1, keepdims=True)
-    epsilon = SOFTMAX_EPSILON * projection.shape[0] ** -0.5
-    return jnp.exp(projected - _offset(q, projected, peak)) + epsilon
+    added = epsilon * projection.shape[0] ** -0.5
+    return jnp.exp(projected - _offset(q, projected, peak)) + added
 
 
 def key_features(
@@ -98,6 +105,7 @@ def key_features(
     projection: Float[Array, "features head_dim"],
     *,
     kernel: str = "softmax",
+    epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
     """f(k), in at least float32, and 0 at padding.
 
@@ -113,8 +121,8 @@ def key_features(
     peaks = jnp.where(real, jnp.max(projected, axis=-1, keepdims=True), limits.min)
     offset = _offset(k, projected, jnp.max(peaks, axis=2, keepdims=True))
     exponent = projected - jnp.where(real, offset, limits.max)
-    epsilon = SOFTMAX_EPSILON * projection.shape[0] ** -0.5
-    return jnp.exp(exponent) + jnp.where(real, epsilon, 0).astype(projected.dtype)
+    added = epsilon * projection.shape[0] ** -0.5
+    return jnp.exp(exponent) + jnp.where(real, added, 0).astype(projected.dtype)
 
 
 def performer_attention(
@@ -125,10 +133,12 @@ def performer_attention(
     projection: Float[Array, "features head_dim"],
     *,
     kernel: str = "softmax",
+    epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Attention by random features; `projection` serves all heads.
 
-    Everything between the inputs and the output is in at least float32.
+    Everything between the inputs and the output is in at least float32. `epsilon` is of the softmax
+    kernel, that of `relu` is fixed.
 
     Raises:
         ValueError: an unknown kernel.
@@ -138,7 +148,7 @@ def performer_attention(
         dtype = accumulation_dtype(q.dtype)
         q_scaled, k_scaled = (x.astype(dtype) * x.shape[-1] ** -0.25 for x in (q, k))
         arrays = (q_scaled, k_scaled, v.astype(dtype), mask, projection.astype(dtype))
-        return favor_attention(*arrays, SOFTMAX_EPSILON).astype(q.dtype)
+        return favor_attention(*arrays, epsilon).astype(q.dtype)
     queries = query_features(q, projection, kernel=kernel)
     keys = key_features(k, mask, projection, kernel=kernel)
     values = jnp.where(mask[:, None, :, None], head_major(v), 0).astype(keys.dtype)
@@ -175,6 +185,7 @@ class PerformerAttention(nnx.Module):
     Options:
         num_features: R; the paper suggests about D log D, the benchmark's table has 256.
         kernel: 'softmax' or 'relu'.
+        epsilon: added to the features of the softmax kernel, relative to the largest; see above.
         redraw_steps: training steps between new projections, 0 = never. The module only holds
             the number; the training loop calls `redraw`.
 
@@ -197,18 +208,22 @@ class PerformerAttention(nnx.Module):
         rngs: nnx.Rngs,
         num_features: int = 256,
         kernel: str = "softmax",
+        epsilon: float = SOFTMAX_EPSILON,
         redraw_steps: int = 0,
     ):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: a size below 1, a negative `redraw_steps` or an unknown kernel.
+            ValueError: a size below 1, an `epsilon` or `redraw_steps` out of range, or an unknown
+                kernel.
         """
         check_positive(length=length, heads=heads, head_dim=head_dim, num_features=num_features)
         check_choice("kernel", kernel, KERNELS)
         if isinstance(redraw_steps, bool) or not isinstance(redraw_steps, int) or redraw_steps < 0:
             raise ValueError(f"redraw_steps must be 0 (never) or more, not {redraw_steps!r}")
-        self.kernel = kernel
+        if isinstance(epsilon, bool) or not 0 <= epsilon < 1:
+            raise ValueError(f"epsilon must be a number from 0 to less than 1, not {epsilon!r}")
+        self.kernel, self.epsilon = kernel, float(epsilon)
         self.redraw_steps = redraw_steps
         self.projection = Untrained(orthogonal_features(rngs.attention(), num_features, head_dim))
 
@@ -222,7 +237,8 @@ class PerformerAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """`performer_attention` with the projection held; `key` is not needed."""
-        return performer_attention(q, k, v, mask, self.projection[...], kernel=self.kernel)
+        options = {"kernel": self.kernel, "epsilon": self.epsilon}
+        return performer_attention(q, k, v, mask, self.projection[...], **options)
 
     def redraw(self, key: PRNGKeyArray) -> None:
         """Replaces the projection by a new draw."""

@@ -38,7 +38,7 @@ OF_ATTENTION = {
     "standard": {"dropout": 0.1, "implementation": "auto"},
     "nystrom": {"num_landmarks": 64, "pinv_iterations": 6, "conv_kernel": 35},
     "linformer": {"proj_dim": 256, "share": ("kv", "layers"), "projection": "linear"},
-    "performer": {"num_features": 256, "kernel": "softmax", "redraw_steps": 0},
+    "performer": {"num_features": 256, "kernel": "softmax", "epsilon": 1e-4, "redraw_steps": 0},
     "reformer": {"num_hashes": 2, "chunk_length": 64},
 }
 # Number formats and ways of execution; they leave the protocol as it is.

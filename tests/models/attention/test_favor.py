@@ -20,24 +20,25 @@ def inputs(dtype=jnp.float64, length=LENGTH):
     return arrays, jnp.asarray(mask), jnp.asarray(rng.normal(size=(FEATURES, WIDTH)), dtype)
 
 
-def by_blocks(q, k, v, mask, projection, size=None):
+def by_blocks(q, k, v, mask, projection, size=None, epsilon=SOFTMAX_EPSILON):
     q, k = (x * WIDTH**-0.25 for x in (q, k))
-    return favor_attention(q, k, v, mask, projection, SOFTMAX_EPSILON, size=size)
+    return favor_attention(q, k, v, mask, projection, epsilon, size=size)
 
 
-def plain(q, k, v, mask, projection):
-    queries = query_features(q, projection)
-    keys = key_features(k, mask, projection)
+def plain(q, k, v, mask, projection, epsilon=SOFTMAX_EPSILON):
+    queries = query_features(q, projection, epsilon=epsilon)
+    keys = key_features(k, mask, projection, epsilon=epsilon)
     weights = jnp.einsum("bhlm,bhjm->bhlj", queries, keys)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return jnp.einsum("bhlj,bjhd->blhd", weights / jnp.where(total > 0, total, 1), v)
 
 
+@pytest.mark.parametrize("epsilon", [SOFTMAX_EPSILON, 0.0])
 @pytest.mark.parametrize("size", [8, 16, 40, None])
-def test_equals_the_plain_form(size, float64):
+def test_equals_the_plain_form(size, epsilon, float64):
     (q, k, v, g), mask, projection = inputs()
-    found = out_and_gradients(lambda *x: by_blocks(*x, mask, projection, size), q, k, v, g)
-    expected = out_and_gradients(lambda *x: plain(*x, mask, projection), q, k, v, g)
+    found = out_and_gradients(lambda *x: by_blocks(*x, mask, projection, size, epsilon), q, k, v, g)
+    expected = out_and_gradients(lambda *x: plain(*x, mask, projection, epsilon), q, k, v, g)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
     assert not np.asarray(found[0])[2].any()
@@ -51,6 +52,31 @@ def test_the_keys_peak_may_grow_from_block_to_block():
     assert all(np.isfinite(x).all() for x in found)
     expected = plain(q, k, v, mask, projection)
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_long_keys_leave_an_epsilon_only_the_mean_and_are_no_matter_without():
+    """|k|^2 / 2 of 30, far beyond what a feature may be below its peak and still exceed 1e-4."""
+    (q, k, v, _), mask, projection = inputs(jnp.float32)
+    k = k / jnp.linalg.norm(k, axis=-1, keepdims=True) * (60 * WIDTH**0.5) ** 0.5
+    mean = jnp.mean(v[:1], axis=1, keepdims=True)
+    collapsed = by_blocks(q, k, v, mask, projection)[:1] - mean
+    estimate = by_blocks(q, k, v, mask, projection, epsilon=0.0)
+    assert jnp.max(jnp.abs(collapsed)) < 1e-4
+    assert jnp.max(jnp.abs(estimate[:1] - mean)) > 0.5
+    with jax.enable_x64(True):
+        wide = [x.astype(jnp.float64) for x in (q, k, v)]
+        features = [
+            jnp.exp(
+                jnp.einsum("blhd,md->blhm", x * WIDTH**-0.25, projection.astype(jnp.float64))
+                - jnp.sum(x * x, axis=-1, keepdims=True) / (2 * WIDTH**0.5)
+            )
+            for x in wide[:2]
+        ]
+        weights = jnp.einsum("blhm,bjhm->bhlj", *features) * mask[:, None, None, :]
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        weights = weights / jnp.where(total > 0, total, 1)
+        expected = jnp.einsum("bhlj,bjhd->blhd", weights, wide[2])
+        np.testing.assert_allclose(estimate, expected, rtol=2e-4, atol=2e-5)
 
 
 def test_under_vmap_and_checkpoint(float64):
