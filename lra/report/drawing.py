@@ -4,6 +4,7 @@ Every attention has one colour (Okabe and Ito's palette for colour-blind readers
 everywhere. matplotlib is imported only to draw.
 """
 
+import itertools
 import math
 from typing import Any
 
@@ -177,10 +178,14 @@ def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point
 def _axis_of_sizes(axis: Any, values: list[float]) -> None:
     from matplotlib.ticker import NullLocator
 
-    places = values
+    places, positive = values, [value for value in values if value > 0]
     if min(values) > 0:
         axis.set_xscale("log", base=2)
         places = [math.log2(value) for value in values]
+    elif min(values) == 0 and len(positive) > 1:
+        # 0, then the positive ones evenly by their ratios.
+        axis.set_xscale("symlog", linthresh=positive[0], linscale=1)
+        places = [1 + math.log10(value / positive[0]) if value else 0 for value in values]
     ticks = _with_room(values, places)
     axis.set_xticks(ticks, [f"{value:g}" for value in ticks], fontsize=6.5)
     axis.xaxis.set_minor_locator(NullLocator())
@@ -204,8 +209,8 @@ def draw_histories(runs: list[curves.History]) -> Any:
 
     drawn, (upper, lower) = pyplot.subplots(2, 1, figsize=(COLUMN, 3.6), sharex=True)
     once = len({run.attention for run in runs}) == len(runs)
-    for run in sorted(runs, key=lambda run: (attention_order(run.attention), run.title)):
-        colour, marker, line = style(run.attention)
+    order = sorted(runs, key=lambda run: (attention_order(run.attention), run.title))
+    for run, (colour, marker, line) in zip(order, run_styles(order), strict=True):
         look = {"color": colour, "linestyle": line}
         loss, accuracy = run.loss, run.accuracy
         upper.plot(loss.steps, loss.mean, linewidth=1, **look)
@@ -227,6 +232,14 @@ def draw_histories(runs: list[curves.History]) -> Any:
     _legend(drawn, lower.get_legend_handles_labels()[0])
     drawn.align_ylabels()
     return drawn
+
+
+def run_styles(runs: list[curves.History]) -> list[tuple[str, str, Any]]:
+    """Of the first run of an attention its own style, of its others styles that nobody has."""
+    own = {run.attention: style(run.attention) for run in runs}
+    spare = [look for look in STYLES.values() if look not in own.values()]
+    others = itertools.cycle([*spare, _OTHER_STYLE])
+    return [own.pop(run.attention, None) or next(others) for run in runs]
 
 
 def _thousands(value: float, _position: int | None = None) -> str:

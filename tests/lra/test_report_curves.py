@@ -5,6 +5,8 @@ import pytest
 
 from lra.errors import UserError
 from lra.report import curves
+from lra.report.curves import Curve, History
+from lra.report.drawing import run_styles, style
 from tests.lra.run_folder import write_run
 
 
@@ -25,6 +27,15 @@ def test_histories_are_called_by_what_tells_them_apart(tmp_path):
     ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
     assert one.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0001"
     assert two.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0002"
+
+
+def test_runs_of_one_attention_look_different():
+    nothing = Curve([], [], [], [])
+    names = ("performer", "performer", "nystrom", "performer")
+    looks = run_styles([History(name, name, nothing, nothing) for name in names])
+    assert looks[0] == style("performer")
+    assert looks[2] == style("nystrom")
+    assert len(set(looks)) == 4
 
 
 def test_long_histories_are_thinned_by_averaging(tmp_path):

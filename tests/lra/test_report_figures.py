@@ -110,6 +110,16 @@ def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
     assert labels == ["1", "2", "4", "7", "11", "17"]
 
 
+def test_a_zero_among_powers_has_a_place_of_its_own():
+    points = [curves.Point(value, Stat(0.5, None, 1), 100.0) for value in (0.0, 1e-6, 1e-4)]
+    axis = drawing.draw_sweep("performer", "epsilon", {"listops": points}).axes[1]
+    places = axis.transScale.transform([(value, 0.5) for value in (0.0, 1e-6, 1e-4)])[:, 0]
+    labels = [text.get_text() for text in axis.get_xticklabels()]
+    pyplot.close(axis.figure)
+    assert labels == ["0", "1e-06", "0.0001"]
+    assert places[1] - places[0] > 0.3 * (places[2] - places[1]) > 0
+
+
 def test_dots_of_tasks_and_average():
     rows = [
         make_row(0.1 * i, task=task, examples_per_second=10.0**i, params=100 * i)

@@ -492,6 +492,13 @@ def test_the_table_finishes_columns_first():
     assert {run.seeds for run in runs} == {(0, 1, 2)}
 
 
+def test_a_sweep_may_take_the_data_of_another():
+    epsilon, quick = (load_sweep(f"configs/sweeps/{name}.py") for name in ("epsilon", "quick"))
+    assert epsilon.data == quick.data
+    values = [run.config["model.attention.epsilon"] for run in epsilon.runs]
+    assert values == [1e-4, 1e-6, 0.0]
+
+
 def test_tasks_can_be_chosen():
     runs = load_sweep("configs/sweeps/landmarks.py", ("text",)).runs
     assert {run.task for run in runs} == {"text"}
