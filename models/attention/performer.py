@@ -23,8 +23,8 @@ sequence and head. Directions are uniform on the sphere, by Gram-Schmidt on Gaus
 Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the
 mean of the values, and hardly a gradient leads out of it: so ends the protocol's model on ListOps,
-whose first layer has no feature of a key above 1e-4. With epsilon = 0 the maximum cancels, the
-estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor.
+in whose first layer hardly a feature of a key is above 1e-4. With epsilon = 0 the maximum cancels,
+the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor.
 
 The output does not depend on the amount of padding.
 """

@@ -21,6 +21,7 @@ CASES = {
     "linformer conv": ("linformer", {"proj_dim": 8, "projection": "conv"}),
     "linformer pooled": ("linformer", {"proj_dim": 8, "projection": "max_pool"}),
     "performer": ("performer", {"num_features": 16}),
+    "performer unbiased": ("performer", {"num_features": 16, "epsilon": 0.0}),
     "reformer": ("reformer", {"num_hashes": 2, "chunk_length": 8}),
     "longformer": ("longformer", {"window": 5}),
     "linear": ("linear", {}),
