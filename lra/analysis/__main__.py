@@ -6,10 +6,10 @@
 
 Errors of each attention against the exact one and the best approximation of the same rank, by
 size; Nyström's by iterations of its pseudo-inverse, to the limit of Lemma 2; heat maps; the
-spectrum of attention matrices; Linformer's Theorem 1. On q, k, v of validation examples by the
-parameters that were best, and on random ones. Writes analysis.jsonl, ANALYSIS.md and figures/.
-All is computed in float64 on the CPU; time and memory grow with --length squared (singular values:
-cubed).
+spectrum of attention matrices; Linformer's Theorem 1; what Performer's epsilon covers. On q, k, v
+of validation examples by the parameters that were best (or --last), and on random ones. Writes
+analysis.jsonl, ANALYSIS.md and figures/. All is computed in float64 on the CPU; time and memory
+grow with --length squared (singular values: cubed).
 """
 
 import pathlib
@@ -25,8 +25,9 @@ def main(argv: list[str]) -> None:
         raise UserError("--workdir=DIR of a training is needed (or --random, for no model)")
     if options.workdir is not None and options.random:
         raise UserError("--random takes no --workdir: with one, random inputs are always included")
-    for name in ("seed", "data_dir"):
-        if options.random and getattr(options, name) is not None:
+    of_model = {"seed": options.seed, "data_dir": options.data_dir, "last": options.last or None}
+    for name, value in of_model.items():
+        if options.random and value is not None:
             raise UserError(f"--random takes no --{name}: there is no model")
     if options.workdir is None and options.out is None:
         raise UserError("--random needs --out=DIR")
@@ -43,6 +44,7 @@ def main(argv: list[str]) -> None:
         length=options.length,
         methods=options.methods,
         sizes=options.sizes,
+        last=options.last,
     )
 
 
@@ -53,6 +55,9 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--out", metavar="DIR", help="folder to write to (WORKDIR/analysis)")
     parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
     parser.add_argument("--seed", type=int, metavar="S", help="of the run's (its first)")
+    parser.add_argument(
+        "--last", action="store_true", help="the parameters of the last step, not the best"
+    )
     parser.add_argument(
         "--examples", type=positive_integer, default=4, metavar="N", help="validation examples (4)"
     )

@@ -16,6 +16,7 @@ from lra.analysis.approximation import (
     own_rows,
     too_large,
 )
+from lra.analysis.features import feature_rows
 from lra.analysis.inputs import Inputs, Trained, random_inputs, trained_inputs
 from lra.analysis.look import DATA, Rows
 from lra.analysis.matrices import exact_matrix, matrix_errors
@@ -46,6 +47,7 @@ def analyse(
     length: int,
     methods: list[str] | None,
     sizes: list[int] | None,
+    last: bool = False,
 ) -> None:
     """Writes rows, figures and the page that shows them to `out`; prints what was found.
 
@@ -58,6 +60,7 @@ def analyse(
         length: positions of each, at most.
         methods: attentions; None for all.
         sizes: of the attentions; None for powers of two.
+        last: analyse the parameters of the last step, not the best.
 
     Raises:
         UserError: no run or checkpoint, an unknown seed or method, sequences too short to
@@ -69,9 +72,9 @@ def analyse(
     if workdir is not None:
         restored = restore_workdir(workdir, data_dir=data_dir)
         seed = restored.trainer.config.seeds[0] if seed is None else seed
-        trained = trained_inputs(restored, seed=seed, examples=examples, length=length)
+        trained = trained_inputs(restored, seed=seed, examples=examples, length=length, last=last)
         _check_real(trained.inputs)
-        about |= _about(workdir, restored, seed, trained)
+        about |= _about(workdir, restored, seed, trained, last)
         _, examples, length, *last = trained.inputs.q.shape
         shape = dict(zip(("heads", "head_dim"), last, strict=True))
     if length < _LEAST_LENGTH:
@@ -83,9 +86,10 @@ def analyse(
     out.mkdir(parents=True, exist_ok=True)
     random = random_inputs(examples=examples, length=length, **shape)
     with jax.default_device(_cpu()), jax.enable_x64(True):
-        rows = [about, *_rows(random, chosen, sizes)]
+        rows = [about, *_rows(random, chosen, sizes), *feature_rows(random)]
         if trained:
             rows += _rows(trained.inputs, chosen, sizes)
+            rows += feature_rows(trained.inputs, trained.attentions)
             rows += own_rows(trained.inputs, trained.attentions, about["options"])
         maps = _heat_maps(trained.inputs if trained else random)
     _write(rows, maps, out)
@@ -102,13 +106,14 @@ def _check_real(inputs: Inputs) -> None:
 
 
 def _about(
-    workdir: str | os.PathLike, restored: Restored, seed: int, trained: Trained
+    workdir: str | os.PathLike, restored: Restored, seed: int, trained: Trained, last: bool
 ) -> dict[str, Any]:
     config = restored.trainer.config
     options = config.model.attention.to_dict()
+    chosen = "the last one" if last else f"of {restored.step} so far, best on the validation set"
     print(
         f"{task_title(config.task)}, {options['name']}, seed {seed}: parameters of step "
-        f"{trained.step} (of {restored.step} so far), best on the validation set"
+        f"{trained.step} ({chosen})"
     )
     return {
         "workdir": os.fspath(workdir),

@@ -67,12 +67,15 @@ def random_inputs(
     return Inputs("random", q, k, v, np.ones((examples, length), bool))
 
 
-def trained_inputs(restored: Restored, *, seed: int, examples: int, length: int) -> Trained:
-    """What the model of `seed`, with its best parameters, computes from validation examples.
+def trained_inputs(
+    restored: Restored, *, seed: int, examples: int, length: int, last: bool = False
+) -> Trained:
+    """What the model of `seed` computes from validation examples.
 
-    Of the first `examples` that have at least `length` positions the beginnings are taken; where
-    there are too few, of the longest ones, all cut to the shortest among them. Of pairs the first
-    document is taken. So no position is padding (but pixels of value 0 where they count as such).
+    Its parameters are the best on the validation set, or the `last`. Of the first `examples` that
+    have at least `length` positions the beginnings are taken; where there are too few, of the
+    longest ones, all cut to the shortest among them. Of pairs the first document is taken. So no
+    position is padding (but pixels of value 0 where they count as such).
 
     Raises:
         UserError: a seed that the run does not have.
@@ -82,7 +85,12 @@ def trained_inputs(restored: Restored, *, seed: int, examples: int, length: int)
         raise UserError(
             f"the run has no seed {seed}, only {', '.join(map(str, config.seeds))}: --seed=..."
         )
-    best = jax.tree.map(lambda x: x[config.seeds.index(seed)], restored.state.best)
+    chosen = restored.state if last else restored.state.best
+    params, rest = (
+        jax.tree.map(lambda x: x[config.seeds.index(seed)], tree)
+        for tree in (chosen.params, chosen.rest)
+    )
+    step = restored.step if last else int(chosen.step[config.seeds.index(seed)])
     ids, mask = _validation_batch(restored, examples, length)
 
     model = nnx.eval_shape(
@@ -95,11 +103,11 @@ def trained_inputs(restored: Restored, *, seed: int, examples: int, length: int)
         with jax.default_matmul_precision(config.matmul_precision):
             return record(nnx.merge(graphdef, params, rest).encoder, ids, mask)
 
-    recorded = jax.device_get(run(best.params, best.rest, ids, mask))
+    recorded = jax.device_get(run(params, rest, ids, mask))
     q, k, v = (np.stack([layer[i] for layer in recorded]).astype(np.float64) for i in range(3))
-    encoder = nnx.merge(graphdef, *jax.device_get((best.params, best.rest))).encoder
+    encoder = nnx.merge(graphdef, *jax.device_get((params, rest))).encoder
     attentions = [block.attention.attention for block in encoder.blocks]
-    return Trained(Inputs("trained", q, k, v, np.asarray(mask)), attentions, int(best.step))
+    return Trained(Inputs("trained", q, k, v, np.asarray(mask)), attentions, step)
 
 
 class Recorder:

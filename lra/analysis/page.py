@@ -26,12 +26,13 @@ class HeatMap(NamedTuple):
 
 
 def tables(rows: Rows) -> list[Table]:
-    """Errors by size, of Nyström by iterations, the spectrum and Theorem 1."""
+    """Errors by size, of Nyström by iterations, the spectrum, Theorem 1, Performer's features."""
     return [
         *_error_tables(rows),
         _iteration_table(rows),
         _spectrum_table(rows),
         _theorem_table(rows),
+        _feature_table(rows),
     ]
 
 
@@ -199,3 +200,26 @@ def _theorem_table(rows: Rows) -> Table:
         "|P w|, as the theorem is printed. n counts real positions; k above n bounds no rank."
     )
     return Table("Linformer's Theorem 1", caption, header, lines, [])
+
+
+def _feature_table(rows: Rows) -> Table:
+    lines = [
+        [
+            row["data"],
+            f"{row['layer'] + 1}",
+            f"{row['head'] + 1}",
+            f"{row['epsilon']:g}",
+            f"{100 * row['below']:.1f} %",
+            f"{row['from_mean']:.2g}",
+            f"{row['exact_from_mean']:.2g}",
+        ]
+        for row in rows
+        if row["kind"] == "features"
+    ]
+    header = ["q, k, v", "layer", "head", "epsilon", "features below", "output", "exact output"]
+    caption = (
+        "Share of the keys' features whose exponential is below epsilon (relative to the largest), "
+        "and relative distance of the outputs, Performer's and exact attention's, from the mean of "
+        "the values."
+    )
+    return Table("What Performer's epsilon covers", caption, header, lines, [])

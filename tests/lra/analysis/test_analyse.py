@@ -49,7 +49,7 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     kinds = {(row["kind"], row["data"]) for row in rows[1:]}
     assert kinds == {
         (kind, data)
-        for kind in ("approximation", "iterations", "spectrum", "theorem1")
+        for kind in ("approximation", "iterations", "spectrum", "theorem1", "features")
         for data in ("random", "trained")
     }
     own = [row for row in rows[1:] if row.get("variant") == "own"]
@@ -62,6 +62,7 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     printed = capsys.readouterr().out
     assert "num_landmarks = 99 is left out" in printed
     assert "Linformer's Theorem 1" in printed
+    assert "best on the validation set" in printed
     assert str(out / "ANALYSIS.md") in printed
 
 
@@ -140,6 +141,7 @@ def test_restoring_a_folder_gives_its_last_step(workdir):
         (["--random"], "--random needs --out"),
         (["--random", "--workdir=x"], "--random takes no --workdir"),
         (["--random", "--out=x", "--seed=0"], "--random takes no --seed"),
+        (["--random", "--out=x", "--last"], "--random takes no --last"),
         (["--random", "--out=x", "--data_dir=data"], "--random takes no --data_dir"),
         (["--workdir=nowhere"], "nowhere holds no run"),
         (["--workdir=nowhere", "--methods=nystrm"], "did you mean 'nystrom'"),

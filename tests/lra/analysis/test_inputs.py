@@ -83,6 +83,17 @@ def test_the_longest_examples_are_cut_to_one_length(tiny_config, data_dir):
     assert not np.allclose(other.inputs.q, cut.inputs.q)
 
 
+def test_the_last_parameters_on_demand(tiny_config, data_dir):
+    run = restored(tiny_config("listops", "standard"), data_dir)
+    doubled = jax.tree.map(lambda x: 2 * x, run.state.params)
+    run = run._replace(state=run.state._replace(params=doubled), step=4)
+    best, last = (
+        trained_inputs(run, seed=0, examples=2, length=8, last=last) for last in (False, True)
+    )
+    assert (best.step, last.step) == (0, 4)
+    assert not np.allclose(best.inputs.q, last.inputs.q)
+
+
 def test_pairs_pixels_and_tied_keys(tiny_config, data_dir):
     pairs = trained_inputs(
         restored(tiny_config("retrieval", "reformer"), data_dir), seed=0, examples=2, length=8

@@ -1,0 +1,110 @@
+"""What Performer's epsilon covers of the keys' features, and what that leaves of its output.
+
+A feature of a key is R^(-1/2) [exp(...) + epsilon], relative to the largest of all keys (see
+`models.attention.performer`). Where the exponential is the smaller part, the key has lost its
+direction; where it is so of all keys, every output is the mean of the values.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float
+
+from lra.analysis.inputs import Inputs
+from models.attention.performer import (
+    PerformerAttention,
+    key_features,
+    orthogonal_features,
+    performer_attention,
+)
+from models.attention.standard import standard_attention
+
+EPSILONS = (1e-4, 1e-6, 0.0)  # performer-pytorch; its authors' TensorFlow code; unbiased
+_NUM_FEATURES = 256  # of the benchmark
+
+
+class Covered(NamedTuple):
+    """Means over examples, a head.
+
+    Attributes:
+        below: share of the features of real keys whose exponential is below epsilon.
+        from_mean: |O - M| / |O|, where every row of M is the mean of the real values.
+    """
+
+    below: Float[Array, " heads"]
+    from_mean: Float[Array, " heads"]
+
+
+@functools.partial(jax.jit, static_argnames="epsilon")
+def covered(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    projection: Float[Array, "features head_dim"],
+    *,
+    epsilon: float,
+) -> Covered:
+    """What `epsilon` covers of these keys with the features of `projection`."""
+    features = key_features(k, mask, projection, epsilon=epsilon)
+    real = mask[:, None, :, None]
+    less = (features < 2 * epsilon * len(projection) ** -0.5) & real
+    shares = jnp.sum(less, axis=(2, 3)) / (jnp.sum(real, axis=(2, 3)) * len(projection))
+    out = performer_attention(q, k, v, mask, projection, epsilon=epsilon)
+    return Covered(jnp.mean(shares, axis=0), jnp.mean(from_mean(out, v, mask), axis=0))
+
+
+def from_mean(
+    out: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+) -> Float[Array, "batch heads"]:
+    """|O - M| / |O| over real positions, rows of M the mean of the real values."""
+    real = mask[:, :, None, None]
+    mean = jnp.mean(v, axis=1, keepdims=True, where=real)
+    difference, size = (
+        jnp.sqrt(jnp.sum(jnp.square(jnp.where(real, x, 0)), axis=(1, 3))) for x in (out - mean, out)
+    )
+    return difference / jnp.where(size > 0, size, 1)
+
+
+def feature_rows(
+    inputs: Inputs, attentions: Sequence[nnx.Module] | None = None
+) -> Iterator[dict[str, Any]]:
+    """One row a layer, head and epsilon; `exact_from_mean` is that of exact attention.
+
+    Args:
+        inputs: of all layers.
+        attentions: of the model, one a layer; the projections of Performers are taken. All others
+            get one drawn for them, of 256 features.
+    """
+    for layer in range(inputs.layers):
+        arrays = inputs.layer(layer)
+        projection = _projection(attentions[layer] if attentions else None, arrays[0].shape[-1])
+        exact = from_mean(standard_attention(*arrays), *arrays[2:])
+        exact = np.mean(exact, axis=0)
+        for epsilon in EPSILONS:
+            found = covered(*arrays, projection, epsilon=epsilon)
+            for head, (below, distance) in enumerate(zip(*found, strict=True)):
+                yield {
+                    "kind": "features",
+                    "data": inputs.data,
+                    "layer": layer,
+                    "head": head,
+                    "features": len(projection),
+                    "epsilon": epsilon,
+                    "below": float(below),
+                    "from_mean": float(distance),
+                    "exact_from_mean": float(exact[head]),
+                }
+
+
+def _projection(attention: nnx.Module | None, head_dim: int) -> Array:
+    if isinstance(attention, PerformerAttention):
+        return jnp.asarray(attention.projection[...])
+    return orthogonal_features(jax.random.key(0), _NUM_FEATURES, head_dim)
