@@ -23,6 +23,11 @@ TITLES = {
 }
 
 
+def jax_version_of(row: Row) -> str:
+    """Of a run that went on with another version each of them, `A + B`; `unknown` without any."""
+    return (row.versions or {}).get("jax", "unknown").replace(", ", " + ")
+
+
 def task_title(task: str) -> str:
     """What tables call a task; the average over tasks where it is empty."""
     return TASKS[task].title if task in TASKS else task or "Average"
@@ -87,6 +92,11 @@ class Cell(NamedTuple):
     def seeds_together(self) -> int | None:
         """In the program of each of its rows, all `on` one platform."""
         return self.rows[0].seeds_in_program if self.rows else None
+
+    @property
+    def jax_versions(self) -> tuple[str, ...]:
+        """Those that its rows ran on, in the order of the rows."""
+        return tuple(dict.fromkeys(map(jax_version_of, self.rows)))
 
     def median(self, field: str) -> float | None:
         """Median of a cost over the rows that have it, all `on` one platform; None without any."""

@@ -31,7 +31,7 @@ class Dot(NamedTuple):
     """An attention on a task, or on all: examples/s, accuracy (fraction), number of parameters.
 
     It is marked where the table marks its cell: the data are not LRA's. The speed is that of a
-    program with so many `seeds_together`, None for all tasks.
+    program with so many `seeds_together`, None for all tasks, on these `jax_versions`.
     """
 
     attention: str
@@ -40,13 +40,14 @@ class Dot(NamedTuple):
     params: float
     marked: bool = False
     seeds_together: int | None = None
+    jax_versions: tuple[str, ...] = ()
 
 
 class Point(NamedTuple):
     """One size of an attention: the option's value, accuracy (fraction), examples/s on a platform.
 
     The platform is the same for all points of a curve; the speed is that of a program with so many
-    `seeds_together`.
+    `seeds_together`, on these `jax_versions`.
     """
 
     value: float
@@ -54,6 +55,7 @@ class Point(NamedTuple):
     speed: float | None
     platform: Platform | None = None
     seeds_together: int | None = None
+    jax_versions: tuple[str, ...] = ()
 
 
 class Curve(NamedTuple):
@@ -184,7 +186,8 @@ def _points(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> list[P
     for value, cell in sorted(chosen.items()):
         timed = cell.on(platform)
         speed = timed.median("examples_per_second")
-        points.append(Point(value, cell.stat(), speed, platform, timed.seeds_together))
+        program = timed.seeds_together, timed.jax_versions
+        points.append(Point(value, cell.stat(), speed, platform, *program))
     return points
 
 
@@ -194,7 +197,8 @@ def _dot(group: Group, line: Line, cell: Cell, platform: Platform | None) -> Dot
     if not (speed and params):
         return None
     marked = group.is_table3 and bool(mark_of_data([cell]))
-    return Dot(line.attention, speed, cell.stat(), params, marked, timed.seeds_together)
+    program = timed.seeds_together, timed.jax_versions
+    return Dot(line.attention, speed, cell.stat(), params, marked, *program)
 
 
 def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:

@@ -106,8 +106,8 @@ def _speed_figures(group: Group) -> list[Figure]:
         "is the number of parameters, bars are standard deviations over seeds."
     )
     platform = curves.platform_of_dots(group)
-    together = [dot.seeds_together for dots in by_task.values() for dot in dots]
-    caption += f" Speeds: {platform.title}{_programs(together)}"
+    programs = _programs(dot for dots in by_task.values() for dot in dots)
+    caption += f" Speeds: {platform.title}{programs}"
     elsewhere = [
         cell
         for line in group.lines
@@ -136,15 +136,18 @@ def _sweep_figures(group: Group) -> list[Figure]:
 
 def _platforms(by_task: dict[str, list[curves.Point]]) -> str:
     """What the curves of a figure were computed on: `a device, float32`, or that of each task."""
-    together = [point.seeds_together for points in by_task.values() for point in points]
+    programs = _programs(point for points in by_task.values() for point in points)
     titles = {task: points[0].platform.title for task, points in by_task.items()}
     if len(set(titles.values())) > 1:
         told = "; ".join(f"{task_title(task)}: {title}" for task, title in titles.items())
-        return f"{told}{_programs(together)}"
-    return f"Speeds: {next(iter(titles.values()))}{_programs(together)}"
+        return f"{told}{programs}"
+    return f"Speeds: {next(iter(titles.values()))}{programs}"
 
 
-def _programs(together: Iterable[int | None]) -> str:
-    """Of how many seeds the programs were whose speeds are shown, where not all of as many."""
-    numbers = sorted(set(together) - {None})
-    return f", programs of {numbers[0]} to {numbers[-1]} seeds" if len(numbers) > 1 else ""
+def _programs(timed: Iterable[curves.Dot | curves.Point]) -> str:
+    """In what the programs differ whose speeds are shown: numbers of seeds, versions of JAX."""
+    timed = list(timed)
+    seeds = sorted({one.seeds_together for one in timed} - {None})
+    versions = sorted({version for one in timed for version in one.jax_versions})
+    told = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
+    return told + (f", JAX {' and '.join(versions)}" if len(versions) > 1 else "")

@@ -4,7 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 from lra.published import TABLE3, TASKS, XFORMERS
-from lra.report.cells import TITLES, Cell, task_title
+from lra.report.cells import TITLES, Cell, jax_version_of, task_title
 from lra.report.groups import Group, Line
 from lra.report.notes import (
     OTHER_DATA,
@@ -27,7 +27,7 @@ from lra.report.places import (
 from lra.row import Row
 
 # Columns of words that may begin with a digit.
-_WORDS = ("Device", "Commit")
+_WORDS = ("Device", "JAX", "Commit")
 
 
 class Table(NamedTuple):
@@ -169,6 +169,7 @@ def _costs(group: Group) -> Table:
         "Peak MB",
         "Seeds together",
         "Device",
+        "JAX",
         "Commit",
     ]
     lines = []
@@ -188,11 +189,18 @@ def _costs(group: Group) -> Table:
 
 
 def _program(row: Row) -> tuple:
-    return row.device or MISSING, row.num_devices, row.seeds_in_program, row.dtype, commits_of(row)
+    place = row.device or MISSING, row.num_devices, row.seeds_in_program, row.dtype
+    return *place, jax_version_of(row), commits_of(row)
 
 
 def _cost(
-    part: Cell, device: str, devices: int | None, seeds: int | None, dtype: str, commit: str
+    part: Cell,
+    device: str,
+    devices: int | None,
+    seeds: int | None,
+    dtype: str,
+    jax_version: str,
+    commit: str,
 ) -> list[str]:
     seconds = part.median("wall_seconds")
     many = f"{devices} x " if (devices or 1) > 1 else ""
@@ -203,6 +211,7 @@ def _cost(
         number(part.median("peak_memory_mb")),
         number(seeds),
         f"{many}{device}, {dtype}",
+        jax_version,
         commit,
     ]
 

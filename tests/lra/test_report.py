@@ -157,11 +157,11 @@ def test_no_difference_is_made_to_other_data():
 
 
 def test_words_are_set_to_the_left_whatever_they_begin_with():
-    rows = [make_row(device="4090", num_devices=4, commit="5555555")]
+    rows = [make_row(device="4090", num_devices=4, commit="5555555", versions={"jax": "0.12"})]
     costs = next(table for table in tables(group(rows)[0]) if "Commit" in table.header)
     left = dict(zip(costs.header, costs.text_columns(), strict=True))
-    assert {title for title in ("Task", "Device", "Commit", "Minutes") if left[title]} == {
-        *("Task", "Device", "Commit"),
+    assert {title for title in ("Task", "Device", "JAX", "Commit", "Minutes") if left[title]} == {
+        *("Task", "Device", "JAX", "Commit"),
     }
 
 
@@ -179,9 +179,17 @@ def test_costs():
     table = tables(group(rows)[0])[4]
     common = ["ListOps", "Nyströmformer", "207,000", "1,000"]
     assert table.lines == [
-        [*common, "3.0", "512", "3", "a device, float32", "unknown"],
-        [*common, "1.0", "512", "1", "a device, float32", "unknown"],
+        [*common, "3.0", "512", "3", "a device, float32", "unknown", "unknown"],
+        [*common, "1.0", "512", "1", "a device, float32", "unknown", "unknown"],
     ]
+
+
+def test_costs_with_another_jax_stand_apart():
+    of_seed = ("0.10.2", "0.12.0", "0.12.0", "0.10.2, 0.12.0")
+    rows = [make_row(0.5, seed=s, versions={"jax": told}) for s, told in enumerate(of_seed)]
+    table = tables(group(rows)[0])[4]
+    column = table.header.index("JAX")
+    assert [line[column] for line in table.lines] == ["0.10.2", "0.12.0", "0.10.2 + 0.12.0"]
 
 
 def test_seeds_without_result_are_told():

@@ -182,6 +182,19 @@ def test_a_speed_is_that_of_programs_with_as_many_seeds():
     assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")
 
 
+def test_captions_tell_speeds_of_several_versions_of_jax():
+    old, new = ({"versions": {"jax": version}} for version in ("0.10.2", "0.12.0"))
+    rows = [make_row(**new), make_row(attention="linformer", **old)]
+    (figure,) = figures(group(rows), [])["table3"]
+    assert figure.caption.endswith("Speeds: a device, float32, JAX 0.10.2 and 0.12.0.")
+    (figure,) = figures(group(rows[:1]), [])["table3"]
+    assert figure.caption.endswith("Speeds: a device, float32.")
+
+    changed = {"config_overrides": {"model.attention.num_landmarks": 16}}
+    (figure,) = figures([options([make_row(**new), make_row(**old, **changed)])], [])["options"]
+    assert figure.caption.endswith("Speeds: a device, float32, JAX 0.10.2 and 0.12.0.")
+
+
 def test_dots_of_other_data_are_marked():
     tasks = ("listops", "text", "retrieval", "image", "pathfinder")
     rows = [make_row(task=t, data="mine" if t == "retrieval" else "official") for t in tasks]
