@@ -47,7 +47,7 @@ def analyse(
     length: int,
     methods: list[str] | None,
     sizes: list[int] | None,
-    last: bool = False,
+    last: bool,
 ) -> None:
     """Writes rows, figures and the page that shows them to `out`; prints what was found.
 
@@ -75,8 +75,8 @@ def analyse(
         trained = trained_inputs(restored, seed=seed, examples=examples, length=length, last=last)
         _check_real(trained.inputs)
         about |= _about(workdir, restored, seed, trained, last)
-        _, examples, length, *last = trained.inputs.q.shape
-        shape = dict(zip(("heads", "head_dim"), last, strict=True))
+        _, examples, length, heads, head_dim = trained.inputs.q.shape
+        shape = {"heads": heads, "head_dim": head_dim}
     if length < _LEAST_LENGTH:
         raise UserError(f"{length} positions are too few to analyse: {_LEAST_LENGTH} at least")
     for method, size in too_large(chosen, length, sizes):
@@ -122,6 +122,7 @@ def _about(
         "options": options,
         "seed": seed,
         "step": trained.step,
+        "parameters": "last" if last else "best",
         "layers": trained.inputs.layers,
     }
 

@@ -46,6 +46,7 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     assert (about["kind"], about["task"], about["attention"]) == ("run", "listops", "linformer")
     assert about["seed"] == 2
     assert about["step"] in (5, 10, 12)
+    assert about["parameters"] == "best"
     kinds = {(row["kind"], row["data"]) for row in rows[1:]}
     assert kinds == {
         (kind, data)
@@ -64,6 +65,13 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     assert "Linformer's Theorem 1" in printed
     assert "best on the validation set" in printed
     assert str(out / "ANALYSIS.md") in printed
+
+
+def test_the_last_step_is_analysed_on_demand(workdir, tmp_path, capsys):
+    main([f"--workdir={workdir}", "--last", "--methods=linear", "--length=8", f"--out={tmp_path}"])
+    about = json.loads((tmp_path / "analysis.jsonl").read_text().splitlines()[0])
+    assert (about["parameters"], about["step"]) == ("last", 12)
+    assert "parameters of step 12 (the last one)" in capsys.readouterr().out
 
 
 def row_of(method, size, variant=""):
