@@ -1,12 +1,24 @@
-"""Dropout whose mask is a function of a key: of activations, and which attention weights stay."""
+"""Dropout whose mask is a function of a key: of activations, and which attention weights stay.
+
+A mask has rows of entries. The key gives each row a seed, and entry i of the row stays if the i-th
+number of that seed's SplitMix generator is at least `dropout`, as a fraction of 2^32 (Steele, Lea
+and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of MurmurHash3):
+
+    z = seed + i * 0x9E3779B9
+    z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
+
+So an entry takes ten operations and nothing is stored: each is computed where it is used, in
+whatever blocks, and again in the backward pass. Hashes of `jax.random` made up half of the time of
+attention with dropout: they take five times as many operations, and arrays of their own.
+"""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from models.keys import draw, of_examples
 
-_LEVELS = 2**16
+_LEVELS = 2**32
 
 
 def dropout(
@@ -25,7 +37,7 @@ def check_rate(dropout: object) -> None:
 
 
 def keep_probability(dropout: float) -> float:
-    """The probability that `keep_mask` keeps an entry: 1 - dropout, rounded to 1/65,536."""
+    """The probability that an entry stays: 1 - dropout, rounded to 1/2^32."""
     return 1 - _threshold(dropout) / _LEVELS
 
 
@@ -33,21 +45,48 @@ def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Ar
     """Draws, independently for each entry, True with `keep_probability(dropout)`.
 
     With keys [batch] each draws the mask of one example; `shape` begins with the batch then.
-
-    Random bits are half of the cost of attention with dropout. An entry takes 16 of them, and
-    `random.split` returns every bit of a hash, of which `random.bits` would return half.
     """
-    if of_examples(key):
-        if len(key) != shape[0]:
-            raise ValueError(f"{len(key)} keys for {shape[0]} examples")
-        return draw(lambda one: keep_mask(one, shape[1:], dropout), key)
     *rows, columns = shape
-    bits_per_key = 32 * jax.random.key_data(key).shape[-1]
-    keys = jax.random.split(key, (*rows, -(-columns * 16 // bits_per_key)))
-    words = jax.random.key_data(keys)
-    words = [words[..., i] for i in range(words.shape[-1])]
-    entries = [entry for word in words for entry in (word & (_LEVELS - 1), word >> 16)]
-    return jnp.concatenate(entries, axis=-1)[..., :columns] >= _threshold(dropout)
+    entries = jnp.arange(columns, dtype=jnp.int32).reshape(*(1 for _ in rows), columns)
+    return keep_entries(row_seeds(key, tuple(rows))[..., None], entries, dropout)
+
+
+def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]:
+    """Draws the seeds of that many rows; with keys [batch] each draws those of one example.
+
+    An example with fewer positions, its first axis, draws the first of those of a longer one.
+    """
+    if not of_examples(key):
+        return jax.random.bits(key, shape, jnp.uint32)
+    if len(key) != shape[0]:
+        raise ValueError(f"{len(key)} keys for {shape[0]} examples")
+    return draw(lambda one: row_seeds(one, shape[1:]), key)
+
+
+def weight_seeds(key: jax.Array, shape: tuple[int, int, int]) -> UInt32[Array, "*shape"]:
+    """Draws the seeds of attention weights [batch, keys, heads]: of each key and head one.
+
+    A shorter sequence draws the first of those of a longer one.
+    """
+    return row_seeds(key if of_examples(key) else jax.random.split(key, shape[0]), shape)
+
+
+def keep_weights(
+    seeds: UInt32[Array, "batch keys heads"], queries: Int[Array, " queries"], dropout: float
+) -> Bool[Array, "batch heads keys queries"]:
+    """Which attention weights stay: the row of a key and head has an entry for each query."""
+    seeds = jnp.swapaxes(seeds, 1, 2)
+    return keep_entries(seeds[..., None], queries[None, None, None], dropout)
+
+
+def keep_entries(
+    seeds: UInt32[Array, "*#shape"], entries: Int[Array, "*#shape"], dropout: float
+) -> Bool[Array, "*shape"]:
+    """Whether these entries of the rows with these seeds stay."""
+    z = seeds + entries.astype(jnp.uint32) * jnp.uint32(0x9E3779B9)
+    z = (z ^ (z >> 16)) * jnp.uint32(0x85EBCA6B)
+    z = (z ^ (z >> 13)) * jnp.uint32(0xC2B2AE35)
+    return (z ^ (z >> 16)) >= jnp.uint32(_threshold(dropout))
 
 
 def _threshold(dropout: float) -> int:

@@ -23,15 +23,16 @@ brought before positions, and padding is masked, a block at a time: of whole seq
 be one more pass through memory.
 
 Time O(queries keys head_dim), five products of blocks backward instead of four; memory
-O((queries + keys) head_dim) plus one block of scores. Dropout draws a block's mask from the key
-folded with the block's number, in both passes, so no mask is stored either.
+O((queries + keys) head_dim) plus one block of scores. Dropout computes a block's mask from a seed
+for each key and the numbers of the queries, in both passes, so no mask is stored either, and how
+large blocks are does not matter to it (`models.dropout`).
 
 Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second derivatives.
 """
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,7 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import accumulation_dtype
-from models.dropout import keep_mask, keep_probability
-from models.keys import draw
+from models.dropout import keep_probability, keep_weights, weight_seeds
 
 # Of each head. Forward and backward on one CPU core, batch 1, 2 heads of 32, 2,048 queries: of six
 # shapes from 256 x 128 to 1,024 x 256 none took 14 % more than 512 x 256. With few queries or keys,
@@ -88,20 +88,6 @@ def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
     return Blocks(size, even_size(keys, scores // size))
 
 
-def block_keep_mask(
-    key: jax.Array, row: Any, column: Any, shape: tuple[int, int, int, int], dropout: float
-) -> Bool[Array, "batch heads keys queries"]:
-    """The dropout mask of a block, of the `row`-th queries and the `column`-th keys.
-
-    How many blocks there are does not matter to it.
-    """
-
-    def of_block(one: jax.Array) -> jax.Array:
-        return jax.random.fold_in(jax.random.fold_in(one, row), column)
-
-    return keep_mask(draw(of_block, key), shape, dropout)
-
-
 def chunked_attention(
     q: Float[Array, "batch queries heads head_dim"],
     k: Float[Array, "batch keys heads head_dim"],
@@ -125,24 +111,27 @@ def chunked_attention(
         blocks: sizes of a block; None: those of `blocks_of`.
     """
     batch, queries, heads, _ = q.shape
+    keys = k.shape[1]
     if blocks is None:
-        blocks = blocks_of(queries, k.shape[1], heads=batch * heads, backend=jax.default_backend())
+        blocks = blocks_of(queries, keys, heads=batch * heads, backend=jax.default_backend())
     query_mask = jnp.ones(q.shape[:2], bool) if query_mask is None else query_mask
     q, query_mask = (padded(x, blocks.queries) for x in (q, query_mask))
     k, v, mask = (padded(x, blocks.keys) for x in (k, v, mask))
-    rate = 0.0 if key is None else dropout
-    return _attention(q, k, v, query_mask, mask, key, rate, blocks)[:, :queries]
+    seeds = None
+    if key is not None and dropout > 0:
+        seeds = padded(weight_seeds(key, (batch, keys, heads)), blocks.keys)
+    return _attention(q, k, v, query_mask, mask, seeds, dropout, blocks)[:, :queries]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
-def _attention(q, k, v, query_mask, mask, key, dropout, blocks):
+def _attention(q, k, v, query_mask, mask, seeds, dropout, blocks):
     """Of whole blocks."""
-    return _forward(q, k, v, query_mask, mask, key, dropout, blocks)[0]
+    return _forward(q, k, v, query_mask, mask, seeds, dropout, blocks)[0]
 
 
-def _attention_forward(q, k, v, query_mask, mask, key, dropout, blocks):
-    out, logsumexp = _forward(q, k, v, query_mask, mask, key, dropout, blocks)
-    return out, (q, k, v, query_mask, mask, key, out, logsumexp)
+def _attention_forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
+    out, logsumexp = _forward(q, k, v, query_mask, mask, seeds, dropout, blocks)
+    return out, (q, k, v, query_mask, mask, seeds, out, logsumexp)
 
 
 def _attention_backward(dropout, blocks, saved, g):
@@ -152,7 +141,7 @@ def _attention_backward(dropout, blocks, saved, g):
 _attention.defvjp(_attention_forward, _attention_backward)
 
 
-def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
+def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
     """Returns the output and each query's log of the sum of exponentials, [batch, heads, 1, q]."""
     batch, length, heads, head_dim = q.shape
     common, dtype = _formats(q, k, v)
@@ -173,8 +162,8 @@ def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
             shrink = jnp.exp(peak - new_peak)
             p = jnp.exp(scores - new_peak)
             total = total * shrink + jnp.sum(p, axis=2, keepdims=True)
-            if dropout:
-                p = jnp.where(block_keep_mask(key, row, column, p.shape, dropout), p, 0)
+            if seeds is not None:
+                p = jnp.where(_keep(seeds, row, column, blocks, dropout), p, 0)
             weighted = weighted * shrink
             weighted += _product("bhkd,bhkq->bhdq", v_block, p.astype(common), dtype)
             return new_peak, total, weighted
@@ -186,7 +175,8 @@ def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
         )
         peak, total, weighted = jax.lax.fori_loop(0, columns, key_block, start)
         safe_total = jnp.where(total > 0, total, 1)
-        weighted = weighted / (safe_total * keep_probability(dropout))
+        kept = 1 if seeds is None else keep_probability(dropout)
+        weighted = weighted / (safe_total * kept)
         out = write_block(out, _token_major(weighted), row, axis=1)
         block_logsumexp = jnp.where(total > 0, peak + jnp.log(safe_total), 0)
         return out, write_block(logsumexp, block_logsumexp, row, axis=3)
@@ -197,7 +187,7 @@ def _forward(q, k, v, query_mask, mask, key, dropout, blocks):
 
 def _backward(dropout, blocks, saved, g):
     """Returns the gradients of q, k and v."""
-    q, k, v, query_mask, mask, key, out, logsumexp = saved
+    q, k, v, query_mask, mask, seeds, out, logsumexp = saved
     common, dtype = _formats(q, k, v)
     batch, length, heads, head_dim = q.shape
     scale = 1 / math.sqrt(head_dim)
@@ -222,8 +212,8 @@ def _backward(dropout, blocks, saved, g):
             p = jnp.exp(_scores(k_block, q_block, bias) - logsumexp_row)
             dp = _product("bhkd,bhqd->bhkq", v_block, g_block, dtype)
             kept = p
-            if dropout:
-                keep = block_keep_mask(key, row, column, p.shape, dropout)
+            if seeds is not None:
+                keep = _keep(seeds, row, column, blocks, dropout)
                 inverse = 1 / keep_probability(dropout)
                 kept, dp = jnp.where(keep, p * inverse, 0), jnp.where(keep, dp * inverse, 0)
             ds = (p * (dp - mean_dp_row) * scale).astype(common)
@@ -264,6 +254,13 @@ def _keys(k, v, mask, column, blocks, dtype):
     k, v = (head_major(read_block(x, column, blocks.keys, axis=1)).astype(dtype) for x in (k, v))
     bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(dtype))
     return jnp.where(real, k, 0), jnp.where(real, v, 0), bias
+
+
+def _keep(seeds, row, column, blocks, dropout):
+    """Which weights of a block stay, [batch, heads, keys, queries]."""
+    seeds = read_block(seeds, column, blocks.keys, axis=1)
+    queries = row * blocks.queries + jnp.arange(blocks.queries, dtype=jnp.int32)
+    return keep_weights(seeds, queries, dropout)
 
 
 def _token_major(x: Float[Array, "batch heads head_dim queries"]) -> Array:

@@ -13,8 +13,7 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
   positions hold anything finite.
 - Batch and length are at least 1; what a call with none gives is not said.
 - A sequence shorter than the length that the module was made for gives at its positions what it
-  gives padded to that length (but where `implementation="xla"` of standard attention drops weights:
-  it draws other ones).
+  gives padded to that length, in training too.
 - A sequence without any real token gives 0, never NaN.
 - The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
   `accumulation_dtype(q.dtype)`: at least float32, float64 throughout for float64 inputs.

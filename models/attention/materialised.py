@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major
 from models.attention.contract import accumulation_dtype
-from models.dropout import keep_mask, keep_probability
+from models.dropout import keep_probability, keep_weights, weight_seeds
 
 
 def materialised_attention(
@@ -43,24 +43,27 @@ def materialised_attention(
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     # Where no key is real all weights are equal, of values 0.
     bias = jnp.where(mask, 0, jnp.finfo(dtype).min / 2).astype(dtype)[:, None, None, :]
-    keep, kept = None, 1.0
+    seeds = None
     if key is not None and dropout > 0:
-        keep = keep_mask(key, (*q.shape[:3], k.shape[2]), dropout)
-        kept = keep_probability(dropout)
-    return head_major(_attention(q, k, v, bias, keep, kept)).astype(q.dtype)
+        batch, heads, keys, _ = k.shape
+        seeds = weight_seeds(key, (batch, keys, heads))
+    return head_major(_attention(q, k, v, bias, seeds, dropout)).astype(q.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _attention(q, k, v, bias, keep, keep_probability):
-    """Heads before positions, `out` not yet rounded; `keep`: which weights stay, None: all."""
-    return _forward(q, k, v, bias, keep, keep_probability)[0]
+def _attention(q, k, v, bias, seeds, dropout):
+    """Heads before positions, `out` not yet rounded; without seeds nothing is dropped."""
+    return _forward(q, k, v, bias, seeds, dropout)[0]
 
 
-def _forward(q, k, v, bias, keep, keep_probability):
+def _forward(q, k, v, bias, seeds, dropout):
     weights = jax.nn.softmax(
         _product("bhld,bhmd->bhlm", q, k) * (1 / math.sqrt(q.shape[-1])) + bias
     )
-    kept = weights if keep is None else jnp.where(keep, weights * (1 / keep_probability), 0)
+    kept = weights
+    if seeds is not None:
+        keep = keep_weights(seeds, jnp.arange(q.shape[2], dtype=jnp.int32), dropout)
+        kept = jnp.where(jnp.swapaxes(keep, 2, 3), weights * (1 / keep_probability(dropout)), 0)
     kept = kept.astype(v.dtype)
     out = _product("bhlm,bhmd->bhld", kept, v)
     return out, (q, k, v, weights, kept, out)

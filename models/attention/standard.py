@@ -10,8 +10,7 @@ Attention weights are dropped with probability 0.1 in training, as in the baseli
 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).
 
 Differences from that code: masked keys have weight 0 rather than a score of -1e6, so a sequence
-without real tokens gives 0 and not the mean of its padding; the rate of dropout is rounded to
-1/65,536.
+without real tokens gives 0 and not the mean of its padding.
 """
 
 import math
@@ -24,10 +23,10 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention import cudnn
 from models.attention.choices import check_choice
-from models.attention.chunked import Blocks, blocks_of, chunked_attention
+from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, masked_softmax
 from models.attention.materialised import materialised_attention
-from models.dropout import check_rate, keep_mask, keep_probability
+from models.dropout import check_rate, keep_probability, keep_weights, weight_seeds
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
@@ -58,8 +57,9 @@ def standard_attention(
     scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=dtype)
     weights = masked_softmax(scores / math.sqrt(q.shape[-1]), mask[:, None, None, :])
     if key is not None and dropout > 0:
-        keep = keep_mask(key, weights.shape, dropout)
-        weights = jnp.where(keep, weights / keep_probability(dropout), 0)
+        seeds = weight_seeds(key, k.shape[:3])
+        keep = keep_weights(seeds, jnp.arange(q.shape[1], dtype=jnp.int32), dropout)
+        weights = jnp.where(keep.swapaxes(2, 3), weights / keep_probability(dropout), 0)
     weights = weights.astype(v.dtype)
     out = jnp.einsum("bhlm,bmhd->blhd", weights, v, preferred_element_type=dtype)
     return out.astype(q.dtype)
@@ -122,10 +122,10 @@ class StandardAttention(nnx.Module):
         Raises:
             ValueError: an unknown implementation, or a dropout that is no probability below 1.
         """
-        del heads, head_dim, layer, shared, rngs
+        del length, heads, head_dim, layer, shared, rngs
         check_rate(dropout)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
-        self.length, self.dropout = length, float(dropout)
+        self.dropout = float(dropout)
         self.implementation = implementation
 
     def __call__(
@@ -157,11 +157,4 @@ class StandardAttention(nnx.Module):
             return cudnn.cudnn_attention(q, k, v, mask)
         if implementation == "xla":
             return materialised_attention(q, k, v, mask, dropout=self.dropout, key=key)
-        blocks = self._blocks(q) if drops else None
-        return chunked_attention(q, k, v, mask, dropout=self.dropout, key=key, blocks=blocks)
-
-    def _blocks(self, q: Array) -> Blocks:
-        """Those of the module's length, so that a shorter sequence draws the same masks."""
-        heads = q.shape[0] * q.shape[2]
-        length = max(self.length, q.shape[1])
-        return blocks_of(length, length, heads=heads, backend=jax.default_backend())
+        return chunked_attention(q, k, v, mask, dropout=self.dropout, key=key)

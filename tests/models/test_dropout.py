@@ -1,35 +1,97 @@
 """Dropout masks: their rate, independence and bounds."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.dropout import check_rate, dropout, keep_mask, keep_probability
+from models.dropout import (
+    check_rate,
+    dropout,
+    keep_entries,
+    keep_mask,
+    keep_probability,
+    keep_weights,
+    weight_seeds,
+)
+
+
+def test_entries_are_drawn_by_the_generator_of_their_row():
+    """SplitMix in Python's integers, of a few seeds and far into their sequences."""
+
+    def number(seed, entry):
+        z = (seed + entry * 0x9E3779B9) % 2**32
+        z = (z ^ z >> 16) * 0x85EBCA6B % 2**32
+        z = (z ^ z >> 13) * 0xC2B2AE35 % 2**32
+        return z ^ z >> 16
+
+    seeds, entries = [0, 1, 12345, 2**32 - 1], [0, 1, 2, 511, 65_535, 2**31 - 1]
+    found = keep_entries(jnp.array(seeds, jnp.uint32)[:, None], jnp.array(entries)[None], 0.3)
+    expected = [[number(seed, entry) >= 0.3 * 2**32 for entry in entries] for seed in seeds]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
 def test_keeps_with_the_stated_probability(dropout):
-    shape = (200, 500)
-    keep = np.asarray(keep_mask(jax.random.key(0), shape, dropout))
-    assert abs(keep_probability(dropout) - (1 - dropout)) <= 2**-17
-    # Five standard deviations, of all entries and of each of the four fields of a hash.
-    spread = np.sqrt(dropout * (1 - dropout) / keep.size)
-    assert abs(keep.mean() - (1 - dropout)) < 5 * spread
-    for field in np.split(keep, 4, axis=1):
-        assert abs(field.mean() - (1 - dropout)) < 5 * 2 * spread
+    keep = np.asarray(keep_mask(jax.random.key(0), (500, 2000), dropout))
+    assert abs(keep_probability(dropout) - (1 - dropout)) <= 2**-33
+    spread = np.sqrt(dropout * (1 - dropout))
+    assert abs(keep.mean() - (1 - dropout)) < 5 * spread / np.sqrt(keep.size)
+    # Of rows and of columns the mean and the spread are those of independent draws.
+    for axis in (0, 1):
+        size = keep.shape[axis]
+        means = (keep.mean(axis) - (1 - dropout)) / (spread / np.sqrt(size))
+        assert np.abs(means).max() < 5
+        assert abs(np.mean(means**2) - 1) < 5 * np.sqrt(2 / len(means))
 
 
-def test_entries_are_independent():
-    keep = np.asarray(keep_mask(jax.random.key(1), (4000, 12), 0.5)) - 0.5
-    correlation = 4 * keep.T @ keep / len(keep)
-    np.testing.assert_allclose(correlation, np.eye(12), atol=5 / np.sqrt(4000))
-    between_rows = 4 * np.mean(keep[1:] * keep[:-1])
-    assert abs(between_rows) < 5 / np.sqrt(keep.size)
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_entries_are_independent(dropout):
+    """No pair at any distance up to 64 in a row, nor between rows and heads, moves together."""
+    seeds = weight_seeds(jax.random.key(1), (1, 512, 4))
+    keep = np.asarray(keep_weights(seeds, jnp.arange(1024), dropout)[0]) - (1 - dropout)
+    variance = dropout * (1 - dropout)
+
+    def correlation(a, b):
+        return np.mean(a * b) / variance * np.sqrt(a.size)  # in standard deviations
+
+    in_rows = [correlation(keep[..., i:], keep[..., :-i]) for i in range(1, 65)]
+    between_rows = [correlation(keep[:, i:], keep[:, :-i]) for i in range(1, 65)]
+    between_heads = [correlation(keep[i], keep[j]) for i in range(4) for j in range(i)]
+    diagonal = [correlation(keep[:, i:, i:], keep[:, :-i, :-i]) for i in range(1, 65)]
+    for found in (in_rows, between_rows, between_heads, diagonal):
+        assert np.abs(found).max() < 5
+        assert np.mean(np.square(found)) < 1 + 5 * np.sqrt(2 / len(found))
+
+
+def test_eight_neighbours_take_every_pattern_equally_often():
+    keep = np.asarray(keep_mask(jax.random.key(6), (256, 8192), 0.5)).reshape(-1, 8)
+    counts = np.bincount(keep @ 2 ** np.arange(8), minlength=256)
+    expected = len(keep) / 256
+    deviation = (np.sum((counts - expected) ** 2 / expected) - 255) / np.sqrt(2 * 255)
+    assert abs(deviation) < 5  # of chi squared with 255 degrees of freedom
+
+
+def test_other_keys_and_examples_draw_other_masks():
+    keys = jax.random.split(jax.random.key(7), 20)
+    masks = np.asarray(keep_mask(keys, (20, 64, 64), 0.5)) - 0.5
+    correlation = 4 * np.einsum("aij,bij->ab", masks, masks) / 64**2
+    np.testing.assert_allclose(correlation, np.eye(20), atol=5 / 64)
+
+
+@pytest.mark.parametrize("key", [jax.random.key(8), jax.random.split(jax.random.key(8), 3)])
+def test_a_shorter_sequence_draws_the_same_weights(key):
+    whole, part = (
+        keep_weights(weight_seeds(key, (3, keys, 2)), jnp.arange(queries), 0.3)
+        for keys, queries in ((40, 50), (13, 21))
+    )
+    np.testing.assert_array_equal(whole[:, :, :13, :21], part)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 37])
 def test_any_number_of_columns(columns):
-    assert keep_mask(jax.random.key(2), (2, 3, columns), 0.1).shape == (2, 3, columns)
+    for shape in ((2, 3, columns), (columns,)):
+        assert keep_mask(jax.random.key(2), shape, 0.1).shape == shape
 
 
 def test_vmapped_keys_give_the_masks_of_each():

@@ -1,7 +1,6 @@
 """Blockwise attention against the plain form: values, gradients, dropout, memory."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,9 @@ import numpy as np
 import pytest
 
 from models.attention.blocks import tile_bytes
-from models.attention.chunked import Blocks, block_keep_mask, blocks_of, chunked_attention
+from models.attention.chunked import Blocks, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
-from models.dropout import keep_probability
 from tests.models.attention.golden_arrays import (
     assert_rounded,
     assert_values_and_gradients,
@@ -91,43 +89,15 @@ def test_large_scores_neither_overflow_nor_vanish():
     np.testing.assert_allclose(found[0], expected, atol=1e-6)
 
 
-def dense_with_dropout(q, k, v, mask, key):
-    """The plain form with the dropout mask assembled from the blocks' masks."""
-    batch, length, heads, head_dim = q.shape
-    rows, columns = -(-length // SMALL.queries), -(-length // SMALL.keys)
-    shape = (batch, heads, SMALL.keys, SMALL.queries)
-    keep = jnp.block(
-        [
-            [
-                block_keep_mask(key, row, column, shape, DROPOUT).swapaxes(2, 3)
-                for column in range(columns)
-            ]
-            for row in range(rows)
-        ]
-    )[:, :, :length, :length]
-    scores = jnp.einsum("blhd,bmhd->bhlm", q, k) / np.sqrt(head_dim)
-    weights = masked_softmax(scores, mask[:, None, None, :])
-    weights = jnp.where(keep, weights / keep_probability(DROPOUT), 0)
-    return jnp.einsum("bhlm,bmhd->blhd", weights, v)
-
-
-def test_dropout_equals_the_plain_form_with_the_same_masks(float64):
+@pytest.mark.parametrize("blocks", [SMALL, Blocks(24, 40), None])
+def test_dropout_equals_the_plain_form_whatever_the_blocks(blocks, float64):
     q, k, v, g = inputs(37)
     mask, key = masks(37), jax.random.key(5)
-    found = out_and_gradients(
-        lambda *x: chunked_attention(*x, mask, dropout=DROPOUT, key=key, blocks=SMALL), q, k, v, g
-    )
-    expected = out_and_gradients(lambda *x: dense_with_dropout(*x, mask, key), q, k, v, g)
-    assert_same(found, expected)
-
-
-def test_blocks_draw_different_masks():
-    key, shape = jax.random.key(0), (1, 1, *SMALL)
-    numbers = itertools.product(range(3), repeat=2)
-    drawn = [np.asarray(block_keep_mask(key, *number, shape, 0.5)) for number in numbers]
-    for i in range(9):
-        for j in range(i):
-            assert 0.2 < np.mean(drawn[i] == drawn[j]) < 0.8
+    options = {"mask": mask, "dropout": DROPOUT, "key": key}
+    chunked = functools.partial(chunked_attention, blocks=blocks, **options)
+    plain = functools.partial(standard_attention, **options)
+    found = out_and_gradients(chunked, q, k, v, g)
+    assert_same(found, out_and_gradients(plain, q, k, v, g))
 
 
 def test_under_vmap_scan_checkpoint_and_jit(float64):

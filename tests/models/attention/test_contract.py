@@ -15,6 +15,7 @@ from models.attention.blocks import padded_to
 LENGTH, HEADS, HEAD_DIM = 37, 2, 8
 CASES = {
     "standard": ("standard", {"dropout": 0.2}),
+    "standard xla": ("standard", {"dropout": 0.2, "implementation": "xla"}),
     "standard chunked": ("standard", {"dropout": 0.2, "implementation": "chunked"}),
     "nystrom": ("nystrom", {"num_landmarks": 8, "conv_kernel": 5}),
     "linformer": ("linformer", {"proj_dim": 8}),

@@ -11,7 +11,7 @@ from models.attention.standard import (
     choose_implementation,
     standard_attention,
 )
-from models.dropout import keep_mask, keep_probability
+from models.dropout import keep_probability, keep_weights, weight_seeds
 from tests.models.attention.golden_arrays import assert_values_and_gradients, load, load_inputs
 
 
@@ -87,7 +87,8 @@ def test_dropout_drops_weights_and_scales_the_others():
     key, dropout = jax.random.key(1), 0.25
     weights = standard_attention(q, k, v, mask)
     dropped = standard_attention(q, k, v, mask, dropout=dropout, key=key)
-    keep = jnp.swapaxes(keep_mask(key, (2, 2, 16, 16), dropout), 1, 2)[..., :8]
+    seeds = weight_seeds(key, (2, 16, 2))
+    keep = jnp.transpose(keep_weights(seeds, jnp.arange(16), dropout), (0, 3, 1, 2))[..., :8]
     np.testing.assert_allclose(
         dropped, jnp.where(keep, weights / keep_probability(dropout), 0), atol=1e-6
     )
