@@ -132,8 +132,7 @@ def train_step(
     """One update. Where loss or gradient is not finite the state stays and `alive` ends.
 
     Each example draws from a key of its own, so the number of parts in which gradients are taken
-    changes nothing but rounding (and, on an accelerator, the masks of attention weights of standard
-    attention, whose `auto` and whose block size depend on the size of a part).
+    changes nothing but rounding.
     """
 
     def loss_of(params: nnx.State, batch: Batch, keys: Array) -> tuple[Array, Array]:

@@ -172,7 +172,7 @@ def test_float16_and_bfloat16_meet_in_float32():
 @pytest.mark.parametrize("length", [1, 8, 9, 127, 128, 129, 1000, 1024, 1025, 4000, 16_384])
 def test_blocks_are_multiples_of_eight_with_little_padding(length):
     blocks = blocks_of(length, length, heads=2, backend="cpu")
-    for size, largest in ((blocks.queries, 512), (blocks.keys, 2**17 // blocks.queries)):
+    for size, largest in ((blocks.queries, 256), (blocks.keys, 2**17 // blocks.queries)):
         assert size % 8 == 0
         assert size <= largest
         count = -(-length // size)
@@ -186,12 +186,16 @@ def test_blocks_are_multiples_of_eight_with_little_padding(length):
         (2048, 64, (256, 64)),
         (2048, 256, (256, 256)),
         (64, 2048, (64, 256)),
-        (2048, 257, (512, 136)),
+        (2048, 257, (256, 264)),
     ],
 )
 def test_few_queries_or_keys_meet_fewer_of_the_others_at_a_time(queries, keys, expected):
     assert blocks_of(queries, keys, heads=2, backend="cpu") == expected
-    assert blocks_of(queries, keys, heads=64, backend="cpu").queries == min(queries, 512)
+
+
+def test_with_many_heads_few_queries_meet_more_keys_at_a_time():
+    assert blocks_of(64, 2048, heads=16, backend="cpu") == (64, 256)
+    assert blocks_of(64, 2048, heads=17, backend="cpu") == (64, 2048)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 64, 10_000])

@@ -59,13 +59,14 @@ def test_no_loop_converts_a_whole_sequence_of_bfloat16_to_write_a_block(name, wi
     assert not re.search(r"f32\[1,8192,2,(32|64)\]\S* dynamic-update-slice", text)
 
 
-# Loops over bfloat16 itself would need 2.4, 1.9, 3.1 and 2.9 times float32's memory.
+# With JAX 0.10 loops over bfloat16 itself would hold 5.2, 3.5, 1.8 and 3.9 more.
 @pytest.mark.parametrize(
-    ("name", "most"), [("standard", 1.9), ("nystrom", 1.4), ("linformer", 1.6), ("linear", 1.9)]
+    ("name", "most"), [("standard", 2.6), ("nystrom", 1.6), ("linformer", 1.9), ("linear", 1.6)]
 )
-def test_bfloat16_keeps_few_copies_in_float32(name, most):
+def test_bfloat16_adds_few_copies_of_a_sequence_in_float32(name, most):
     wide, narrow = (
         compiled(name, 8192, dtype).memory_analysis().temp_size_in_bytes
         for dtype in (jnp.float32, jnp.bfloat16)
     )
-    assert narrow < most * wide
+    sequence = 8192 * 2 * 32 * 4
+    assert narrow - wide < most * sequence
