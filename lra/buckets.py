@@ -25,23 +25,28 @@ from lra.arrays import Batch, permutation
 T = TypeVar("T")
 
 _STEP = 256  # buckets end at multiples: of blocks of exact attention, of segments of landmarks
-_MOST = 4  # buckets: each is compiled
+# Of buckets; each is compiled, in training with its backward pass.
+_MOST, _MOST_OF_EVALUATIONS = 4, 8
 _SHORTEST = 1024  # padded lengths below are not cut: compilation would cost more than it saves
 _LEAST_SAVING = 0.1  # of the positions
 
 
-def choose_lengths(lengths: np.ndarray, padded: int, *, devices: int = 1) -> tuple[int, ...]:
+def choose_lengths(
+    lengths: np.ndarray, padded: int, *, devices: int = 1, evaluation: bool = False
+) -> tuple[int, ...]:
     """Ends of buckets, ascending, the last one `padded`; only that where cutting is no use.
 
     Args:
         lengths: of the training examples, int [examples], in positions.
         padded: the length they are padded to.
         devices: that share the batch or the seeds.
+        evaluation: whether for evaluations, which may have more of them.
     """
+    most = _MOST_OF_EVALUATIONS if evaluation else _MOST
     whole = (padded,)
     if devices > 1 or jax.default_backend() != "cpu" or padded < _SHORTEST:
         return whole
-    quantiles = np.quantile(lengths, np.arange(1, _MOST) / _MOST)
+    quantiles = np.quantile(lengths, np.arange(1, most) / most)
     steps = {max(1, math.ceil(length / _STEP)) for length in quantiles}
     ends = (*(step * _STEP for step in sorted(steps) if step * _STEP < padded), padded)
     if bucket_ends(lengths, ends).mean() > (1 - _LEAST_SAVING) * padded:

@@ -76,11 +76,15 @@ class Trainer:
         microbatches = in_parts(config.train.batch_size, at_least=config.train.microbatches)
         self.buckets = self.step_buckets = (self.length,)
         if cut_padding:
-            self.buckets = buckets.choose_lengths(
-                self.training_lengths, self.length, devices=self.num_devices
+            lengths = functools.partial(
+                buckets.choose_lengths,
+                self.training_lengths,
+                self.length,
+                devices=self.num_devices,
             )
-        if microbatches > 1:  # the longest sequence of a whole batch mostly needs the whole length
-            self.step_buckets = self.buckets
+            self.buckets = lengths(evaluation=True)
+            # The longest sequence of a whole batch mostly needs the whole length.
+            self.step_buckets = lengths() if microbatches > 1 else self.step_buckets
         self.programs = Programs(
             config,
             task,

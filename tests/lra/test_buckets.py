@@ -31,6 +31,12 @@ def test_buckets_hold_about_equally_many_examples():
     assert (bucket_ends(SPREAD, ends) >= SPREAD).all()
 
 
+def test_evaluations_have_finer_buckets():
+    ends = choose_lengths(SPREAD, 2048, evaluation=True)
+    assert ends == (768, 1024, 1280, 1536, 1792, 2048)
+    assert set(choose_lengths(SPREAD, 2048)) < set(ends)
+
+
 def test_empty_sequences_have_a_bucket_of_some_length():
     assert choose_lengths(np.repeat([0, 1000], [40, 60]), 2048) == (256, 1024, 2048)
 
