@@ -30,7 +30,7 @@ from models.dropout import check_rate, keep_probability, keep_weights, weight_se
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
-# On accelerators `xla` as long as its memory, some 3 times the scores (4 with dropout), is
+# On accelerators `xla` as long as its memory, on a CPU twice the scores (3 times with dropout), is
 # affordable: ListOps at batch 32. Neither was timed there.
 _SCORE_BYTES = 2**30
 
@@ -71,8 +71,8 @@ def choose_implementation(
     """What `auto` stands for.
 
     On a CPU `chunked`: forward and backward, on one core, with lengths 64 to 2,048 and batch 1 to
-    32, it took 0.3 to 1.0 of the time of `xla`, with dropout 0.4 to 1.5 (the most for 32 inputs of
-    256), and no more memory, with dropout and lengths up to 256 up to a third more
+    32, it took 0.7 to 1.2 of the time of `xla`, with dropout 0.6 to 1.3 (the most for 32 inputs of
+    256), and no more memory, but with dropout and one input of 256 a third more
     (`python -m benchmarks.standard_memory`). Elsewhere `cudnn` if its kernel takes such inputs and
     nothing is dropped; otherwise `xla` while the scores take at most 1 GiB, and `chunked` beyond.
 
