@@ -7,9 +7,9 @@ and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of M
     z = seed + i * 0x9E3779B9
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
 
-So an entry takes ten operations and nothing is stored: each is computed where it is used, in
-whatever blocks, and again in the backward pass. Hashes of `jax.random` made up half of the time of
-attention with dropout: they take five times as many operations, and arrays of their own.
+So an entry takes a dozen operations of 32 bits and nothing is stored: XLA computes it where it is
+used, in whatever blocks, and again in the backward pass. Bits from `jax.random` made up half of the
+time of attention with dropout: XLA computes those in a loop of its own, into memory.
 """
 
 import jax
