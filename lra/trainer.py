@@ -83,8 +83,8 @@ class Trainer:
                 devices=self.num_devices,
             )
             self.buckets = lengths(evaluation=True)
-            # The longest sequence of a whole batch mostly needs the whole length.
-            self.step_buckets = lengths() if microbatches > 1 else self.step_buckets
+            if microbatches > 1:  # the longest of a whole batch mostly needs the whole length
+                self.step_buckets = lengths()
         self.programs = Programs(
             config,
             task,

@@ -54,12 +54,12 @@ from models.attention.contract import accumulation_dtype
 from models.dropout import keep_probability, keep_weights, weight_seeds
 
 # Of each head. Forward and backward with dropout on CPU cores, 2 heads of 32: of eight shapes with
-# 128 to 512 queries and 256 to 2,048 keys none took less time than 256 x 512 on one core; on two it
-# takes 0.8 of the time of 512 x 256, and 256 x 1,024 0.95 of its own, in twice the memory. With few
-# queries or keys, such as 64 landmarks or 256 projections, blocks of 256 of the others instead of
-# 512 or 2,048 took 0.9 to 1.07 of the time, and up to 1,024 positions need an eighth to a fourth
-# less memory. With 64 heads in the batch, a training step of ListOps, they take 8 % more: not done
-# beyond 16.
+# 128 to 512 queries and 256 to 2,048 keys none took 2 % less time than 256 x 512 on one core; on
+# two it takes 0.8 of the time of 512 x 256, and 256 x 1,024 0.95 of its own, in twice the memory.
+# With few queries or keys, such as 64 landmarks or 256 projections, blocks of 256 of the others
+# instead of 512 or 2,048 took 0.9 to 1.07 of the time, and up to 1,024 positions need an eighth to
+# a fourth less memory. With 64 heads in the batch, a training step of ListOps, they take 8 % more:
+# not done beyond 16.
 _CPU_QUERIES, _CPU_SCORES = 256, 2**17
 _CPU_FEW, _FEW_HEADS = 256, 16
 _QUERIES, _MIN_SCORES = 2048, 2**14
