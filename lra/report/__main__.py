@@ -106,7 +106,7 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
 def _read(paths: Iterable[str]) -> tuple[list[Row], list[CostRow]]:
     """Accuracies, one row a key from all files, and costs, all of them.
 
-    The first file counts where two disagree about an accuracy, which is said.
+    The first file counts where two disagree about a result, which is said.
     """
     chosen: dict[records.Key, Row] = {}
     costs = []
@@ -118,12 +118,18 @@ def _read(paths: Iterable[str]) -> tuple[list[Row], list[CostRow]]:
             there = chosen.setdefault(records.key(row), row)
             if not there.final:
                 chosen[records.key(row)] = row
-            disagreeing += there.final and row.final and there != row
+            disagreeing += there.final and row.final and _result(there) != _result(row)
         if disagreeing:
-            print(f"{path}: {disagreeing} rows differ in files before it", file=sys.stderr)
+            others = f"{disagreeing} row{'s' * (disagreeing > 1)} of files before it, which count"
+            print(f"{path}: other accuracies for {others}", file=sys.stderr)
     if not chosen and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
     return list(chosen.values()), costs
+
+
+def _result(row: Row) -> tuple:
+    """What a row has found out; not its costs."""
+    return row.status, row.test_accuracy, row.test_accuracy_last, row.diverged_step
 
 
 def _formats(text: str) -> list[str]:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lra.published import TABLE3
-from lra.report.cells import Cell, Stat, average, platform_of
+from lra.report.cells import Cell, Stat, average
 from lra.report.groups import LRA_DATA, Group, Line
 from lra.row import STATUSES
 
 # What a line takes from the rows as it is, and what it says by mean or median.
 _SHARED = ("protocol", "data", "dtype", "matmul_precision", "steps")
 _PROGRAM = ("seeds_in_program", "device", "num_devices")
+_CODE = ("jax", "commits")
 _ACCURACIES = ("test_accuracy", "test_accuracy_last", "val_accuracy")
 _COSTS = ("examples_per_second", "wall_seconds", "peak_memory_mb")
 _HEADER = (
@@ -31,6 +32,7 @@ _HEADER = (
     "params",
     *_COSTS,
     *_PROGRAM,
+    *_CODE,
 )
 _AVERAGE = "average"
 
@@ -43,8 +45,8 @@ def accuracy_csv(groups: Iterable[Group]) -> str:
     In the table of the paper there is one more for each attention, of the task `average`; its
     `seeds_ok` is the least of any task, the other counts of seeds are sums. `status` is `ok`,
     `diverged`, `failed` or `missing`, `mark` says `other data` (not LRA's) and `other number
-    format` (than the table shows there). Where seeds ran on several devices these are listed, and
-    no cost is given; nor is it where they were in programs of different numbers of seeds.
+    format` (than the table shows there). Several devices, versions of JAX and commits are listed;
+    costs are given where all seeds had them, and the size of their program, in common.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, _HEADER, lineterminator="\n")
@@ -122,16 +124,21 @@ def _accuracies(
 
 
 def _costs(cell: Cell) -> _Facts:
+    programs = cell.by_program()
     rows = [row for row in cell.rows if row.final]
-    devices = dict.fromkeys((row.device, row.num_devices) for row in rows)
     facts: _Facts = {name: _same(getattr(row, name) for row in rows) for name in _PROGRAM}
     facts["params"] = cell.median("params")
-    if len(devices) > 1:
-        names = (platform_of(row).devices for row in rows)
-        return facts | {"device": "; ".join(dict.fromkeys(names))}
-    if len({row.seeds_in_program for row in rows}) > 1:
-        return facts
-    return facts | {field: cell.median(field) for field in _COSTS}
+    facts["jax"] = _listed(program.jax_version for program in programs)
+    facts["commits"] = _listed(program.commits for program in programs)
+    if len({(row.device, row.num_devices) for row in rows}) > 1:
+        facts["device"] = _listed(program.platform.devices for program in programs)
+    if len(programs) == 1:
+        facts |= {field: cell.median(field) for field in _COSTS}
+    return facts
+
+
+def _listed(values: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(values))
 
 
 def _same(values: Iterable[object]) -> object:

@@ -6,10 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from lra.report.provenance import (
+    Platform,
+    Program,
+    jax_version_of,
+    number_format_of,
+    platform_of,
+    program_of,
+)
 from lra.row import STATUSES, Row, key
 from lra.tasks import TASKS
-
-FLOAT32 = "float32"
 
 # What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.
 TITLES = {
@@ -23,11 +29,6 @@ TITLES = {
 }
 
 
-def jax_version_of(row: Row) -> str:
-    """Of a run that went on with another version each of them, `A + B`; `unknown` without any."""
-    return (row.versions or {}).get("jax", "unknown").replace(", ", " + ")
-
-
 def task_title(task: str) -> str:
     """What tables call a task; the average over tasks where it is empty."""
     return TASKS[task].title if task in TASKS else task or "Average"
@@ -39,25 +40,6 @@ class Stat(NamedTuple):
     mean: float
     std: float | None
     n: int
-
-
-class Platform(NamedTuple):
-    """What speeds must share to be compared."""
-
-    device: str | None
-    num_devices: int | None
-    number_format: str
-
-    @property
-    def title(self) -> str:
-        """`4 x a device, bfloat16`."""
-        return f"{self.devices}, {self.number_format}"
-
-    @property
-    def devices(self) -> str:
-        """`4 x a device`."""
-        many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
-        return f"{many}{self.device or 'unknown device'}"
 
 
 class Cell(NamedTuple):
@@ -88,6 +70,14 @@ class Cell(NamedTuple):
         largest = max((row.seeds_in_program or 0 for row in rows), default=0)
         return Cell(tuple(row for row in rows if (row.seeds_in_program or 0) == largest))
 
+    def by_program(self) -> dict[Program, "Cell"]:
+        """Its rows with results, those of each program, whose costs may be pooled."""
+        found: dict[Program, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            if row.final:
+                found[program_of(row)].append(row)
+        return {program: Cell(tuple(rows)) for program, rows in found.items()}
+
     @property
     def seeds_together(self) -> int | None:
         """In the program of each of its rows, all `on` one platform."""
@@ -99,7 +89,7 @@ class Cell(NamedTuple):
         return tuple(dict.fromkeys(map(jax_version_of, self.rows)))
 
     def median(self, field: str) -> float | None:
-        """Median of a cost over the rows that have it, all `on` one platform; None without any."""
+        """Median of a cost over the rows that have it, of comparable ones; None without any."""
         values = [getattr(row, field) for row in self.rows if getattr(row, field) is not None]
         return statistics.median(values) if values else None
 
@@ -196,19 +186,6 @@ def _difference(field: str, value: str | int | None) -> str:
 def number_format(cell: Cell) -> str:
     """What all its seeds were computed in: `float32`, `bfloat16`, `tensorfloat32 products`."""
     return number_format_of(cell.rows[0])
-
-
-def number_format_of(row: Row) -> str:
-    """What a row was computed in, as `number_format`."""
-    if row.matmul_precision == FLOAT32:
-        return row.dtype
-    products = f"{row.matmul_precision} products"
-    return products if row.dtype == FLOAT32 else f"{row.dtype}, {products}"
-
-
-def platform_of(row: Row) -> Platform:
-    """Where and in which format a row was computed."""
-    return Platform(row.device, row.num_devices, number_format_of(row))
 
 
 def usual_platform(parts: Iterable[Cell]) -> Platform | None:

@@ -1,24 +1,24 @@
-"""What figures show: points of accuracy against speed and options, and curves of training."""
+"""What figures show: accuracy against speed, and curves of training."""
 
 import math
 import pathlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
-from lra.protocol import departures, overrides_of
+from lra.protocol import overrides_of
 from lra.published import TASKS
 from lra.report.cells import (
     TITLES,
     Cell,
-    Platform,
     Stat,
     average,
-    number_format,
     usual_platform,
 )
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
+from lra.report.provenance import Platform
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
@@ -39,21 +39,6 @@ class Dot(NamedTuple):
     accuracy: Stat
     params: float
     marked: bool = False
-    seeds_together: int | None = None
-    jax_versions: tuple[str, ...] = ()
-
-
-class Point(NamedTuple):
-    """One size of an attention: the option's value, accuracy (fraction), examples/s on a platform.
-
-    The platform is the same for all points of a curve; the speed is that of a program with so many
-    `seeds_together`, on these `jax_versions`.
-    """
-
-    value: float
-    accuracy: Stat
-    speed: float | None
-    platform: Platform | None = None
     seeds_together: int | None = None
     jax_versions: tuple[str, ...] = ()
 
@@ -100,32 +85,6 @@ def platform_of_dots(group: Group) -> Platform | None:
     )
 
 
-def sweeps(group: Group) -> dict[tuple[str, str], dict[str, list[Point]]]:
-    """By attention and option, then by task, the points of each option that was swept.
-
-    They are those where the attention's other options have their defaults.
-    """
-    found: dict[tuple[str, str], dict[str, list[tuple[float, Cell]]]] = {}
-    for line, task, cell in group.all_cells():
-        options = {name: value for name, value in line.options.items() if value is not None}
-        changed = set(departures(task, line.attention, options))
-        for name, value in options.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and changed <= {name}:
-                by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
-                by_task.setdefault(task, []).append((value, cell))
-    curves = {
-        key: {
-            task: points
-            for task in group.tasks
-            if len(points := _points(by_task.get(task, []), group.number_formats)) > 1
-        }
-        for key, by_task in found.items()
-    }
-    # Two points make a curve.
-    return {key: by_task for key, by_task in curves.items() if by_task}
-
-
 def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
     """By task, the curves of the runs in `workdirs`; other folders among them are passed over.
 
@@ -164,31 +123,21 @@ def _titled(runs: list[tuple[Any, Curve, Curve]]) -> list[History]:
         words = [f"{name.rpartition('.')[2]}={values[name]}" for name in told]
         title = ", ".join([TITLES.get(attention, attention), *words])
         histories.append(History(attention, title, loss, accuracy))
-    return histories
+    titles = Counter(history.title for history in histories)
+    return [
+        history
+        if titles[history.title] == 1
+        else history._replace(title=f"{history.title}, {_seeds(config.seeds)}")
+        for history, (config, *_) in zip(histories, runs, strict=True)
+    ]
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}"
 
 
 def _is_swept(group: Group, attention: str) -> bool:
     return sum(line.attention == attention for line in group.lines) > 1
-
-
-def _points(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> list[Point]:
-    """A point for each size that has one cell, in the number format in which most sizes have."""
-    by_format: dict[str, dict[float, list[Cell]]] = {name: {} for name in formats}
-    for value, cell in sized:
-        by_format[number_format(cell)].setdefault(value, []).append(cell)
-    single = [
-        {value: parts[0] for value, parts in sizes.items() if len(parts) == 1 and parts[0].ok}
-        for sizes in by_format.values()
-    ]
-    chosen = max(single, key=len)
-    platform = usual_platform(chosen.values())
-    points = []
-    for value, cell in sorted(chosen.items()):
-        timed = cell.on(platform)
-        speed = timed.median("examples_per_second")
-        program = timed.seeds_together, timed.jax_versions
-        points.append(Point(value, cell.stat(), speed, platform, *program))
-    return points
 
 
 def _dot(group: Group, line: Line, cell: Cell, platform: Platform | None) -> Dot | None:

@@ -8,7 +8,7 @@ import itertools
 import math
 from typing import Any
 
-from lra.report import curves
+from lra.report import curves, sweep_points
 from lra.report.cells import TITLES, attention_order, task_title
 from lra.report.notes import OTHER_DATA
 
@@ -144,7 +144,7 @@ def _legend(drawn: Any, handles: list[Any]) -> None:
         legend.remove()
 
 
-def draw_sweep(attention: str, option: str, by_task: dict[str, list[curves.Point]]) -> Any:
+def draw_sweep(attention: str, option: str, by_task: dict[str, list[sweep_points.Point]]) -> Any:
     """Accuracy (%) and cost against the values of one option, a column a task."""
     from matplotlib import pyplot
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from lra.files import write_atomically
-from lra.report import curves, drawing
+from lra.report import curves, drawing, sweep_points
 from lra.report.cells import TITLES, task_title
 from lra.report.groups import Group
 from lra.report.notes import on_other_data
@@ -125,16 +125,27 @@ def _sweep_figures(group: Group) -> list[Figure]:
         Figure(
             f"{group.slug}-{attention}-{option}",
             f"{TITLES.get(attention, attention)}: test accuracy and training speed against "
-            f"{option}; bars are standard deviations over seeds. {_platforms(by_task)}.",
+            f"{option}; bars are standard deviations over seeds. {_platforms(by_task)}."
+            f"{_left_out(sweep_points.left_out(group, attention, option))}",
             lambda attention=attention, option=option, by_task=by_task: drawing.draw_sweep(
                 attention, option, by_task
             ),
         )
-        for (attention, option), by_task in curves.sweeps(group).items()
+        for (attention, option), by_task in sweep_points.sweeps(group).items()
     ]
 
 
-def _platforms(by_task: dict[str, list[curves.Point]]) -> str:
+def _left_out(by_task: dict[str, dict[float, str]]) -> str:
+    """Which values have rows but no point: ` No point: ListOps at 32 (no result).`"""
+    told = [
+        f"{task_title(task)} at {value:g} ({why})"
+        for task, values in by_task.items()
+        for value, why in values.items()
+    ]
+    return f" No point: {', '.join(told)}." if told else ""
+
+
+def _platforms(by_task: dict[str, list[sweep_points.Point]]) -> str:
     """What the curves of a figure were computed on: `a device, float32`, or that of each task."""
     programs = _programs(point for points in by_task.values() for point in points)
     titles = {task: points[0].platform.title for task, points in by_task.items()}
@@ -144,7 +155,7 @@ def _platforms(by_task: dict[str, list[curves.Point]]) -> str:
     return f"Speeds: {next(iter(titles.values()))}{programs}"
 
 
-def _programs(timed: Iterable[curves.Dot | curves.Point]) -> str:
+def _programs(timed: Iterable[curves.Dot | sweep_points.Point]) -> str:
     """In what the programs differ whose speeds are shown: numbers of seeds, versions of JAX."""
     timed = list(timed)
     seeds = sorted({one.seeds_together for one in timed} - {None})

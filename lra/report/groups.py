@@ -9,6 +9,8 @@ again in a sweep over options of their attention, or over one other key, of whic
 """
 
 import dataclasses
+import json
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -17,14 +19,13 @@ from lra.protocol import TABLE3, defaults_of, departures
 from lra.published import TABLE3 as PUBLISHED
 from lra.published import TASKS
 from lra.report.cells import (
-    FLOAT32,
     TITLES,
     Cell,
     attention_order,
     cells,
     number_format,
-    number_format_of,
 )
+from lra.report.provenance import FLOAT32, number_format_of
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
@@ -33,6 +34,7 @@ LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
 _NEUTRAL = ("dtype", "matmul_precision")
 _OPTIONS = "model.attention."
+_LONGEST_SLUG = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +121,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
         groups.append(_make("table3", "Protocol of Table 3", table, is_table3=True))
     for (keys, data), others in sorted(members.items()):
         is_of_options = not keys and data == _LRA_DATA_TITLE
-        slug = "options" if is_of_options else f"changed{len(groups) + 1}"
+        slug = "options" if is_of_options else _slug(keys, data)
         if not keys or (len(keys) == 1 and _varying(others)):
             swept = {(row.task, row.attention, data) for row in others}
             place = ((row.task, row.attention, _data_title(row)) for row in table)
@@ -127,6 +129,13 @@ def group(rows: Iterable[Row]) -> list[Group]:
         title = f"{_protocol(others)}; data: {data}"
         groups.append(_make(slug, title, others, is_table3=False))
     return groups
+
+
+def _slug(keys: tuple[str, ...], data: str) -> str:
+    """For names of files: the same whatever other groups there are."""
+    words = [name.rpartition(".")[2] for name in keys] or ["data"]
+    number = zlib.crc32(json.dumps([keys, data]).encode()) & 0xFFFF
+    return f"{'-'.join(words)[:_LONGEST_SLUG]}-{number:04x}"
 
 
 def _data_title(row: Row) -> str:

@@ -1,7 +1,8 @@
 """Notes under the tables of accuracies: what data, what code, what chance would give."""
 
-from lra.report.cells import FLOAT32, number_format, task_title
+from lra.report.cells import number_format, task_title
 from lra.report.groups import LRA_DATA, Group
+from lra.report.provenance import FLOAT32, commits_of
 from lra.row import Row
 
 OTHER_DATA = "†"
@@ -97,12 +98,6 @@ def _on_commits(group: Group) -> list[str]:
         if len(commits) > 1 or any("+" in commit or "-dirty" in commit for commit in commits):
             found.append(f"{task_title(task)}, {line.title}: commits {', '.join(commits)}.")
     return found
-
-
-def commits_of(row: Row) -> str:
-    """Short; of a run that went on with other code, each of them; `unknown` without any."""
-    full = (row.commit or "unknown").split(", ")
-    return " + ".join(commit[:7] + commit[40:] for commit in full)
 
 
 def _on_chance(data: set[str]) -> list[str]:

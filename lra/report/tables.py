@@ -4,12 +4,11 @@ import dataclasses
 from typing import NamedTuple
 
 from lra.published import TABLE3, TASKS, XFORMERS
-from lra.report.cells import TITLES, Cell, jax_version_of, task_title
+from lra.report.cells import TITLES, Cell, task_title
 from lra.report.groups import Group, Line
 from lra.report.notes import (
     OTHER_DATA,
     OTHER_FORMATS,
-    commits_of,
     notes,
     on_averages,
     on_number_formats,
@@ -24,6 +23,7 @@ from lra.report.places import (
     mark_of_noise,
     place_text,
 )
+from lra.report.provenance import Program
 from lra.row import Row
 
 # Columns of words that may begin with a digit.
@@ -177,10 +177,10 @@ def _costs(group: Group) -> Table:
         for line in (*group.lines, *group.apart):
             for cell in line.cells.get(task, []):
                 # Seeds trained in different company or places have different costs.
-                for place in dict.fromkeys(map(_program, cell.rows)):
-                    part = Cell(tuple(row for row in cell.rows if _program(row) == place))
-                    if part.rows[0].final:
-                        lines.append([task_title(task), line.title, *_cost(part, *place)])
+                lines += [
+                    [task_title(task), line.title, *_cost(part, program)]
+                    for program, part in cell.by_program().items()
+                ]
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
         "wall clock and peak memory of that program, evaluation and compilation included."
@@ -188,31 +188,17 @@ def _costs(group: Group) -> Table:
     return Table("Cost", caption, header, lines, [])
 
 
-def _program(row: Row) -> tuple:
-    place = row.device or MISSING, row.num_devices, row.seeds_in_program, row.dtype
-    return *place, jax_version_of(row), commits_of(row)
-
-
-def _cost(
-    part: Cell,
-    device: str,
-    devices: int | None,
-    seeds: int | None,
-    dtype: str,
-    jax_version: str,
-    commit: str,
-) -> list[str]:
+def _cost(part: Cell, program: Program) -> list[str]:
     seconds = part.median("wall_seconds")
-    many = f"{devices} x " if (devices or 1) > 1 else ""
     return [
         number(part.median("params")),
         number(part.median("examples_per_second")),
         MISSING if seconds is None else f"{seconds / 60:,.1f}",
         number(part.median("peak_memory_mb")),
-        number(seeds),
-        f"{many}{device}, {dtype}",
-        jax_version,
-        commit,
+        number(program.seeds),
+        program.platform.title,
+        program.jax_version,
+        program.commits,
     ]
 
 

@@ -192,6 +192,16 @@ def test_costs_with_another_jax_stand_apart():
     assert [line[column] for line in table.lines] == ["0.10.2", "0.12.0", "0.10.2 + 0.12.0"]
 
 
+def test_costs_in_other_number_formats_stand_apart():
+    half = {"matmul_precision": "tensorfloat32", "seeds_in_program": 3}
+    table = tables(group([make_row(0.5), make_row(0.5, seed=1, **half)])[0])[4]
+    column = table.header.index("Device")
+    assert [line[column] for line in table.lines] == [
+        "a device, float32",
+        "a device, tensorfloat32 products",
+    ]
+
+
 def test_seeds_without_result_are_told():
     rows = [make_row(0.5), failed_row("out of memory", seed=1), diverged_row(12_345, seed=2)]
     assert tables(group(rows)[0])[5].lines == [
@@ -218,7 +228,10 @@ def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
     main([str(one), str(two)])
     said = capsys.readouterr()
     assert "40.00 ± 14.14 (2)" in said.out
-    assert f"{two}: 1 rows differ in files before it" in said.err
+    assert f"{two}: other accuracies for 1 row of files before it, which count" in said.err
+    records.append(three := tmp_path / "three.jsonl", [make_row(0.3, wall_seconds=7.0)])
+    main([str(one), str(three)])
+    assert not capsys.readouterr().err
 
 
 def test_bad_input_is_named(tmp_path):

@@ -96,6 +96,17 @@ def test_csv_has_no_costs_of_several_devices_or_sizes_of_programs(rendered):
     assert of(lines)["params"] == "207000.0"
 
 
+def test_csv_has_no_costs_of_several_codes(rendered):
+    rows = [
+        make_row(seed=seed, versions={"jax": version}, commit=40 * digit)
+        for seed, (version, digit) in enumerate((("0.10.2", "a"), ("0.12.0", "b")))
+    ]
+    found = of(rendered(rows))
+    assert (found["jax"], found["commits"]) == ("0.10.2; 0.12.0", "aaaaaaa; bbbbbbb")
+    assert found["examples_per_second"] == ""
+    assert of(rendered(rows[:1]))["examples_per_second"] == "1000.0"
+
+
 def test_csv_of_other_groups_has_their_options(rendered):
     rows = [
         make_row(task=task, config_overrides={"model.attention.num_landmarks": n})

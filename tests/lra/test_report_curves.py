@@ -29,6 +29,13 @@ def test_histories_are_called_by_what_tells_them_apart(tmp_path):
     assert two.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0002"
 
 
+def test_histories_of_other_seeds_are_told_apart(tmp_path):
+    for name, seeds in (("one", "(0,)"), ("two", "(1, 2)")):
+        write_run(tmp_path / name, overrides=[f"seeds={seeds}"])
+    ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
+    assert (one.title, two.title) == ("Nyströmformer, seed 0", "Nyströmformer, seeds 1 2")
+
+
 def test_runs_of_one_attention_look_different():
     nothing = Curve([], [], [], [])
     names = ("performer", "performer", "nystrom", "performer")

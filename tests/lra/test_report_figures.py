@@ -9,12 +9,12 @@ from matplotlib import pyplot
 from PIL import Image
 
 from lra import records
-from lra.report import curves, drawing
+from lra.report import curves, drawing, sweep_points
 from lra.report.__main__ import main
 from lra.report.cells import Stat
 from lra.report.figures import figures, save
 from lra.report.groups import Group, group
-from tests.lra.row_factory import make_row
+from tests.lra.row_factory import failed_row, make_row
 from tests.lra.run_folder import write_run
 
 SIZES = (16, 32, 128)
@@ -35,7 +35,7 @@ def sweep_rows() -> list:
 
 def test_sweep_points_include_the_table_cell():
     (group_of_sweep,) = [g for g in group(sweep_rows()) if not g.is_table3]
-    ((key, by_task),) = curves.sweeps(group_of_sweep).items()
+    ((key, by_task),) = sweep_points.sweeps(group_of_sweep).items()
     assert key == ("nystrom", "num_landmarks")
     assert [point.value for point in by_task["listops"]] == [16, 32, 64, 128]
     assert by_task["listops"][0].accuracy.mean == pytest.approx(0.321)
@@ -53,7 +53,7 @@ def test_a_sweep_is_on_one_device_and_in_one_number_format():
     rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **half) for s in range(9))]
     rows += [make_row(0.9, seed=s, **half) for s in range(12)]
     rows.append(make_row(0.9, config_overrides={"model.attention.num_landmarks": 8}, **GPU))
-    (by_task,) = curves.sweeps(options(rows)).values()
+    (by_task,) = sweep_points.sweeps(options(rows)).values()
     assert [(point.value, point.speed) for point in by_task["listops"]] == [
         (8, None),
         *((size, speed) for size, speed in ((16, 62.5), (32, 31.25), (64, 500), (128, 7.8125))),
@@ -61,6 +61,22 @@ def test_a_sweep_is_on_one_device_and_in_one_number_format():
     assert all(point.accuracy.mean < 0.5 for point in by_task["listops"][1:])
     (figure,) = [f for f in figures(group(rows), [])["options"] if "landmarks" in f.name]
     assert figure.caption.endswith("Speeds: a device, float32.")
+
+
+def test_the_caption_of_a_sweep_names_the_sizes_without_a_point():
+    sizes = {"config_overrides": {"model.attention.num_landmarks": 32}}
+    half = {"model.attention.num_landmarks": 256, "dtype": "bfloat16"}
+    rows = [
+        *sweep_rows(),
+        make_row(0.9, steps=2500, seed=2, **sizes),
+        make_row(0.9, dtype="bfloat16", config_overrides=half),
+        failed_row(config_overrides={"model.attention.num_landmarks": 512}),
+    ]
+    (figure,) = [f for f in figures(group(rows), [])["options"] if "landmarks" in f.name]
+    assert figure.caption.endswith(
+        " No point: ListOps at 32 (seeds that differ), ListOps at 256 (bfloat16), "
+        "ListOps at 512 (no result)."
+    )
 
 
 def test_the_caption_of_a_sweep_names_the_platform_of_each_task():
@@ -91,7 +107,7 @@ def test_a_sweep_is_over_lines_whose_other_options_are_the_defaults():
     ]
     config = {"model.attention.num_landmarks": 64, "model.attention.conv_kernel": 35}
     rows = [dataclasses.replace(row, config=config | row.config_overrides) for row in rows]
-    found = curves.sweeps(options(rows))
+    found = sweep_points.sweeps(options(rows))
     of_option = {
         option: [(point.value, round(point.accuracy.mean, 3)) for point in by_task["listops"]]
         for (_, option), by_task in found.items()
@@ -103,7 +119,7 @@ def test_a_sweep_is_over_lines_whose_other_options_are_the_defaults():
 
 
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
-    points = [curves.Point(value, Stat(0.5, None, 1), 100.0) for value in range(1, 20)]
+    points = [sweep_points.Point(value, Stat(0.5, None, 1), 100.0) for value in range(1, 20)]
     drawn = drawing.draw_sweep("nystrom", "num_landmarks", {"listops": points})
     labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
     pyplot.close(drawn)
@@ -111,7 +127,7 @@ def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
 
 
 def test_a_zero_among_powers_has_a_place_of_its_own():
-    points = [curves.Point(value, Stat(0.5, None, 1), 100.0) for value in (0.0, 1e-6, 1e-4)]
+    points = [sweep_points.Point(value, Stat(0.5, None, 1), 100.0) for value in (0.0, 1e-6, 1e-4)]
     axis = drawing.draw_sweep("performer", "epsilon", {"listops": points}).axes[1]
     places = axis.transScale.transform([(value, 0.5) for value in (0.0, 1e-6, 1e-4)])[:, 0]
     labels = [text.get_text() for text in axis.get_xticklabels()]
@@ -176,7 +192,7 @@ def test_a_speed_is_that_of_programs_with_as_many_seeds():
 
     changed = {"config_overrides": {"model.attention.num_landmarks": 16}}
     rows = [make_row(**alone), make_row(**alone | changed), make_row(seed=1, **together | changed)]
-    (by_task,) = curves.sweeps(options(rows)).values()
+    (by_task,) = sweep_points.sweeps(options(rows)).values()
     assert [point.speed for point in by_task["listops"]] == [180, 100]
     (figure,) = figures([options(rows)], [])["options"]
     assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")

@@ -38,6 +38,20 @@ def test_only_the_protocol_of_table_3_fills_its_cells():
     assert all("Not comparable with Table 3" in plain(tables(g)[0]) for g in groups[1:])
 
 
+def test_names_of_files_do_not_depend_on_other_groups():
+    changed = [make_row(0.5, config_overrides={"train.steps": 9000})]
+    others = [
+        make_row(0.5, config_overrides={"data.holdout": 0.1}),
+        make_row(0.5, data="mine"),
+        make_row(0.5, config_overrides={"train.steps": 9000}, data="mine"),
+    ]
+    (alone,) = group(changed)
+    slugs = [g.slug for g in group(changed + others)]
+    assert alone.slug in slugs
+    assert len(set(slugs)) == 4
+    assert alone.slug.startswith("steps-")
+
+
 def test_lra_data_come_before_others_in_the_table():
     rows = [make_row(0.3, data="differs (2 / 2 / 2)", seed=s) for s in (0, 1)] + [make_row(0.5)]
     groups = group(rows)

@@ -1,0 +1,64 @@
+"""What a row was computed on and by: platform, number format, JAX, commits."""
+
+from typing import NamedTuple
+
+from lra.row import Row
+
+FLOAT32 = "float32"
+
+
+class Platform(NamedTuple):
+    """What speeds must share to be compared."""
+
+    device: str | None
+    num_devices: int | None
+    number_format: str
+
+    @property
+    def title(self) -> str:
+        """`4 x a device, bfloat16`."""
+        return f"{self.devices}, {self.number_format}"
+
+    @property
+    def devices(self) -> str:
+        """`4 x a device`."""
+        many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
+        return f"{many}{self.device or 'unknown device'}"
+
+
+class Program(NamedTuple):
+    """What costs must share to be pooled: platform, seeds trained together, and the code."""
+
+    platform: Platform
+    seeds: int | None
+    jax_version: str
+    commits: str
+
+
+def number_format_of(row: Row) -> str:
+    """What a row was computed in: `float32`, `bfloat16`, `tensorfloat32 products`."""
+    if row.matmul_precision == FLOAT32:
+        return row.dtype
+    products = f"{row.matmul_precision} products"
+    return products if row.dtype == FLOAT32 else f"{row.dtype}, {products}"
+
+
+def platform_of(row: Row) -> Platform:
+    """Where and in which format a row was computed."""
+    return Platform(row.device, row.num_devices, number_format_of(row))
+
+
+def program_of(row: Row) -> Program:
+    """The program of which a row has the costs."""
+    return Program(platform_of(row), row.seeds_in_program, jax_version_of(row), commits_of(row))
+
+
+def jax_version_of(row: Row) -> str:
+    """Of a run that went on with another version each of them, `A + B`; `unknown` without any."""
+    return (row.versions or {}).get("jax", "unknown").replace(", ", " + ")
+
+
+def commits_of(row: Row) -> str:
+    """Short; of a run that went on with other code, each of them; `unknown` without any."""
+    full = (row.commit or "unknown").split(", ")
+    return " + ".join(commit[:7] + commit[40:] for commit in full)
