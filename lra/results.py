@@ -1,6 +1,5 @@
 """Turns a finished training into its rows: accuracies, costs, and what it ran on."""
 
-import datetime
 from typing import Any
 
 from lra import environment
@@ -93,5 +92,4 @@ def _common(
         "config_overrides": overrides_of(config),
         "commit": run["commit"],
         "versions": run["versions"],
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

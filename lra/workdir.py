@@ -50,13 +50,12 @@ class Workdir:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.lock, blocking=False)
-            lock.acquire()
+            claim = filelock.FileLock(self.lock, blocking=False).acquire()
         except filelock.Timeout:
             raise UserError(f"{self.root}: another process is training in this workdir") from None
         except OSError as error:
             raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
-        with lock:
+        with claim:
             if self.config.exists():
                 self._compare(config, run)
             if not self.rows.exists():

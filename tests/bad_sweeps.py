@@ -24,6 +24,7 @@ def _flags() -> list[Case]:
         Case(f"{slurm} --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),
         Case(f"{COMMAND} --slurm=gpus_per_node=1", "gpus_per_node=1 needs --launcher=slurm"),
         Case(f"{COMMAND} --launcher=print --slurm=gpus=1", "--slurm=gpus=1 needs --launcher=slurm"),
+        Case(f"{COMMAND} --known=table.jsonl", "no rows in table.jsonl: no such file"),
         Case(f"{COMMAND} --tasks=txt", "did you mean 'text'?"),
         Case(f"{COMMAND} --tasks=text", "lists no runs of text"),
         Case(f"{COMMAND} --tasks=,", "--tasks=, names no task"),

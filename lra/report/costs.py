@@ -232,5 +232,5 @@ def _line(row: CostRow) -> Line:
 
 
 def _order(line: Line) -> tuple:
-    plain = "xla" not in line.label
-    return not line.ours, attention_order(line.method), plain, line.size or 0, line.label
+    blockwise = "xla" not in line.label
+    return not line.ours, attention_order(line.method), blockwise, line.size or 0, line.label

@@ -15,6 +15,7 @@ import signal
 import sys
 from typing import Any
 
+from lra import records
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
 from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
@@ -50,7 +51,10 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         # Data that only this sweep wants do not belong among everybody's.
         data_dir=options.data_dir or str(workdir / "data" if sweep.data else "data"),
         wanted=sweep.data,
+        known=tuple(map(pathlib.Path, options.known)),
     )
+    for path in place.known:
+        records.read(path)  # said before anything is done
     if options.dry_run:
         print(listing(sweep, place.rows(), marks(sweep, place), place.workdir))
         return 0
@@ -76,7 +80,8 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
             print(command)
     elif options.launcher == "slurm":
         jobs = launchers.submit(runs, place, options.budget_minutes, executor)
-        say(f"submitted {len(jobs)} jobs: {', '.join(job.job_id for job in jobs)}")
+        numbers = ", ".join(job.job_id for job in jobs) or "nothing to do"
+        say(f"submitted {count(len(jobs), 'job')}: {numbers}")
     else:
         say(f"{count(len(sweep.runs))}, {len(runs)} to execute, rows go to {place.results}")
         more, early = execute(runs, place, budget)
@@ -92,6 +97,13 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m lra.sweep", description=__doc__)
     parser.add_argument("sweep", metavar="SWEEP.py", help="the runs: see lra/sweep/plan.py")
     parser.add_argument("--results", required=True, metavar="FILE.jsonl", help="rows go here")
+    parser.add_argument(
+        "--known",
+        action="append",
+        default=[],
+        metavar="FILE.jsonl",
+        help="other rows that count as done: those of the table in a sweep over one of its options",
+    )
     parser.add_argument("--workdir", metavar="DIR", help="one folder a run (runs/SWEEP)")
     parser.add_argument(
         "--data_dir",

@@ -22,6 +22,7 @@ from typing import Any
 from lra.errors import UserError
 from lra.sweep import child
 from lra.sweep.budget import Budget
+from lra.sweep.failures import Failures
 from lra.sweep.place import Place
 from lra.sweep.plan import Run
 from lra.sweep.runner import Outcome, attempt
@@ -111,6 +112,8 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
 def submit(runs: list[tuple[Run, str]], place: Place, minutes: float, executor: Any) -> list[Any]:
     """Submits one array with a job for each run, to train `minutes` a start; returns the jobs."""
     jobs = [_Job(run, place, mark, minutes) for run, mark in runs]
+    if not jobs:  # submitit warns of an empty array
+        return []
     with executor.batch():
         return [executor.submit(job) for job in jobs]
 
@@ -125,7 +128,8 @@ class _Job:
     minutes: float
 
     def __call__(self) -> str:
-        outcome = attempt(self.run, self.place, self.mark, Budget(self.minutes))
+        failures = Failures([self.place.folder(self.run, self.mark)])
+        outcome = attempt(self.run, self.place, self.mark, Budget(self.minutes), failures)
         if outcome is Outcome.FAILED:
             raise RuntimeError(f"{self.run.title()} failed: see {self.place.results}")
         if outcome is Outcome.TOO_SHORT:

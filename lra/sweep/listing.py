@@ -11,6 +11,16 @@ from lra.sweep.plan import Done, Run, Sweep, count
 from lra.sweep.under_way import UnderWay
 from lra.workdir import Workdir
 
+_COSTLY = (
+    "dtype",
+    "matmul_precision",
+    "mesh.",
+    "model.",
+    "train.batch_size",
+    "train.eval_",
+    "train.microbatches",
+)
+
 
 def listing(
     sweep: Sweep, rows: list[Row], marks: dict[str, str | None], workdir: pathlib.Path
@@ -71,8 +81,9 @@ def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
     """What `run` will still take; None where nothing tells.
 
     A run under way goes on at its own speed, evaluations aside. Of another one the rows of the
-    same task and attention tell; their time is scaled with steps and seeds, which is too much
-    where several seeds in one program cost little more than one.
+    same task and attention tell, those that trained the same model in the same way if there are
+    any; their time is scaled with steps and seeds, which is too much where several seeds in one
+    program cost little more than one.
 
     Args:
         run: with the seeds to train.
@@ -84,16 +95,33 @@ def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
         examples = steps * run.config["train.batch_size"] * len(run.seeds)
         speed = there.examples_per_second
         return Estimate(examples / speed, f"at {speed:,.0f} examples/s, evaluations aside")
-    alike = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
-    if not alike:
+    near = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
+    alike = [row for row in near if _what_costs(row.config) == _what_costs(run.config)]
+    chosen = alike or near
+    if not chosen:
         return None
-    each = statistics.median(row.wall_seconds / (row.steps * row.seeds_in_program) for row in alike)
-    return Estimate(each * steps * len(run.seeds), f"by {count(len(alike), 'row')}")
+    each = statistics.median(
+        row.wall_seconds / (row.steps * row.seeds_in_program) for row in chosen
+    )
+    basis = f"by {count(len(chosen), 'row')}" + " of other settings" * (not alike)
+    return Estimate(each * steps * len(run.seeds), basis)
+
+
+def _what_costs(config: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a flat configuration on which the time of a step and its evaluations depends."""
+    return {name: value for name, value in config.items() if name.startswith(_COSTLY)}
 
 
 def costs_of_one_device(rows: list[Row]) -> list[Row]:
-    """The rows that tell what a step costs, of the device on which the latest of them was made."""
-    costs = [row for row in rows if all((row.wall_seconds, row.steps, row.seeds_in_program))]
+    """The rows that tell what a step costs, of the device on which the latest of them was made.
+
+    A run that diverged early was for the most part compilation.
+    """
+    costs = [
+        row
+        for row in rows
+        if row.status == "ok" and row.wall_seconds and row.steps and row.seeds_in_program
+    ]
     return [row for row in costs if _device(row) == _device(costs[-1])]
 
 

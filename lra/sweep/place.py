@@ -23,6 +23,7 @@ class Place:
     Attributes:
         train: the command that trains, without its flags.
         results: the file of rows.
+        known: other files of rows, which are only read: their results count as done.
         workdir: folder with one folder for each run.
         data_dir: folder of the prepared data.
         wanted: by task, flags of `lra.data.prepare` that the sweep asks for.
@@ -33,6 +34,7 @@ class Place:
     workdir: pathlib.Path
     data_dir: str
     wanted: dict
+    known: tuple[pathlib.Path, ...] = ()
 
     def mark(self, task: str) -> str | None:
         """How the prepared data of `task` are marked; None if there are none."""
@@ -47,8 +49,10 @@ class Place:
         return data.generate(self.data_dir, task, self.wanted.get(task, {}))
 
     def rows(self) -> list[Row]:
-        """The rows so far."""
-        return records.read(self.results) if self.results.exists() else []
+        """The rows so far, results of other files first; among these none of older defaults."""
+        known = [row for path in self.known for row in records.read(path)]
+        known = [row for row in known if row.final and not older_defaults(row)]
+        return known + (records.read(self.results) if self.results.exists() else [])
 
     def folder(self, run: Run, mark: str) -> Workdir:
         """The folder in which `run` is trained on data marked `mark`."""

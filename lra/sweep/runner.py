@@ -4,7 +4,8 @@ What is done is known from the results file alone, so a sweep can be killed at a
 started again, and several may work on one results file: a run belongs to whom holds the lock in
 its folder. A run of which some seeds have rows trains the others, or goes on with all where it was
 begun with them. Rows are taken from a run's folder, where `train.py` has written them all at once;
-a failure is recorded with its reason and tried again by the next sweep.
+a failure is recorded with its reason and tried again by the next sweep, but not by one that was
+waiting for its end.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from lra import records
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
+from lra.sweep.failures import Failures, note
 from lra.sweep.listing import duration
 from lra.sweep.place import Place, gather, record_failure, say, unfinished
 from lra.sweep.plan import Run, count
@@ -58,10 +60,11 @@ def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[
         How many runs failed, and whether budget or signal ended it before all were done.
     """
     failed, told = 0, False
+    failures = Failures(place.folder(run, mark) for run, mark in runs)
     while runs:
         busy = []
         for run, mark in runs:
-            outcome = attempt(run, place, mark, budget)
+            outcome = attempt(run, place, mark, budget, failures)
             if outcome.ends_the_sweep:
                 return failed, True
             failed += outcome is Outcome.FAILED
@@ -78,8 +81,8 @@ def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[
     return failed, False
 
 
-def attempt(run: Run, place: Place, mark: str, budget: Budget) -> Outcome:
-    """Trains what `to_train` says is left of `run`, unless someone else is at it."""
+def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
+    """Trains what `to_train` says is left of `run`, unless someone else is at it or saw it fail."""
     left = unfinished([run], place, mark)
     if not left:
         return Outcome.DONE
@@ -91,9 +94,13 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget) -> Outcome:
         # Someone may have finished it before we had the lock.
         damaged = gather([run], place, mark, [folder.rows])
         if damaged:
+            note(folder)
             return _failed(run, place, mark, damaged[folder.rows])
         if not unfinished([run], place, mark):
             return Outcome.DONE
+        if failures.new(folder):
+            say(f"{run.title()}: failed in another sweep")
+            return Outcome.FAILED
         if not budget.allows_a_start():
             say("stopped: the time budget is used up")
             return Outcome.STOPPED
@@ -107,19 +114,23 @@ def _claimed(folder: Workdir) -> Iterator[bool]:
     sweeps = filelock.FileLock(folder.root / ".sweep.lock", blocking=False)
     # Held by a train.py whose sweep was killed until it has saved its state: worth waiting for.
     trains = filelock.FileLock(folder.lock, timeout=_ORPHAN_SECONDS)
-    try:
-        sweeps.acquire()
-    except filelock.Timeout:
+    if not _acquired(sweeps):
         yield False
         return
-    with sweeps:
-        try:
-            trains.acquire()
-            trains.release()
-        except filelock.Timeout:
-            yield False
-            return
-        yield True
+    try:
+        alone = _acquired(trains)
+        trains.release()
+        yield alone
+    finally:
+        sweeps.release()
+
+
+def _acquired(lock: filelock.BaseFileLock) -> bool:
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        return False
+    return True
 
 
 def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | None) -> Outcome:
@@ -137,6 +148,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     if ended.told or ended.status == STATUS_STOPPED:
         made_some = under_way.progress(folder) != before
         return _stopped(run, ended.told, minutes, made_some)
+    note(folder)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     return _failed(left[0], place, mark, damaged.get(folder.rows, reason), f" (log: {log})")
 

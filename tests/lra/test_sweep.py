@@ -9,16 +9,22 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
 from lra import records
 from lra.errors import UserError
+from lra.row import Row
+from lra.settings import flatten, load_config
 from lra.sweep import place as places
 from lra.sweep.__main__ import main
+from lra.sweep.budget import Budget
 from lra.sweep.child import Ended
+from lra.sweep.failures import Failures
 from lra.sweep.listing import duration
 from lra.sweep.plan import load_sweep
+from lra.sweep.runner import Outcome, attempt
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep_place import ONE_RUN, SWEEP, Place, fake, wait_for, write_data
 
@@ -254,6 +260,23 @@ def test_two_sweeps_share_the_runs(place):
     assert len(folders) == len(set(folders)) == 3
 
 
+def test_a_failure_is_not_repeated_by_those_who_waited(place):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    data_dir = str(place.root / "data")
+    there = places.Place(fake(standard="crash"), place.results, place.workdir, data_dir, {})
+
+    def attempt_with(failures: Failures) -> Outcome:
+        return attempt(run, there, "generated", Budget(None), failures)
+
+    waiting, other = (Failures([there.folder(run, "generated")]) for _ in range(2))
+    assert attempt_with(other) is Outcome.FAILED
+    assert attempt_with(waiting) is Outcome.FAILED
+    assert len(place.starts()) == 1
+    assert attempt_with(Failures([there.folder(run, "generated")])) is Outcome.FAILED
+    assert len(place.starts()) == 2
+
+
 def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
     place.run("--launcher=print", "--budget_minutes=30")
     commands = capsys.readouterr().out.splitlines()
@@ -325,7 +348,7 @@ def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
 def test_rows_of_other_devices_tell_no_time(place, capsys):
     place.file.write_text(ONE_RUN)
     rows = [
-        make_row(attention="standard", data="another", seed=seed, device=device, wall_seconds=time)
+        timed_row(data="another", seed=seed, device=device, wall_seconds=time)
         for seed, (device, time) in enumerate([("a GPU", 60.0), ("a CPU", 6e4), ("a GPU", 60.0)])
     ]
     failed = failed_row(attention="standard", device=None, wall_seconds=None)
@@ -338,6 +361,30 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
         "time left: about 40 s",
         "times by rows are those of a GPU, where the latest was made",
     ]
+
+
+def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place, capsys):
+    place.file.write_text(ONE_RUN)
+    wider = {"model.mlp_dim": 512}
+    records.append(
+        place.results,
+        [
+            timed_row(seed=2, wall_seconds=6e4, config_overrides=wider),
+            timed_row(None, seed=3, wall_seconds=60.0, steps=4, status="diverged", diverged_step=3),
+        ],
+    )
+    place.run("--dry_run")
+    assert "(about 11 h 7 min by 1 row of other settings)" in capsys.readouterr().out
+    records.append(place.results, [timed_row(seed=4, wall_seconds=60.0)])
+    place.run("--dry_run")
+    assert "(about 40 s by 1 row)" in capsys.readouterr().out
+
+
+def timed_row(accuracy: float | None = 0.5, **values: Any) -> Row:
+    """A row of exact attention with its whole configuration, of a program of three seeds."""
+    config = flatten(load_config("configs/listops.py:standard"))
+    overrides = values.get("config_overrides", {})
+    return make_row(accuracy, attention="standard", config=config | overrides, **values)
 
 
 def test_durations():

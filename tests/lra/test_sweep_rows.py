@@ -8,13 +8,15 @@ import signal
 import pytest
 
 from lra import records
+from lra.errors import UserError
 from lra.report import groups as report
 from lra.row import Row, from_json, to_json
 from lra.sweep import place as places
 from lra.sweep import runner
 from lra.sweep.budget import Budget
+from lra.sweep.failures import Failures
 from lra.sweep.plan import Done, load_sweep, older_defaults
-from tests.lra.row_factory import make_row
+from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep_place import ONE_RUN, Place
 
 
@@ -69,6 +71,32 @@ def test_damaged_rows_of_a_run_are_its_failure_and_no_others(place, damage, caps
     assert len(records.read(place.results)) == 8
 
 
+def test_results_of_known_files_are_done(place, capsys):
+    table = place.root / "table.jsonl"
+    runs = load_sweep(str(place.file)).runs
+    failed = failed_row(attention="linformer", config=runs[2].config, protocol=runs[2].protocol)
+    records.append(table, [*(row_of(runs[0], seed) for seed in (0, 1)), failed])
+    before = table.read_bytes()
+    assert place.run(f"--known={table}") == 0
+    assert [row.attention for row in place.rows()] == ["nystrom"] * 2 + ["linformer"] * 2
+    assert table.read_bytes() == before
+    capsys.readouterr()
+    place.run(f"--known={table}", "--dry_run")
+    assert "6 of 6 rows done, 0 missing" in capsys.readouterr().out
+    with pytest.raises(UserError, match="no rows in other"):
+        place.run("--known=other.jsonl")
+
+
+def test_known_rows_of_older_defaults_are_not_in_the_way(place):
+    table = place.root / "table.jsonl"
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    older = {"train.learning_rate": 5e-5}
+    records.append(table, [row_of(run, seed, **older) for seed in (0, 1)])
+    assert place.run(f"--known={table}") == 0
+    assert len(place.rows()) == 2
+
+
 def test_damaged_rows_of_other_seeds_are_said(place, capsys):
     place.file.write_text(ONE_RUN)
     place.run()
@@ -88,7 +116,8 @@ def test_rows_that_a_run_writes_damaged_are_its_failure(place, capsys):
     # A job of Slurm finds them at its start.
     run = load_sweep(str(place.file)).runs[1]
     there = places.Place((), place.results, place.workdir, str(place.root / "data"), {})
-    assert runner.attempt(run, there, "generated", Budget(None)) is runner.Outcome.FAILED
+    failures = Failures([])
+    assert runner.attempt(run, there, "generated", Budget(None), failures) is runner.Outcome.FAILED
 
 
 def row_of(run, seed: int, **config) -> Row:
