@@ -5,7 +5,7 @@ keys, so the real ones are moved to the front, in their order, and counted; quer
 Time O(length^2 head_dim), memory O(length head_dim).
 
 The kernel takes 16-bit inputs, heads of a multiple of 8 up to 128 wide, and no dropout of
-attention weights.
+attention weights. It runs on NVIDIA's GPUs from Ampere on.
 """
 
 import jax
@@ -13,12 +13,14 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
+from models.attention.machine import Machine, this_machine
+
 _MAX_HEAD_DIM = 128  # 256 from Hopper on
 
 
-def supports(dtype: DTypeLike, head_dim: int, backend: str) -> bool:
+def supports(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
     """Whether cuDNN's kernel takes such inputs on such a machine."""
-    return _objection(dtype, head_dim, backend) is None
+    return _objection(dtype, head_dim, machine) is None
 
 
 def cudnn_attention(
@@ -30,9 +32,9 @@ def cudnn_attention(
     """Softmax attention over the real keys by cuDNN.
 
     Raises:
-        ValueError: inputs that are not 16-bit, a head it does not take, or no GPU.
+        ValueError: inputs that are not 16-bit, a head it does not take, or no such GPU.
     """
-    objection = _objection(q.dtype, q.shape[-1], jax.default_backend())
+    objection = _objection(q.dtype, q.shape[-1], this_machine())
     if objection:
         raise ValueError(f"implementation='cudnn' {objection}")
     return prefix_attention(q, k, v, mask, implementation="cudnn")
@@ -120,7 +122,7 @@ def _reorder_backward(places, g):
 reorder.defvjp(_reorder_forward, _reorder_backward)
 
 
-def _objection(dtype, head_dim, backend):
+def _objection(dtype, head_dim, machine):
     if jnp.dtype(dtype).itemsize != 2:
         return (
             f"takes 16-bit inputs, not {jnp.dtype(dtype).name}: set dtype to bfloat16 or choose "
@@ -131,6 +133,9 @@ def _objection(dtype, head_dim, backend):
             f"takes heads of a multiple of 8 up to {_MAX_HEAD_DIM} wide, not {head_dim}: change "
             "the head size or choose 'chunked'"
         )
-    if backend != "gpu":
-        return f"needs an NVIDIA GPU, and JAX runs on '{backend}': choose 'chunked' or 'xla'"
+    if not machine.has_cudnn:
+        return (
+            "needs an NVIDIA GPU of compute capability 8.0 or more, and JAX runs on another "
+            f"device ('{machine.backend}'): choose 'chunked' or 'xla'"
+        )
     return None

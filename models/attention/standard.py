@@ -25,14 +25,17 @@ from models.attention import cudnn
 from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
 from models.attention.contract import accumulation_dtype, masked_softmax
+from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
 from models.dropout import check_rate, keep_probability, keep_weights, weight_seeds
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
-# On accelerators `xla` as long as its memory, on a CPU twice the scores (3 times with dropout), is
-# affordable: ListOps at batch 32. Neither was timed there.
-_SCORE_BYTES = 2**30
+# On accelerators `xla` while its memory is affordable. Two layers with dropout keep 5 times the
+# scores for the backward pass and use 1 or 2 times more, and seeds trained together, which are not
+# seen here, multiply that. Neither was timed there.
+_SCORES_IN_MEMORY = 50
+_UNKNOWN_MEMORY = 2**34
 
 
 def standard_attention(
@@ -66,7 +69,7 @@ def standard_attention(
 
 
 def choose_implementation(
-    shape: tuple[int, int, int, int], dtype: DTypeLike, *, dropout: bool, backend: str
+    shape: tuple[int, int, int, int], dtype: DTypeLike, *, dropout: bool, machine: Machine
 ) -> str:
     """What `auto` stands for.
 
@@ -74,21 +77,23 @@ def choose_implementation(
     32, it took 0.7 to 1.2 of the time of `xla`, with dropout 0.6 to 1.3 (the most for 32 inputs of
     256), and no more memory, but with dropout and one input of 256 a third more
     (`python -m benchmarks.standard_memory`). Elsewhere `cudnn` if its kernel takes such inputs and
-    nothing is dropped; otherwise `xla` while the scores take at most 1 GiB, and `chunked` beyond.
+    nothing is dropped; otherwise `xla` while the scores take at most a fiftieth of the device's
+    memory, and `chunked` beyond.
 
     Args:
         shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen.
         dtype: of q.
         dropout: whether attention weights are dropped in this call.
-        backend: `jax.default_backend()`.
+        machine: that computes.
     """
-    if backend == "cpu":
+    if machine.backend == "cpu":
         return "chunked"
     batch, length, heads, head_dim = shape
-    if not dropout and cudnn.supports(dtype, head_dim, backend):
+    if not dropout and cudnn.supports(dtype, head_dim, machine):
         return "cudnn"
     score_bytes = batch * heads * length**2 * accumulation_dtype(jnp.dtype(dtype)).itemsize
-    return "xla" if score_bytes <= _SCORE_BYTES else "chunked"
+    memory = machine.memory or _UNKNOWN_MEMORY
+    return "xla" if score_bytes * _SCORES_IN_MEMORY <= memory else "chunked"
 
 
 class StandardAttention(nnx.Module):
@@ -146,7 +151,7 @@ class StandardAttention(nnx.Module):
         implementation = self.implementation
         if implementation == "auto":
             implementation = choose_implementation(
-                q.shape, q.dtype, dropout=drops, backend=jax.default_backend()
+                q.shape, q.dtype, dropout=drops, machine=this_machine()
             )
         if implementation == "cudnn":
             if drops:

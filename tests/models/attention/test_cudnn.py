@@ -12,6 +12,7 @@ from models.attention.cudnn import (
     reorder,
     supports,
 )
+from models.attention.machine import Machine, this_machine
 from models.attention.standard import standard_attention
 from tests.models.attention.golden_arrays import out_and_gradients
 
@@ -89,12 +90,14 @@ def test_the_kernel_is_reached_forward_and_backward_under_vmap(axes, monkeypatch
 
 
 def test_what_the_kernel_takes():
-    assert supports(jnp.bfloat16, 32, "gpu")
-    assert supports(jnp.float16, 128, "gpu")
-    assert not supports(jnp.float32, 32, "gpu")
-    assert not supports(jnp.bfloat16, 12, "gpu")
-    assert not supports(jnp.bfloat16, 136, "gpu")
-    assert not supports(jnp.bfloat16, 32, "cpu")
+    ampere = Machine("gpu", has_cudnn=True)
+    assert supports(jnp.bfloat16, 32, ampere)
+    assert supports(jnp.float16, 128, ampere)
+    assert not supports(jnp.float32, 32, ampere)
+    assert not supports(jnp.bfloat16, 12, ampere)
+    assert not supports(jnp.bfloat16, 136, ampere)
+    assert not supports(jnp.bfloat16, 32, Machine("gpu"))
+    assert not supports(jnp.bfloat16, 32, Machine("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -102,11 +105,11 @@ def test_what_the_kernel_takes():
     [
         (jnp.float32, 8, "takes 16-bit inputs, not float32: set dtype to bfloat16"),
         (jnp.bfloat16, 12, "takes heads of a multiple of 8 up to 128 wide, not 12"),
-        (jnp.bfloat16, 8, "needs an NVIDIA GPU, and JAX runs on 'cpu'"),
+        (jnp.bfloat16, 8, "needs an NVIDIA GPU of compute capability 8.0 or more, and JAX runs on"),
     ],
 )
 def test_refusals_name_cause_and_cure(dtype, head_dim, message):
-    if jax.default_backend() == "gpu" and "GPU" in message:
+    if this_machine().has_cudnn and "GPU" in message:
         pytest.skip("there is a GPU")
     q, k, v, _, mask = inputs(8, dtype, head_dim)
     with pytest.raises(ValueError, match=f"implementation='cudnn' {message}"):
@@ -114,7 +117,7 @@ def test_refusals_name_cause_and_cure(dtype, head_dim, message):
 
 
 def test_on_a_gpu():
-    if jax.default_backend() != "gpu":
+    if not this_machine().has_cudnn:
         pytest.skip("cuDNN needs a GPU")
     q, k, v, _, mask = inputs(24, jnp.bfloat16)
     out = cudnn_attention(q, k, v, mask)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from models.attention.machine import Machine, this_machine
 from models.attention.standard import (
     StandardAttention,
     choose_implementation,
@@ -103,40 +104,52 @@ def test_without_dropout_a_key_changes_nothing():
 
 
 SMALL, LARGE, TEXT = (8, 256, 2, 32), (32, 2048, 2, 32), (32, 4096, 2, 32)
+GPU, AMPERE = Machine("gpu", 50 * 2**30), Machine("gpu", 50 * 2**30, has_cudnn=True)
+TPU, CPU = Machine("tpu", 50 * 2**30), Machine("cpu")
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "dropout", "backend", "expected"),
+    ("shape", "dtype", "dropout", "machine", "expected"),
     [
-        (LARGE, jnp.bfloat16, False, "gpu", "cudnn"),
-        (SMALL, jnp.float16, False, "gpu", "cudnn"),
-        (LARGE, jnp.bfloat16, True, "gpu", "xla"),
-        (LARGE, jnp.float32, False, "gpu", "xla"),
-        (LARGE, jnp.bfloat16, False, "tpu", "xla"),
-        (LARGE, jnp.bfloat16, False, "cpu", "chunked"),
-        (TEXT, jnp.bfloat16, True, "gpu", "chunked"),
-        (TEXT, jnp.float32, False, "tpu", "chunked"),
-        ((32, 4096, 2, 12), jnp.bfloat16, False, "gpu", "chunked"),
-        ((32, 4096, 2, 256), jnp.bfloat16, False, "gpu", "chunked"),
-        (SMALL, jnp.bfloat16, True, "gpu", "xla"),
-        (SMALL, jnp.float32, False, "gpu", "xla"),
-        (SMALL, jnp.float32, True, "cpu", "chunked"),
+        (LARGE, jnp.bfloat16, False, AMPERE, "cudnn"),
+        (LARGE, jnp.bfloat16, False, GPU, "xla"),
+        (SMALL, jnp.float16, False, AMPERE, "cudnn"),
+        (LARGE, jnp.bfloat16, True, AMPERE, "xla"),
+        (LARGE, jnp.float32, False, AMPERE, "xla"),
+        (LARGE, jnp.bfloat16, False, TPU, "xla"),
+        (LARGE, jnp.bfloat16, False, CPU, "chunked"),
+        (LARGE, jnp.bfloat16, True, Machine("gpu"), "chunked"),
+        (TEXT, jnp.bfloat16, True, AMPERE, "chunked"),
+        (TEXT, jnp.float32, False, TPU, "chunked"),
+        ((32, 4096, 2, 12), jnp.bfloat16, False, AMPERE, "chunked"),
+        ((32, 4096, 2, 256), jnp.bfloat16, False, AMPERE, "chunked"),
+        (SMALL, jnp.bfloat16, True, AMPERE, "xla"),
+        (SMALL, jnp.bfloat16, True, Machine("gpu"), "xla"),
+        (SMALL, jnp.float32, False, GPU, "xla"),
+        (SMALL, jnp.float32, True, CPU, "chunked"),
     ],
 )
-def test_what_auto_stands_for(shape, dtype, dropout, backend, expected):
-    assert choose_implementation(shape, dtype, dropout=dropout, backend=backend) == expected
+def test_what_auto_stands_for(shape, dtype, dropout, machine, expected):
+    assert choose_implementation(shape, dtype, dropout=dropout, machine=machine) == expected
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_auto_turns_to_chunked_beyond_one_gigabyte_of_scores(dtype):
+def test_auto_turns_to_chunked_beyond_a_fiftieth_of_the_memory(dtype):
     for batch, expected in ((256, "xla"), (257, "chunked")):
         shape = (batch, 1024, 1, 32)
-        assert choose_implementation(shape, dtype, dropout=True, backend="gpu") == expected
+        assert choose_implementation(shape, dtype, dropout=True, machine=GPU) == expected
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="of a machine without a GPU")
+def test_a_machine_without_a_gpu():
+    assert this_machine() == Machine("cpu")
 
 
 def test_auto_gives_what_it_chose():
     arguments = inputs()
-    chosen = choose_implementation(arguments[0].shape, jnp.float32, dropout=False, backend="cpu")
+    chosen = choose_implementation(
+        arguments[0].shape, jnp.float32, dropout=False, machine=this_machine()
+    )
     out = jax.jit(lambda *x: build()(*x))(*arguments)
     expected = jax.jit(lambda *x: build(implementation=chosen)(*x))(*arguments)
     np.testing.assert_array_equal(out, expected)
@@ -159,9 +172,9 @@ def test_cudnn_refuses_dropout_in_training_only():
     attention = build(dropout=0.1, implementation="cudnn")
     with pytest.raises(ValueError, match="cannot drop attention weights in training: set"):
         attention(*arguments, key=jax.random.key(0))
-    if jax.default_backend() != "gpu":
+    if not this_machine().has_cudnn:
         for refused in (lambda: attention(*arguments), lambda: without_dropout(arguments)):
-            with pytest.raises(ValueError, match="needs an NVIDIA GPU, and JAX runs on 'cpu'"):
+            with pytest.raises(ValueError, match="needs an NVIDIA GPU of compute capability"):
                 refused()
 
 

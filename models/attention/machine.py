@@ -1,0 +1,36 @@
+"""What an attention must know of the machine to choose how it computes."""
+
+from typing import NamedTuple
+
+import jax
+
+# cuDNN's fused attention needs tensor cores of Ampere or later.
+_LEAST_CAPABILITY = 8.0
+
+
+class Machine(NamedTuple):
+    """The devices that JAX computes on.
+
+    Attributes:
+        backend: `jax.default_backend()`.
+        memory: of one device, in bytes; None where it does not say.
+        has_cudnn: whether cuDNN's fused attention runs there.
+    """
+
+    backend: str
+    memory: int | None = None
+    has_cudnn: bool = False
+
+
+def this_machine() -> Machine:
+    """The one we are on."""
+    device = jax.local_devices()[0]
+    memory = (device.memory_stats() or {}).get("bytes_limit")
+    return Machine(jax.default_backend(), memory, _has_cudnn(device))
+
+
+def _has_cudnn(device: jax.Device) -> bool:
+    # AMD's GPUs are of the backend "gpu" too.
+    if "cuda" not in device.client.platform_version.lower():
+        return False
+    return float(device.compute_capability) >= _LEAST_CAPABILITY
