@@ -27,7 +27,10 @@ def dropout(
     """Zeroes entries with probability `rate`, scales the others up; without a key the identity."""
     if key is None or rate == 0:
         return x
-    return jnp.where(keep_mask(key, x.shape, rate), x / keep_probability(rate), 0)
+    # In 16 bits the probability itself is rounded, and everything is scaled by too much.
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    scaled = (wide / keep_probability(rate)).astype(x.dtype)
+    return jnp.where(keep_mask(key, x.shape, rate), scaled, 0)
 
 
 def check_rate(dropout: object) -> None:

@@ -51,7 +51,7 @@ class Classifier(nnx.Module):
         vocab_size: number of token ids, padding included.
         length: the longest sequence, in positions.
         num_classes: number of logits.
-        dtype: of activations.
+        dtype: of activations; those behind the pooling are in at least float32.
         rngs: the streams `params` and `attention`.
 
     Raises:
@@ -78,8 +78,10 @@ class Classifier(nnx.Module):
             vocab_size=vocab_size, length=length, dtype=dtype, rngs=rngs, **model
         )
         dim, hidden = model["dim"], model["mlp_dim"]
-        self.hidden = linear(self.inputs * dim, hidden, dtype=dtype, rngs=rngs)
-        self.logits = linear(hidden, num_classes, dtype=dtype, rngs=rngs)
+        # 16 bits would round the pooled vectors, in which examples differ by little.
+        wide = jnp.promote_types(dtype, jnp.float32)
+        self.hidden = linear(self.inputs * dim, hidden, dtype=wide, rngs=rngs)
+        self.logits = linear(hidden, num_classes, dtype=wide, rngs=rngs)
 
     def __call__(
         self,
@@ -93,8 +95,7 @@ class Classifier(nnx.Module):
         return pool(self.encoder(ids, mask, key), mask, self.pooling, self.length)
 
     def _classify(self, features: Array) -> Array:
-        logits = self.logits(jax.nn.relu(self.hidden(features)))
-        return logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+        return self.logits(jax.nn.relu(self.hidden(features)))
 
 
 class PairClassifier(Classifier):

@@ -119,5 +119,8 @@ def test_dropout_zeroes_and_scales_by_the_mask():
     keep = keep_mask(jax.random.key(1), x.shape, 0.25)
     expected = np.where(keep, x / keep_probability(0.25), 0)
     np.testing.assert_allclose(dropout(x, 0.25, jax.random.key(1)), expected, rtol=1e-6)
+    half = dropout(jnp.ones((50, 40), jnp.bfloat16), 0.1, jax.random.key(1))
+    assert half.dtype == jnp.bfloat16
+    assert float(jnp.max(half)) == jnp.bfloat16(1 / 0.9)  # not 1 / bfloat16(0.9)
     assert dropout(x, 0.25, None) is x
     assert dropout(x, 0.0, jax.random.key(1)) is x

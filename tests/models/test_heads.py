@@ -38,7 +38,15 @@ def test_pooling_sums_in_float32():
     assert total[0, 0] == 1  # a bfloat16 sum would stop at 256
 
 
-def build(model_class, classes=3, **changes):
+def test_what_is_behind_the_pooling_is_not_rounded():
+    model = build(Classifier, dtype=jnp.bfloat16)
+    features = jax.random.normal(jax.random.key(0), (5, 8))
+    logits = model._classify(features)
+    assert logits.dtype == jnp.float32
+    np.testing.assert_array_equal(logits, build(Classifier)._classify(features))
+
+
+def build(model_class, classes=3, dtype=jnp.float32, **changes):
     config = default.get_config()
     config.model.update({"dim": 8, "mlp_dim": 6, "head_dim": 4, "num_layers": 1, **changes})
     return model_class(
@@ -46,7 +54,7 @@ def build(model_class, classes=3, **changes):
         vocab_size=9,
         length=8,
         num_classes=classes,
-        dtype=jnp.float32,
+        dtype=dtype,
         rngs=nnx.Rngs(0),
     )
 
