@@ -34,7 +34,7 @@ class Progress(NamedTuple):
         wall_seconds: of all processes of this run so far.
         train_seconds: of them, in training calls on `num_devices` of `device`, compilation aside.
         train_examples: examples seen in `train_seconds`, summed over the seeds.
-        peak_memory_mb: the most of any start.
+        peak_memory_mb: the most of any start on `num_devices` of `device`.
         device: what the last start ran on; empty in checkpoints that do not say it.
         num_devices: likewise, 0.
     """
@@ -49,11 +49,15 @@ class Progress(NamedTuple):
     num_devices: int = 0
 
     def going_on_with(self, device: str, num_devices: int) -> "Progress":
-        """At the start of a process: a speed is of one kind and number of devices."""
+        """At the start of a process: speed and memory are of one kind and number of devices."""
         if (self.device, self.num_devices) == (device, num_devices):
             return self
         return self._replace(
-            device=device, num_devices=num_devices, train_seconds=0.0, train_examples=0
+            device=device,
+            num_devices=num_devices,
+            train_seconds=0.0,
+            train_examples=0,
+            peak_memory_mb=0.0,
         )
 
 
@@ -62,6 +66,7 @@ class Checkpoints:
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder.resolve()
+        self._damaged: set[int] = set()
         self._manager = ocp.CheckpointManager(
             self._folder,
             options=ocp.CheckpointManagerOptions(
@@ -109,7 +114,9 @@ class Checkpoints:
         self._manager.close()
 
     def _next_number(self) -> tuple[int, list[int]]:
-        """The number to save under, and those of checkpoints that were never finished."""
+        """The number to save under, and those of checkpoints never finished or found damaged."""
+        for number in self._damaged:
+            self._hashes(number).unlink(missing_ok=True)
         there = sorted(self._manager.all_steps())
         unfinished = [number for number in there if not self._hashes(number).exists()]
         return max(there, default=0) + 1, unfinished
@@ -122,15 +129,14 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def _latest_undamaged(self) -> int | None:
-        damaged = False
         for number in sorted(self._manager.all_steps(), reverse=True):
             reason = self._damage(number)
             if reason is None:
                 return number
             if reason:
-                damaged = True
+                self._damaged.add(number)
                 print(f"checkpoint {self._folder / str(number)}: {reason}", file=sys.stderr)
-        if damaged:
+        if self._damaged:
             raise UserError(
                 f"no undamaged checkpoint in {self._folder}; remove the workdir to start again"
             )

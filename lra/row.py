@@ -52,7 +52,8 @@ class Row:
         seeds_in_program: seeds trained together in this program.
         examples_per_second: training examples per second, over all seeds of the program, since
             it came to `num_devices` of `device`; None where it made too few steps there.
-        peak_memory_mb: of the program, in 10^6 bytes, the most of its starts.
+        peak_memory_mb: of the program, in 10^6 bytes, the most of its starts on `num_devices` of
+            `device`.
         wall_seconds: of the whole program, summed over its starts.
         commit: of the code; of a run that went on with other code all of them, `A, B`.
         versions: of the packages, likewise.

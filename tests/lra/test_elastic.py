@@ -88,11 +88,41 @@ def test_a_checkpoint_that_does_not_say_its_devices_goes_on(tiny_config, data_di
     assert here == Progress(step=3, evaluated=2, wall_seconds=8.0, device="a device", num_devices=1)
 
 
-def test_a_speed_is_of_one_kind_and_number_of_devices():
-    progress = Progress(train_seconds=4.0, train_examples=24, device="a device", num_devices=4)
+def test_speed_and_memory_are_of_one_kind_and_number_of_devices():
+    times = {"train_seconds": 4.0, "train_examples": 24, "peak_memory_mb": 5.0}
+    progress = Progress(**times, device="a device", num_devices=4)
     assert progress.going_on_with("a device", 4) == progress
     for device, number in (("a device", 1), ("another", 4)):
         assert progress.going_on_with(device, number) == Progress(device=device, num_devices=number)
+
+
+def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(
+    tiny_config, data_dir, tmp_path, monkeypatch
+):
+    trainer = make(tiny_config("listops", "standard"), data_dir)
+    state, abstract = trainer.init(), trainer.abstract_state()
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(state, Progress(step=step))
+    victim = max(
+        (path for path in (tmp_path / "2").rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
+    victim.write_bytes(b"damaged")
+    assert checkpoints.restore(abstract)[1].step == 1
+    monkeypatch.setattr(checkpoints, "_write_hashes", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(state, Progress(step=3))
+    checkpoints.close()
+    again = Checkpoints(tmp_path)
+    assert again.restore(abstract)[1].step == 1
+    again.save(state, Progress(step=4))
+    assert again.restore(abstract)[1].step == 4
+    again.close()
+
+
+def _interrupt(_number: int) -> None:
+    raise KeyboardInterrupt
 
 
 def test_evaluation_on_other_devices_gives_the_same(tiny_config, data_dir):
