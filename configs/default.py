@@ -64,7 +64,8 @@ def get_config(attention: str = "standard") -> config_dict.ConfigDict:
     # Of activations: float32 | bfloat16; parameters stay float32. NYS: float16 (autocast), and a
     # step whose gradients overflow is left out.
     config.dtype = "float32"
-    config.matmul_precision = "float32"  # of float32 products: float32 | tensorfloat32 | bfloat16
+    # Of float32 products: float32 | tensorfloat32 | bfloat16. A CPU computes all in float32.
+    config.matmul_precision = "float32"
     config.model = _model(attention)
     config.train = _train()
     config.data = config_dict.ConfigDict()
@@ -110,9 +111,7 @@ def _train() -> config_dict.ConfigDict:
     train.steps_per_call = 0  # training steps in one call of the device; 0 = about a second's
     train.checkpoint_seconds = 300  # between checkpoints; the first of a start comes after 15 s
     # At least so many parts of the batch, whose gradients are added up: less memory. A CPU takes as
-    # many as keep a part in its caches. Each example draws by itself, so this changes rounding only
-    # (and on accelerators which attention weights exact attention drops: its "auto" and its block
-    # size depend on the size of a part).
+    # many as keep a part in its caches. Each example draws by itself: this changes rounding only.
     train.microbatches = 1
     # Workdir of a complete run whose best parameters each seed starts from; "" = drawn.
     train.init_from = ""

@@ -56,6 +56,7 @@ class Trainer:
         self.length = arrays.padded_length(prepared)
         self._make = functools.partial(state.make_model, config, task, self.length)
         self._check_zero_is_padding()
+        self._check_precision()
         self.shardings = sharding.make_shardings(
             config.mesh.seed,
             config.mesh.data,
@@ -200,6 +201,14 @@ class Trainer:
         if self.config.data.zero_is_padding and not self.task.pixels:
             raise UserError(
                 f"data.zero_is_padding is for pixels; {self.task.name} marks padding by length"
+            )
+
+    def _check_precision(self) -> None:
+        # Of these names JAX makes the same products on a GPU, and rows would say another format.
+        if self.config.matmul_precision == "bfloat16" and jax.default_backend() == "gpu":
+            raise UserError(
+                "matmul_precision=bfloat16: on a GPU these are the products of tensorfloat32; "
+                "choose that, or dtype=bfloat16"
             )
 
     def _abstract_model(self) -> nnx.GraphDef:

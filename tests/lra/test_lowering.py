@@ -47,7 +47,7 @@ def check(trainer, platforms=PLATFORMS):
         for platform in platforms:
             text = traced.lower(lowering_platforms=(platform,)).as_text()
             assert "stablehlo.while" in text  # the loop over steps is on the device
-            assert "callback" not in text  # and never returns to the host
+            assert "callback" not in text  # and calls nothing on the host
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

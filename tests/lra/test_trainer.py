@@ -222,6 +222,13 @@ def test_what_does_not_fit_is_refused(tiny_config, data_dir, overrides, message)
         make(tiny_config("listops", "standard", *overrides), data_dir)
 
 
+def test_a_gpu_has_no_products_in_bfloat16(tiny_config, data_dir, monkeypatch):
+    make(tiny_config("listops", "standard", "matmul_precision=bfloat16"), data_dir)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(UserError, match="matmul_precision=bfloat16: on a GPU"):
+        make(tiny_config("listops", "standard", "matmul_precision=bfloat16"), data_dir)
+
+
 @pytest.mark.parametrize(
     ("attention", "override", "message"),
     [
