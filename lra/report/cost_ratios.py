@@ -1,6 +1,6 @@
 """What a row costs, and how many times less that is than another row of its run."""
 
-import math
+import statistics
 
 from lra.efficiency import CostRow
 from lra.report.costs import Line, Sheet
@@ -97,6 +97,4 @@ def same_options(ours: CostRow, peer: CostRow) -> bool:
 
 def geometric_mean(values: list[float]) -> float | None:
     """None without values."""
-    if not values:
-        return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
+    return statistics.geometric_mean(values) if values else None

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -156,7 +157,7 @@ def _average_dot(line: Line, by_task: dict[str, list[Dot]]) -> Dot | None:
         return None
     return Dot(
         line.attention,
-        math.exp(sum(math.log(dot.speed) for dot in own) / len(own)),
+        statistics.geometric_mean(dot.speed for dot in own),
         average(line.five),
         sum(dot.params for dot in own) / len(own),
         any(dot.marked for dot in own),
