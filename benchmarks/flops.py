@@ -7,13 +7,19 @@ from typing import Any
 import jax
 from jax.extend import core
 
+_CUDNN_PRODUCTS = {
+    "dot_product_attention_fwd_wrapper": 2,
+    "dot_product_attention_bwd_wrapper": 4,
+}
+
 
 def product_flops(function: Callable, *arguments: Any) -> int:
     """Two operations for each multiply-and-add of `function(*arguments)`, shapes being enough.
 
     Loops of known length (`scan`) count each turn, a `while` counts once; of the branches of a
-    condition, of which one is for each platform, the one with the most counts. Elementwise work
-    does not count.
+    condition, of which one is for each platform, the one with the most counts. Of cuDNN's attention
+    count the products that exact attention takes, two forward and four backward, not those that its
+    kernel makes once more. Elementwise work does not count.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
@@ -26,6 +32,11 @@ def _count(jaxpr: core.Jaxpr) -> int:
             shape = equation.invars[0].aval.shape
             inner = math.prod(shape[axis] for axis in contracted)
             total += 2 * inner * equation.outvars[0].aval.size
+        elif equation.primitive.name in _CUDNN_PRODUCTS:
+            queries, keys = (variable.aval.shape for variable in equation.invars[:2])
+            *_, length, _, _ = keys  # [..., batch, length, heads, head_dim]
+            products = _CUDNN_PRODUCTS[equation.primitive.name]
+            total += products * 2 * math.prod(queries) * length
         elif equation.primitive.name == "cond":
             total += max(_count(branch.jaxpr) for branch in equation.params["branches"])
         else:

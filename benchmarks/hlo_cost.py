@@ -22,6 +22,8 @@ _START = re.compile(r"^(?:ENTRY )?%([\w.-]+) .*{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%([\w.-]+) = (.*)$")
 _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
+# Of cuBLAS, not the product: a fixed size, of which it uses what it likes.
+_WORKSPACE = re.compile(r"s8\[\d+\]")
 _TURNS = re.compile(r'"known_trip_count":{"n":"(\d+)"')
 
 
@@ -80,6 +82,8 @@ def bytes_of(text: str) -> float | None:
 
 def _parse(name: str, text: str) -> _Instruction:
     shape, text = _split(text) if text.startswith("(") else text.split(" ", 1)
+    if '"__cublas$' in text:
+        shape = _WORKSPACE.sub("", shape)
     operation, _, _ = text.strip().partition("(")
     arguments, rest = _split(text.strip()[len(operation) :])
     return _Instruction(name, _size(shape), operation, arguments, rest)

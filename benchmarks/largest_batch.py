@@ -35,8 +35,13 @@ def line(answer: Answer) -> str:
     """A line of the table."""
     case = " | ".join(str(answer[name]) for name in ("task", "attention", "seeds", "batch"))
     if not answer["fits"]:
-        return f"| {case} | does not fit: {answer['why']} |"
+        return f"| {case} | {_outcome(answer)}: {answer['why']} |"
     return f"| {case} | {answer['examples_per_second']:.4g} | {answer['needed_mb']:,.0f} |"
+
+
+def _outcome(answer: Answer) -> str:
+    """What ends in another way than for want of memory says nothing of what fits."""
+    return "failed" if answer.get("crashed") else "does not fit"
 
 
 def verdict(answers: list[Answer], max_seconds: float) -> str:
@@ -44,11 +49,11 @@ def verdict(answers: list[Answer], max_seconds: float) -> str:
     last, fitting = answers[-1], [answer for answer in answers if answer["fits"]]
     title = f"{last['task']}, {last['attention']}, seeds in a program: {last['seeds']}"
     if not fitting:
-        why = f"a batch of {last['batch']} does not fit: {last['why']}"
-        return f"{title}: {why}; try a smaller --batch"
+        why = f"a batch of {last['batch']} {_outcome(last)}: {last['why']}"
+        return f"{title}: {why}" + "; try a smaller --batch" * (not last.get("crashed"))
     best = fitting[-1]
     if not last["fits"]:
-        end = f"{last['batch']} does not: {last['why']}"
+        end = f"{last['batch']} {_outcome(last)}: {last['why']}"
     elif last["seconds_per_step"] > max_seconds:
         end = f"its steps take more than {max_seconds:g} s, so larger ones were not tried"
     else:

@@ -61,6 +61,8 @@ def largest_costs(folder: pathlib.Path, program: str) -> list[Cost]:
 
 def table(costs: list[Cost], steps: int, rows: int = 12) -> str:
     """The first `rows` of the costs as lines of text: share, milliseconds a step, origin."""
+    if not costs:
+        return "the trace names no operations"
     total = sum(cost.seconds for cost in costs)
     lines = [f"{1e3 * total / steps:9.2f} ms/step of operations, summed over threads"]
     lines += [

@@ -20,7 +20,6 @@ import contextlib
 import importlib.util
 import json
 import multiprocessing
-import os
 import resource
 import statistics
 import sys
@@ -34,6 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.random_data import SIZES, write_random
+from benchmarks.worker import check_threads, hold_to
 from lra import environment
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
@@ -108,6 +108,7 @@ def _parse(argv: list[str]):
         if name not in PEERS:
             raise UserError(f"no peer for the attention '{name}'{near_match(name, PEERS)}")
     get_task(options.task)
+    check_threads(options.threads)
     return options
 
 
@@ -127,6 +128,7 @@ def _compare(attention: str, options) -> dict[str, Any]:
     row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}
     peers = {name: metadata.version(name) for name in PEERS[attention]}
     row |= {"commit": environment.commit(), "versions": environment.versions() | peers}
+    row["device"] = environment.cpu_name()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         lengths = np.full(_BATCHES * options.batch, length)
         write_random(folder, get_task(options.task), lengths, length)
@@ -176,8 +178,7 @@ def _side(name: str, case: Case) -> Iterator[Callable[[int], Any]]:
 
 def _serve(name: str, case: Case, pipe: Connection) -> None:
     """A side's process: answers until the other end of the pipe is closed."""
-    if hasattr(os, "sched_setaffinity"):  # JAX makes as many threads as there are cores
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: case.threads])
+    hold_to(case.threads)  # JAX makes as many threads as there are cores
     steps, params = (_ours if name == "ours" else _torch)(case)
     steps(1)
     with contextlib.suppress(EOFError, BrokenPipeError):
@@ -206,6 +207,7 @@ def _ours(case: Case) -> tuple[Callable[[int], None], int]:
     from lra.data import prepared
     from lra.trainer import Trainer
 
+    jax.config.update("jax_platforms", "cpu")  # as PyTorch's side, whatever else there is
     data = prepared.load(case.data_dir, case.task)
     config, task = _load_config(case), get_task(case.task)
     trainer = Trainer(config, task, data, splits=("train",), cut_padding=False)

@@ -23,7 +23,8 @@ from benchmarks.worker import failure_kind
 from lra import environment
 from lra.buckets import bucket_ends
 from lra.data import prepared
-from lra.evaluation import evaluate
+from lra.evaluation import carry_out
+from lra.pace import Pace
 from lra.settings import load_config
 from lra.state import TrainState, make_model
 from lra.tasks import get_task
@@ -35,6 +36,8 @@ _CALL_STEPS = 100  # at most
 # on other devices the calls of an evaluation are to become as long as in a run.
 _CPU_EXAMPLES, _EXAMPLES = 1024, 4096
 _TRIAL_SECONDS = 3.0
+# At least so many evaluations are timed, for this share of the time of timing steps.
+_EVALUATIONS, _EVALUATED = 3, 0.25
 _NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # the protocol has another batch
 
 
@@ -141,7 +144,7 @@ def _times(trainer: Trainer, seconds: float) -> tuple[TrainState, int, Times]:
     state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
     first = time.perf_counter() - begun
     state, step, per_step = time_steps(trainer.train, state, 1, seconds)
-    return state, step, Times(per_step, first - per_step, *_evaluation(trainer, state))
+    return state, step, Times(per_step, first - per_step, *_evaluation(trainer, state, seconds))
 
 
 def time_steps(
@@ -160,14 +163,22 @@ def time_steps(
     return state, step, statistics.median(step_seconds)
 
 
-def _evaluation(trainer: Trainer, state: TrainState) -> tuple[float, float]:
-    """Seconds an example and seed, and of compiling."""
-    seconds = []
-    for _ in range(2):  # the first compiles
+def _evaluation(trainer: Trainer, state: TrainState, seconds: float) -> tuple[float, float]:
+    """Seconds an example and seed, the median of several evaluations, and those of compiling."""
+    pace, each = Pace(), []
+
+    def evaluate_once() -> float:
         begun = time.perf_counter()
-        evaluate(trainer, state.params, state.rest, "test")
-        seconds.append(time.perf_counter() - begun)
-    first, again = seconds
+        evaluation = trainer.evaluation(state.params, state.rest, "test")
+        carry_out(evaluation, pace)
+        evaluation.result()
+        return time.perf_counter() - begun
+
+    first = evaluate_once()
+    begun = time.perf_counter()
+    while len(each) < _EVALUATIONS or time.perf_counter() - begun < _EVALUATED * seconds:
+        each.append(evaluate_once())
+    again = statistics.median(each)
     number = len(trainer.config.seeds) * trainer.num_examples("test")
     return again / number, max(0.0, first - again)
 

@@ -190,7 +190,7 @@ def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode:
         why = "killed, out of memory" if ended.returncode == -signal.SIGKILL else "see above"
-        failed = {"failed": True, "why": why}
+        failed = {"failed": True, "crashed": ended.returncode != -signal.SIGKILL, "why": why}
         return {"task": task, "attention": attention, "seeds": seeds, **failed}
     return json.loads(ended.stdout.splitlines()[-1])
 

@@ -57,8 +57,11 @@ def check_device() -> None:
 def device_name() -> str:
     """The kind of device that JAX computes on; for a CPU its model and the cores usable."""
     device = jax.devices()[0]
-    if device.platform != "cpu":
-        return device.device_kind
+    return cpu_name() if device.platform == "cpu" else device.device_kind
+
+
+def cpu_name() -> str:
+    """The model of the CPU and the cores usable."""
     number = cores()
     return f"{_cpu_model()} ({number} core{'s' if number != 1 else ''})"
 

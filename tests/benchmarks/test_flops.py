@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.flops import product_flops
+from models.attention.cudnn import prefix_attention
 from models.attention.linformer import linformer_attention
+from models.attention.standard import standard_attention
+from tests.cudnn_driver import without_driver
 
 
 def test_of_the_branches_of_a_condition_the_largest_counts():
@@ -15,6 +18,24 @@ def test_of_the_branches_of_a_condition_the_largest_counts():
 
     a, b = jnp.ones((8, 16)), jnp.ones((16, 16))
     assert product_flops(either, 0, a, b) == 2 * (2 * 8 * 16 * 16)
+
+
+@pytest.mark.parametrize("mode", ["forward", "forward_backward"])
+def test_cudnn_counts_as_exact_attention_does(mode, monkeypatch):
+    without_driver(monkeypatch)
+    x = jnp.ones((2, 16, 2, 8), jnp.bfloat16)
+    mask = jnp.ones((2, 16), bool)
+
+    def count(attention):
+        def total(q, k, v):
+            return jnp.sum(attention(q, k, v))
+
+        function = total if mode == "forward" else jax.grad(total, argnums=(0, 1, 2))
+        return product_flops(function, x, x, x)
+
+    fused = count(lambda q, k, v: prefix_attention(q, k, v, mask, implementation="cudnn"))
+    assert fused == count(lambda q, k, v: standard_attention(q, k, v, mask))
+    assert fused == (2 if mode == "forward" else 6) * (2 * 2 * 2 * 16 * 16 * 8)
 
 
 @pytest.mark.parametrize("length", [1024, 8192])  # less than a block of positions, or two

@@ -37,6 +37,21 @@ def test_a_loop_counts_every_turn_and_of_its_arrays_the_slices(turns):
     assert 5 * matrix * turns <= cost["bytes_accessed"] <= 12 * matrix * (turns + 2)
 
 
+def test_the_workspace_of_a_library_is_not_moved():
+    """A product on a GPU, as XLA writes it, with 32 MB for cuBLAS."""
+    arguments = "f32[512,64]{1,0} %a, f32[64,64]{1,0} %b"
+    text = f"""
+ENTRY %main (a: f32[512,64], b: f32[64,64]) -> f32[512,64] {{
+  %a = f32[512,64]{{1,0}} parameter(0)
+  %b = f32[64,64]{{1,0}} parameter(1)
+  %gemm.0 = (f32[512,64]{{1,0}}, s8[33554432]{{0}}) custom-call({arguments}), \
+custom_call_target="__cublas$gemm"
+  ROOT %out = f32[512,64]{{1,0}} get-tuple-element(%gemm.0), index=0
+}}
+"""
+    assert bytes_of(text) == 4 * (512 * 64 + 64 * 64 + 512 * 64)
+
+
 def test_a_loop_of_unknown_turns_tells_nothing():
     def halve(x):
         return jax.lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x / 2, x)

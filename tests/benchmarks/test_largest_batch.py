@@ -31,7 +31,7 @@ def device(largest):
 @pytest.mark.parametrize(
     ("largest", "most", "max_seconds", "tried", "end"),
     [
-        (20, 1000, 1000, [4, 8, 16, 32], "16 fits, 1 examples/s; 32 does not: out of memory"),
+        (20, 1000, 1000, [4, 8, 16, 32], "16 fits, 1 examples/s; 32 does not fit: out of memory"),
         (
             99,
             1000,
@@ -60,7 +60,7 @@ def test_lines_have_what_fits_and_why_not():
 def in_a_process(task, attention, seeds, options):
     """A device with room for 100 examples, on which Reformer does not run."""
     if attention == "reformer":
-        why = {"failed": True, "why": "see above"}
+        why = {"failed": True, "crashed": True, "why": "see above"}
         return {"task": task, "attention": attention, "seeds": seeds, **why}
     return device(100)(options.batch) | {"attention": attention, "seconds_per_step": 0.1}
 
@@ -72,8 +72,8 @@ def test_the_command_prints_every_batch_and_what_they_come_to(tmp_path, monkeypa
     lines = capsys.readouterr().out.splitlines()
     # From the protocol's batch on.
     assert [text.split(" | ")[3] for text in lines[2:6]] == ["32", "64", "128", "32"]
-    assert "a batch of 64 fits, 1 examples/s; 128 does not: out of memory" in lines[-2]
-    assert "reformer, seeds in a program: 1: a batch of 32 does not fit: see above" in lines[-1]
+    assert "a batch of 64 fits, 1 examples/s; 128 does not fit: out of memory" in lines[-2]
+    assert lines[-1] == "listops, reformer, seeds in a program: 1: a batch of 32 failed: see above"
     rows = [json.loads(text) for text in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [row["fits"] for row in rows] == [True, True, False, False]
     with pytest.raises(UserError, match="no case could be measured"):

@@ -17,6 +17,10 @@ def test_a_large_product_is_the_largest_cost(tmp_path):
     assert any(part in costs[0].source for part in ("dot_general", "sin", "reduce_sum"))
 
 
+def test_a_trace_without_operations_is_said():
+    assert table([], 1) == "the trace names no operations"
+
+
 def test_a_table_shows_shares_per_step():
     costs = [Cost("dot.1", 0.3, "f32[2]", "dot_general"), Cost("add.1", 0.1, "f32[2]", "add")]
     lines = table(costs, steps=2, rows=1).splitlines()

@@ -140,13 +140,15 @@ def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkey
         monkeypatch.setattr(torch_train_step, "_side", in_this_process)
     out = tmp_path / "rows.jsonl"
     # The other attentions' real sizes need more positions.
-    flags = ["--attentions=standard,performer", "--length=16", "--rounds=1", "--steps=1"]
+    flags = ["--attentions=standard,performer", "--length=16", "--rounds=1"]
+    flags += ["--steps=1", "--threads=1"]
     assert torch_train_step.main([*flags, f"--out={out}"]) == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["attention"] for row in rows] == ["standard", "performer"]
     for row in rows:
         assert row["ours"]["params"] == row["torch"]["params"]
         assert row["commit"] == environment.commit()
+        assert row["device"] == environment.cpu_name()
         assert {"jax", "torch"} <= row["versions"].keys()
         assert row["ratio"] == pytest.approx(1.5) or processes
     assert "ratio of medians: geometric mean" in capsys.readouterr().out
@@ -155,7 +157,7 @@ def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkey
 def test_without_packages_a_line_says_how_to_install_them(monkeypatch, capsys):
     monkeypatch.setattr(torch_train_step.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="nothing to measure"):
-        torch_train_step.main([])
+        torch_train_step.main(["--threads=1"])
     errors = capsys.readouterr().err
     assert "standard left out: pip install torch\n" in errors
     assert "nystrom left out: pip install torch transformers\n" in errors
@@ -168,6 +170,7 @@ def test_without_packages_a_line_says_how_to_install_them(monkeypatch, capsys):
         ("--task=listop", "did you mean 'listops'"),
         ("--batch=0", "--batch"),
         ("--seconds=1", "unknown flag --seconds"),
+        ("--threads=999", "--threads=999 are more than the cores that can be used"),
     ],
 )
 def test_bad_flags(flag, message):

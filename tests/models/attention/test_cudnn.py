@@ -14,6 +14,7 @@ from models.attention.cudnn import (
 )
 from models.attention.machine import Machine, this_machine
 from models.attention.standard import standard_attention
+from tests.cudnn_driver import without_driver
 from tests.models.attention.golden_arrays import out_and_gradients
 
 
@@ -64,16 +65,8 @@ def test_the_real_keys_moved_to_the_front_give_the_same(length, float64):
 
 @pytest.mark.parametrize("axes", [(0, 0, 0, 0), (0, 0, 0, None), (None, 0, None, None)])
 def test_the_kernel_is_reached_forward_and_backward_under_vmap(axes, monkeypatch):
-    """Lowered for a GPU on any machine, the one check that asks for its driver set aside."""
-    kernel = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
-    for name, answer in (
-        ("check_cudnn_version", 91_000),
-        ("check_compute_capability", True),
-        ("is_cuda_compute_capability_equal", False),
-    ):
-        if not hasattr(kernel, name):
-            pytest.skip(f"this JAX has no {name}")
-        monkeypatch.setattr(kernel, name, lambda *_, answer=answer: answer)
+    """Lowered for a GPU on any machine."""
+    without_driver(monkeypatch)
     q, k, v, _, mask = inputs(13, jnp.bfloat16)
 
     def loss(q, k, v, mask):
