@@ -34,7 +34,7 @@ from lra.report.formats import plain
 _HEADS_OF_LRA = {"heads": 2, "head_dim": 32}  # for random inputs without a model
 _MOST_MAPS, _LANDMARKS = 4, 64
 _LEAST_LENGTH = 8
-_LEAST_REAL = 2  # of some example: with fewer Theorem 1 says nothing
+_LEAST_REAL = 2  # of each example: with fewer Theorem 1 says nothing
 
 
 def analyse(
@@ -96,12 +96,15 @@ def analyse(
 
 
 def _check_real(inputs: Inputs) -> None:
-    """Raises UserError where all is padding: pixels of value 0 are, and images begin with many."""
-    most = int(np.max(np.sum(inputs.mask, axis=1)))
-    if most < _LEAST_REAL:
+    """Raises UserError where an example is all padding: pixels of value 0 are, and they are many.
+
+    It would count as approximated without error.
+    """
+    least = int(np.min(np.sum(inputs.mask, axis=1)))
+    if least < _LEAST_REAL:
         raise UserError(
-            f"none of the examples has more than {most} of {inputs.length} positions that are no "
-            "padding: choose a larger --length or more --examples"
+            f"an example has only {least} of {inputs.length} positions that are no padding: choose "
+            "a larger --length or fewer --examples"
         )
 
 

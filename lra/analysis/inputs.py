@@ -17,6 +17,9 @@ from lra.errors import UserError
 from lra.evaluation import Restored
 from lra.state import make_model
 
+# Of so many times the examples asked for those are taken that have this share of real pixels.
+_CANDIDATES, _REAL = 4, 0.25
+
 
 class Inputs(NamedTuple):
     """What the attentions of some layers are called with.
@@ -75,7 +78,8 @@ def trained_inputs(
     Its parameters are the best on the validation set, or the `last`. Of the first `examples` that
     have at least `length` positions the beginnings are taken; where there are too few, of the
     longest ones, all cut to the shortest among them. Of pairs the first document is taken. So no
-    position is padding (but pixels of value 0 where they count as such).
+    position is padding, but pixels of value 0 where they count as such: images are left out of
+    whose beginning they make up more than three quarters, as far as there are others.
 
     Raises:
         UserError: a seed that the run does not have.
@@ -144,7 +148,13 @@ def _validation_batch(restored: Restored, count: int, length: int) -> tuple[np.n
     if len(chosen) < count:
         chosen = np.argsort(-lengths, kind="stable")[:count]
     length = int(min(length, lengths[chosen].min()))
+    if config.data.zero_is_padding:
+        chosen = np.flatnonzero(lengths >= length)[: _CANDIDATES * count]
     on_device = jax.tree.map(jnp.asarray, examples)
     batch = arrays.gather(on_device, jnp.asarray(chosen), trainer.task, config.data.zero_is_padding)
     ids, mask = (x if examples.pairs is None else x[:, 0] for x in (batch.ids, batch.mask))
-    return np.asarray(ids)[:, :length], np.asarray(mask)[:, :length]
+    ids, mask = np.asarray(ids)[:, :length], np.asarray(mask)[:, :length]
+    # In their order, those that are too dark behind the others.
+    real = np.minimum(np.mean(mask, axis=1), _REAL)
+    kept = np.argsort(-real, kind="stable")[:count]
+    return ids[kept], mask[kept]

@@ -176,7 +176,10 @@ def _spectrum_table(rows: Rows) -> Table:
     ]
     length = rows[0]["length"]
     header = ["q, k", "layer", "head", "at a quarter", "at 128", "90 % at"]
-    caption = f"Share of the largest singular values in the sum of all {length}, means."
+    caption = (
+        f"Share of the largest singular values in the sum of all {length}, means. Where pixels are "
+        "masked, ranks are scaled from the number of the others."
+    )
     return Table("Spectrum of attention matrices", caption, header, lines, [])
 
 

@@ -20,13 +20,25 @@ def cumulative(
     return sums / np.where(sums[..., -1:] > 0, sums[..., -1:], 1)
 
 
+def of_real(shares: np.ndarray, real: int) -> np.ndarray:
+    """Shares by rank in the length of a matrix [..., length] of which only `real` rows count.
+
+    Masked positions add nothing but singular values 0; with them a matrix would look as if it had
+    low rank. So index i has the share of the first i / length of the `real` singular values.
+    """
+    length = shares.shape[-1]
+    index = np.arange(1, length + 1) * real / length
+    known = np.concatenate([np.zeros_like(shares[..., :1]), shares[..., :real]], axis=-1)
+    return np.apply_along_axis(lambda one: np.interp(index, np.arange(real + 1), one), -1, known)
+
+
 def spectrum_rank(length: int) -> int:
     """Where the heat map looks: a quarter of the length, as in the paper (128 of 512)."""
     return max(1, round(length * PAPER_RANK / 512))
 
 
 def spectrum_rows(inputs: Inputs) -> Iterator[dict[str, Any]]:
-    """One row a layer and head: means over the examples.
+    """One row a layer and head: means over the examples, ranks as `of_real` has them.
 
     `cumulative` at each rank; `at_quarter`, at a quarter of the length, and `at_128`, None for
     shorter sequences; `rank_of_90_percent`, the least that holds nine tenths of the sum.
@@ -34,7 +46,9 @@ def spectrum_rows(inputs: Inputs) -> Iterator[dict[str, Any]]:
     for layer in range(inputs.layers):
         q, k, _, mask = inputs.layer(layer)
         singular = np.linalg.svd(np.asarray(exact_matrix(q, k, mask)), compute_uv=False)
-        for head, shares in enumerate(np.mean(cumulative(singular), axis=0)):
+        pairs = zip(cumulative(singular), np.sum(inputs.mask, axis=1), strict=True)
+        found = np.stack([of_real(shares, int(real)) for shares, real in pairs])
+        for head, shares in enumerate(np.mean(found, axis=0)):
             yield {
                 "kind": "spectrum",
                 "data": inputs.data,

@@ -133,7 +133,7 @@ def test_examples_without_two_real_positions_are_refused(real, workdir, tmp_path
         return found._replace(inputs=found.inputs._replace(mask=mask))
 
     monkeypatch.setattr(analyse, "trained_inputs", masked)
-    with pytest.raises(UserError, match=f"more than {real} of .* positions that are no padding"):
+    with pytest.raises(UserError, match=f"only {real} of .* positions that are no padding"):
         main([f"--workdir={workdir}", f"--out={tmp_path / 'out'}"])
     assert not (tmp_path / "out").exists()
 
