@@ -1,7 +1,8 @@
 """Folders that appear under their name only when complete, one process at a time.
 
 `.NAME.lock` beside the folder is the lock, `.NAME.previous` the earlier folder during the two
-renames of `replace`. A process killed between these leaves it there; `put_back` undoes that.
+renames of `replace`. A process killed between these leaves it there; `put_back` undoes that. Paths
+are given without links: a link would be renamed, not the folder.
 """
 
 import contextlib
@@ -41,13 +42,17 @@ def put_back(target: pathlib.Path) -> None:
 
 def replace(target: pathlib.Path, new: pathlib.Path) -> None:
     """Renames the folder `new` to `target` and removes what stood there; needs the lock."""
-    previous = _previous(target)
-    shutil.rmtree(previous, ignore_errors=True)
+    remove_previous(target)
     if target.exists():
-        target.rename(previous)
+        target.rename(_previous(target))
     new.rename(target)
-    shutil.rmtree(previous, ignore_errors=True)
+    remove_previous(target)
     sync_folder(target.parent)
+
+
+def remove_previous(target: pathlib.Path) -> None:
+    """Removes the earlier folder, which a killed process may have left; needs the lock."""
+    shutil.rmtree(_previous(target), ignore_errors=True)
 
 
 def _previous(target: pathlib.Path) -> pathlib.Path:

@@ -11,7 +11,8 @@ def compiled(function: Callable) -> Callable:
     Threads run it at the same time: it does not hold Python's lock.
 
     The cache notices changes of the function's own file only: what a compiled function calls must
-    be in the same file.
+    be in the same file. Constants of other files are part of what was compiled: whoever changes one
+    removes the caches (`__pycache__/*.nb*`).
     """
     try:
         return numba.njit(nogil=True, cache=True)(function)

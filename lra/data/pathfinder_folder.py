@@ -179,7 +179,8 @@ def _parse(line: str, place: str) -> tuple[str, int]:
     fields = line.split()
     if len(fields) <= _LABEL:
         raise UserError(f"{place}: {len(fields)} fields, at least {_LABEL + 1} expected")
-    if ".." in pathlib.PurePosixPath(fields[_FOLDER], fields[_FILE]).parts:
+    image = pathlib.PurePosixPath(fields[_FOLDER], fields[_FILE])
+    if image.is_absolute() or ".." in image.parts:
         raise UserError(f"{place}: the image lies outside the folder")
     if fields[_LABEL] not in ("0", "1"):
         raise UserError(f"{place}: the label is {fields[_LABEL]!r}, not 0 or 1")

@@ -171,10 +171,12 @@ def _prepare_all(options: argparse.Namespace) -> int:
     status = 0
     for task in TABLE_TASKS:
         try:
-            print(_do_one(task, options), flush=True)
+            done = _do_one(task, options)
         except (UserError, OSError) as error:
             status = STATUS_BAD_INPUT
             print(f"{task}: not prepared: {error}", file=sys.stderr)
+        else:
+            print(done, flush=True)
     return status
 
 
@@ -232,7 +234,7 @@ def _already(options: argparse.Namespace, request: dict[str, Any] | None) -> dic
 
 
 def _check_space(options: argparse.Namespace, estimate: prepared.Estimate) -> None:
-    folder = pathlib.Path(options.data_dir).absolute()
+    folder = _folder(options).resolve()  # it may be a link to another disk
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free

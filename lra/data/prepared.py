@@ -85,7 +85,7 @@ class TaskWriter:
         flags: Sequence[str] = (),
     ):
         self.task = task
-        self.target = pathlib.Path(data_dir) / task
+        self.target = (pathlib.Path(data_dir) / task).resolve()  # of a link what it points to
         self._request, self._flags = request, list(flags)
         self._scratch = self.target.with_name(f".{task}.partial")
         self._files: dict[str, dict[str, Any]] = {}
@@ -96,6 +96,7 @@ class TaskWriter:
         with contextlib.ExitStack() as held:
             held.enter_context(atomic_folder.locked(self.target))
             atomic_folder.put_back(self.target)
+            atomic_folder.remove_previous(self.target)
             self._refuse_foreign_folder()
             # Only a killed process leaves one behind: a living one would hold the lock.
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -205,30 +206,27 @@ class TaskWriter:
 
 
 class Prepared(NamedTuple):
-    """A prepared task: its manifest, and its splits as memory-mapped arrays."""
+    """A prepared task: its manifest, its folder, and its arrays, memory-mapped, by name of file.
+
+    They stay what they are when another process replaces the folder.
+    """
 
     manifest: dict[str, Any]
     root: pathlib.Path
+    arrays: dict[str, np.ndarray]
 
     def split(self, name: str) -> Split:
         """One of `train`, `validation`, `test`."""
         folder = self.manifest["aliases"].get(name, name)
-        pairs = None
-        if f"{folder}/pairs.npy" in self.manifest["files"]:
-            pairs = self._array(f"{folder}/pairs.npy")
+        pairs = self.arrays.get(f"{folder}/pairs.npy")
         texts = folder if pairs is None else "docs"
-        tokens, offsets = self._array(f"{texts}/tokens.npy"), self._array(f"{texts}/offsets.npy")
-        return Split(Sequences(tokens, offsets), self._array(f"{folder}/labels.npy"), pairs)
+        tokens, offsets = self.arrays[f"{texts}/tokens.npy"], self.arrays[f"{texts}/offsets.npy"]
+        return Split(Sequences(tokens, offsets), self.arrays[f"{folder}/labels.npy"], pairs)
 
     @property
     def sha256(self) -> str:
         """One hash for the whole data set: the manifest's, which holds those of all files."""
         return self.manifest["sha256"]
-
-    def _array(self, name: str) -> np.ndarray:
-        # An empty array cannot be mapped.
-        mode = "r" if self.manifest["files"][name]["bytes"] > 128 else None
-        return np.load(self.root / name, mmap_mode=mode, allow_pickle=False)
 
 
 def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -> Prepared:
@@ -245,7 +243,23 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
             or edited.
     """
     root = pathlib.Path(data_dir) / task
-    manifest = _read_manifest(root, task)
+    while True:
+        manifest, problem, arrays = _read_manifest(root, task), None, {}
+        try:
+            _check_files(root, task, manifest, check_hashes=check_hashes)
+            arrays = _arrays(root, task, manifest)
+        except (UserError, OSError) as error:
+            problem = error
+        # Another process may have put other data there meanwhile, as a whole.
+        if _read_manifest(root, task) == manifest:
+            if problem:
+                raise problem
+            return Prepared(manifest, root, arrays)
+
+
+def _check_files(
+    root: pathlib.Path, task: str, manifest: dict[str, Any], *, check_hashes: bool
+) -> None:
     again = _command(root, task, manifest.get("flags", ()))
     for name, facts in manifest["files"].items():
         path = root / name
@@ -258,7 +272,18 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
             )
         if check_hashes and file_sha256(path) != facts["sha256"]:
             raise UserError(f"{path} differs from its manifest (sha256); prepare it again: {again}")
-    return Prepared(manifest, root)
+
+
+def _arrays(root: pathlib.Path, task: str, manifest: dict[str, Any]) -> dict[str, np.ndarray]:
+    arrays = {}
+    for name, facts in manifest["files"].items():
+        mode = "r" if facts["bytes"] > 128 else None  # an empty array cannot be mapped
+        try:
+            arrays[name] = np.load(root / name, mmap_mode=mode, allow_pickle=False)
+        except (ValueError, EOFError):
+            again = _command(root, task, manifest.get("flags", ()))
+            raise UserError(f"{root / name} is no array; prepare it again: {again}") from None
+    return arrays
 
 
 def _command(root: pathlib.Path, task: str, flags: Iterable[str] = ()) -> str:
@@ -268,9 +293,10 @@ def _command(root: pathlib.Path, task: str, flags: Iterable[str] = ()) -> str:
 
 def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
     path, again = root / MANIFEST, _command(root, task)
-    if atomic_folder.interrupted(root):
-        with atomic_folder.locked(root):
-            atomic_folder.put_back(root)
+    target = root.resolve()
+    if atomic_folder.interrupted(target):
+        with atomic_folder.locked(target):
+            atomic_folder.put_back(target)
     if not path.is_file():
         raise UserError(f"no prepared {task} in {root.parent}; prepare it: {again}")
     try:

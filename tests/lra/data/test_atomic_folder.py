@@ -48,6 +48,26 @@ def test_a_new_attempt_puts_the_earlier_folder_back_too(tmp_path):
     assert load(tmp_path, "toy").manifest == before
 
 
+def test_a_left_over_earlier_folder_goes_with_the_next_attempt(tmp_path):
+    write(tmp_path)
+    (tmp_path / ".toy.previous").mkdir()
+    with TaskWriter(tmp_path, "toy"):
+        pass
+    assert names(tmp_path) == [".toy.lock", "toy"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_followed_and_not_replaced(tmp_path, there):
+    big = tmp_path / "big"
+    (big / "toy" if there else big).mkdir(parents=True)
+    (tmp_path / "toy").symlink_to(big / "toy")
+    for label in (1, 2):
+        write(tmp_path, label=label)
+        assert load(tmp_path, "toy").split("train").labels[0] == label
+    assert (tmp_path / "toy").is_symlink()
+    assert names(big) == [".toy.lock", "toy"]
+
+
 # Writes when told to, one line of stdin, and says before and after.
 WAITING = """
 import sys

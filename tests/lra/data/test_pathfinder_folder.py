@@ -89,6 +89,7 @@ def test_other_folders_are_refused(tmp_path, place, size, difficulty, message):
         ("imgs/1 sample_2.png 2 2 1.0", r"1\.npy, line 3: the label is '2', not 0 or 1"),
         ("imgs/1 sample_9.png 2 0 1.0", r"1\.npy, line 3: no image .*imgs/1/sample_9\.png"),
         ("imgs/1 a\0b.png 2 0 1.0", r"1\.npy, line 3: no image"),
+        ("/imgs/1 a.png 2 0 1.0", r"1\.npy, line 3: the image lies outside the folder"),
         ("imgs/1/../../.. a.png 2 0 1.0", r"1\.npy, line 3: the image lies outside the folder"),
     ],
 )

@@ -247,6 +247,23 @@ def test_replacing(tmp_path):
     assert names(tmp_path) == [".toy.lock", "toy"]
 
 
+def test_what_was_loaded_stays_when_the_folder_is_replaced(tmp_path, monkeypatch):
+    write(tmp_path, label=1)
+    before = load(tmp_path, "toy")
+    sha256 = prepared.file_sha256
+
+    def replacing(path):
+        monkeypatch.setattr(prepared, "file_sha256", sha256)
+        write(tmp_path, label=2)
+        return sha256(path)
+
+    monkeypatch.setattr(prepared, "file_sha256", replacing)
+    during = load(tmp_path, "toy")
+    assert before.split("train").labels[0] == 1
+    assert during.split("train").labels[0] == 2
+    assert during.sha256 == load(tmp_path, "toy").sha256 != before.sha256
+
+
 def test_nothing_is_visible_before_the_end(tmp_path):
     with TaskWriter(tmp_path, "toy") as writer:
         writer.sequences("train", ITEMS)
