@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 
 from lra import device_errors
 from lra.disk_space import is_full
-from lra.errors import UserError
+from lra.errors import UserError, of_system
 
 STATUS_BAD_INPUT = 2
 STATUS_INTERRUPTED = 130
+STATUS_BROKEN_PIPE = 141
 
 
 def near_match(name: str, known: Iterable[str]) -> str:
@@ -131,7 +132,8 @@ def run(
     """Runs `main(arguments)` and ends the process with its status.
 
     `UserError`, errors of the operating system (no space, no permission, no such file) and a lack
-    of memory become one line on stderr and status 2, without a traceback; Ctrl-C ends with 130.
+    of memory become one line on stderr and status 2, without a traceback; Ctrl-C ends with 130, a
+    reader of the output that has gone (`| head`) with 141, as the signal for it would.
 
     Args:
         main: the command.
@@ -144,13 +146,11 @@ def run(
     except UserError as error:
         status = _say(str(error))
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): not an error. Keeps the interpreter's
-        # own flush at exit from complaining.
+        # Keeps the interpreter's own flush at exit from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
+        status = STATUS_BROKEN_PIPE
     except OSError as error:
-        line = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        status = _say(line + "; free some and run it again" * is_full(error))
+        status = _say(of_system(error) + "; free some and run it again" * is_full(error))
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
     except Exception as error:

@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from lra import device_errors, environment
-from lra.errors import UserError
+from lra.errors import UserError, of_system
 from lra.stopping import STATUS_STOPPED
 
 T = TypeVar("T")
@@ -58,7 +58,8 @@ def addresses(
         )
     if not 0 <= index < number:
         raise UserError(f"--process_id={index} is not from 0 to --num_processes={number} - 1")
-    if not coordinator.rpartition(":")[2].isdigit():
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
         raise UserError(f"--coordinator_address={coordinator} is not HOST:PORT")
     return Addresses(coordinator, number, index)
 
@@ -92,6 +93,8 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
         _leave(f"error: {error}", 2)
     except Exception as error:
         line = device_errors.explained(error, device_errors.TRAIN_IN_LESS)
+        if line is None and isinstance(error, OSError) and not _is_loss(error):
+            line = of_system(error)
         if line is not None:
             _leave(f"error: {line}", 2)
         if not _is_loss(error):
@@ -187,7 +190,7 @@ def _attempt(function: Callable[[], Any]) -> dict[str, Any]:
     except UserError as error:
         return {"error": str(error)}
     except OSError as error:
-        return {"error": f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")}
+        return {"error": of_system(error)}
 
 
 def _result(outcome: dict[str, Any]) -> Any:
@@ -214,8 +217,9 @@ def _gather(value: Any) -> list[Any]:
 
 
 def _is_loss(error: Exception) -> bool:
+    """Whether communication failed; other types of errors are mistakes, whatever they say."""
     text = str(error).lower()
-    return any(word in text for word in _LOST)
+    return isinstance(error, RuntimeError | ConnectionError) and any(w in text for w in _LOST)
 
 
 def _leave(message: str, status: int) -> None:

@@ -1,5 +1,6 @@
 """What a run tells while it goes on: a bar or lines, metrics.jsonl, TensorBoard."""
 
+import contextlib
 import importlib.util
 import pathlib
 import sys
@@ -57,8 +58,9 @@ class Reporter:
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
 
     def say(self, text: str) -> None:
-        """Prints a line beside the bar."""
-        tqdm.write(text, file=sys.stderr)
+        """Prints a line beside the bar; a reader that has gone (`| tee`) ends no training."""
+        with contextlib.suppress(BrokenPipeError):
+            tqdm.write(text, file=sys.stderr)
 
     def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
         """Notes a call of `count` steps up to `step`, at `speed` examples/s over all seeds."""

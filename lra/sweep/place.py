@@ -1,5 +1,6 @@
 """Where a sweep takes place: its results, the folders of its runs, its data."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -149,4 +150,5 @@ def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
 
 def say(text: str) -> None:
     """Tells what the sweep does; stdout is for what was asked for."""
-    print(text, file=sys.stderr, flush=True)
+    with contextlib.suppress(BrokenPipeError):  # `2>&1 | head` ends no sweep
+        print(text, file=sys.stderr, flush=True)

@@ -132,7 +132,7 @@ def test_mistakes_of_the_program_keep_their_traceback():
         run(raising(ZeroDivisionError()), [])
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_reader_that_goes_away_is_told_by_the_status_alone():
     code = (
         "from lra.command_line import run\n"
         "run(lambda argv: [print('x' * 100) for _ in range(10_000)] and None)"
@@ -142,7 +142,7 @@ def test_a_reader_that_goes_away_is_no_error():
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait() == 0
+        assert process.wait() == 141
 
 
 def test_arguments_are_parsed():

@@ -231,6 +231,31 @@ def test_on_one_machine_nobody_else_can_reach_the_coordinator(monkeypatch, coord
     assert [named["coordinator_bind_address"] for named in asked] == [bound]
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (RuntimeError("UNAVAILABLE: connection reset"), 75, "lost another host"),
+        (ConnectionResetError("connection reset"), 75, "lost another host"),
+        (ValueError("bad key 'connection_type'"), 1, "host 0 failed"),
+        (OSError(28, "No space left on device", "metrics.jsonl"), 2, "on device: metrics.jsonl"),
+    ],
+)
+def test_what_ends_a_host(error, status, line, monkeypatch):
+    left = []
+    monkeypatch.setattr(hosts, "_connect", lambda addresses: None)
+    monkeypatch.setattr(hosts, "_leave", lambda text, number: _note(left, text, number))
+    with pytest.raises(SystemExit), hosts.connected(hosts.Addresses("node:1234", 2, 0)):
+        raise error
+    ((text, number),) = left
+    assert number == status
+    assert line in text
+
+
+def _note(left: list, text: str, number: int) -> None:
+    left.append((text, number))
+    raise SystemExit
+
+
 def test_flags_name_the_hosts():
     assert hosts.addresses(False, None, None, None) is None
     assert hosts.addresses(True, None, None, None) == hosts.Addresses()
@@ -245,6 +270,7 @@ def test_flags_name_the_hosts():
         ((True, "node:1234", 2, 0), "--distributed alone"),
         ((False, "node:1234", 2, 2), "--process_id=2 is not from 0 to --num_processes=2 - 1"),
         ((False, "node", 2, 0), "--coordinator_address=node is not HOST:PORT"),
+        ((False, "1234", 2, 0), "--coordinator_address=1234 is not HOST:PORT"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(flags, message):

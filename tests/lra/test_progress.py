@@ -1,9 +1,11 @@
 """What a run tells of its seeds while it goes on."""
 
 import collections
+import io
 import itertools
 import json
 import struct
+import sys
 
 import numpy as np
 import pytest
@@ -43,6 +45,15 @@ def test_of_a_diverged_seed_nothing_is_told(report_two_seeds, capsys, alive, los
     if not alive:
         said = "accuracy 0.2500 diverged, loss 1.5000 diverged"
     assert f"step 2/4: validation {said}, 100 examples/s" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_gone_ends_no_training(report_two_seeds, monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    assert len(report_two_seeds(True)) == 2
 
 
 def test_a_diverged_seed_is_in_no_curve(report_two_seeds, tmp_path):
