@@ -9,6 +9,7 @@ function here is what its name says without any communication.
 import contextlib
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ HEARTBEAT_SECONDS = 30
 _UNIT = 256  # bytes; messages have few different lengths, each is a program of its own
 # What the failures of a connection have in their text, and those of programs have not.
 _LOST = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination", "aborted")
+# `UNKNOWN: Gloo AllGather failed`: so begin errors of XLA, some of which are ValueErrors.
+_STATUS = re.compile(r"[A-Z_]+: ")
 
 
 class Addresses(NamedTuple):
@@ -217,9 +220,10 @@ def _gather(value: Any) -> list[Any]:
 
 
 def _is_loss(error: Exception) -> bool:
-    """Whether communication failed; other types of errors are mistakes, whatever they say."""
-    text = str(error).lower()
-    return isinstance(error, RuntimeError | ConnectionError) and any(w in text for w in _LOST)
+    """Whether communication failed; errors of other origin are mistakes, whatever they say."""
+    text = str(error)
+    of_jax = isinstance(error, RuntimeError | ConnectionError) or _STATUS.match(text)
+    return bool(of_jax) and any(word in text.lower() for word in _LOST)
 
 
 def _leave(message: str, status: int) -> None:

@@ -236,6 +236,7 @@ def test_on_one_machine_nobody_else_can_reach_the_coordinator(monkeypatch, coord
     [
         (RuntimeError("UNAVAILABLE: connection reset"), 75, "lost another host"),
         (ConnectionResetError("connection reset"), 75, "lost another host"),
+        (ValueError("UNKNOWN: Gloo AllGather failed: reset by peer"), 75, "lost another host"),
         (ValueError("bad key 'connection_type'"), 1, "host 0 failed"),
         (OSError(28, "No space left on device", "metrics.jsonl"), 2, "on device: metrics.jsonl"),
     ],
