@@ -5,7 +5,7 @@
 Each damage is one random bit, or one random length, of one random file of a fresh copy. Noticed
 means: a checkpoint is skipped for the one before, prepared data are refused, a row is refused, or
 set aside where it could be a line cut short; each with a line that names the file. Prints the
-figures of the README; exit status 1 if anything passed.
+figures of docs/RELIABILITY.md; exit status 1 if anything passed.
 """
 
 import contextlib

@@ -6,9 +6,9 @@ Each run is killed several times, at random moments of chosen phases (start, tra
 checkpoint, writing of the rows), by SIGKILL or SIGTERM, and started again until it is complete.
 After each kill the latest finished checkpoint must have the bytes it was saved with. At the end of
 each run its rows (times aside), its final state, to the bit, and its evaluations must be those of
-the unbroken run, and many kills must have hit each phase. Prints the figures of the README; exit
-status 1 if anything was wrong. Rows name the commit and whether files were changed: leave the
-sources alone meanwhile.
+the unbroken run, and many kills must have hit each phase. Prints the figures of
+docs/RELIABILITY.md; exit status 1 if anything was wrong. Rows name the commit and whether files
+were changed: leave the sources alone meanwhile.
 """
 
 import collections
