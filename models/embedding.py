@@ -9,19 +9,28 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 
 def lookup(
-    table: Float[Array, "vocabulary dim"], ids: Int[Array, "*shape"]
+    table: Float[Array, "vocabulary dim"], ids: Int[Array, "*shape"], dtype: DTypeLike
 ) -> Float[Array, "*shape dim"]:
-    """`table[ids]`; every id must be within the table."""
-    return _lookup(table, ids, table.shape[0])
+    """`table[ids]`, in the format of `table`; every id must be within the table.
+
+    Args:
+        table: the rows.
+        ids: of tokens.
+        dtype: to which the caller rounds the rows, or a sum they are in, next. Their gradients then
+            are numbers of this format, and are multiplied in it and added up in that of `table`.
+    """
+    narrow = min(jnp.dtype(dtype), table.dtype, key=lambda each: each.itemsize)
+    return _lookup(table, ids, table.shape[0], narrow)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _lookup(table: Array, ids: Array, vocabulary: int) -> Array:
-    del vocabulary  # all that the backward pass needs of the table
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _lookup(table: Array, ids: Array, vocabulary: int, dtype: jnp.dtype) -> Array:
+    del vocabulary, dtype  # for the backward pass
     return jnp.take(table, ids, axis=0, mode="clip")
 
 
@@ -33,24 +42,25 @@ def sum_by_scatter(
 
 
 def sum_by_product(
-    ids: Int[Array, " n"], rows: Float[Array, "n dim"], vocabulary: int
+    ids: Int[Array, " n"], rows: Float[Array, "n dim"], vocabulary: int, dtype: DTypeLike
 ) -> Float[Array, "{vocabulary} dim"]:
-    """The same as a product with the one-hot matrix of the ids."""
-    one_hot = jax.nn.one_hot(ids, vocabulary, dtype=rows.dtype)
-    return jnp.einsum("nv,nd->vd", one_hot, rows)
+    """The same as a product with the one-hot matrix of the ids, both factors in `dtype`."""
+    one_hot = jax.nn.one_hot(ids, vocabulary, dtype=dtype)
+    narrow = rows.astype(dtype)
+    return jnp.einsum("nv,nd->vd", one_hot, narrow, preferred_element_type=rows.dtype)
 
 
-def _forward(table: Array, ids: Array, vocabulary: int) -> tuple[Array, Array]:
-    return _lookup(table, ids, vocabulary), ids
+def _forward(table: Array, ids: Array, vocabulary: int, dtype: jnp.dtype) -> tuple[Array, Array]:
+    return _lookup(table, ids, vocabulary, dtype), ids
 
 
-def _backward(vocabulary: int, ids: Array, gradient: Array) -> tuple[Array, None]:
+def _backward(vocabulary: int, dtype: jnp.dtype, ids: Array, gradient: Array) -> tuple[Array, None]:
     ids, rows = ids.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
     total = jax.lax.platform_dependent(
         ids,
         rows,
         cpu=lambda ids, rows: sum_by_scatter(ids, rows, vocabulary),
-        default=lambda ids, rows: sum_by_product(ids, rows, vocabulary),
+        default=lambda ids, rows: sum_by_product(ids, rows, vocabulary, dtype),
     )
     return total, None
 

@@ -234,7 +234,7 @@ class Encoder(nnx.Module):
     def _embed(self, ids: Array) -> Array:
         length = ids.shape[-1]
         # In float32, as gradients of embeddings are sums over the batch.
-        x = lookup(self.token[...], ids)
+        x = lookup(self.token[...], ids, self.dtype)
         if self.position is not None:
             x = x + self.position[...][None, :length]
         if self.sinusoidal:
