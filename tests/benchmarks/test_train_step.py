@@ -120,11 +120,23 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
         (2 * 2000 + 2 * 2000) / row["eval_examples_per_second"],
     )
     assert row["protocol_hours"] == pytest.approx((steps + evaluated) / 3600)
-    compiled = row["compile_seconds"] + row["eval_compile_seconds"]
+    compiled = sum(row[f"{what}compile_seconds"] for what in ("", "eval_", "other_"))
+    assert row["other_compile_seconds"] > 0
+    assert row["matmul_precision"] == "float32"
     assert row["whole_hours"] == pytest.approx(row["protocol_hours"] + compiled / 3600)
     assert row["deterministic"]
     assert row["commit"] == environment.commit()
     assert train_step._line(row).count("|") == train_step._HEADER.splitlines()[0].count("|")
+
+
+def test_a_whole_run_compiles_an_evaluation_for_each_size_of_a_split():
+    times = train_case.Times(0.0, 100.0, 0.0, 10.0, 1.0)
+    seconds = {
+        task: 3600
+        * train_case._hours(load_config(f"configs/{task}.py:standard", []), times)["whole_hours"]
+        for task in ("listops", "image")
+    }
+    assert seconds == pytest.approx({"listops": 111.0, "image": 121.0})
 
 
 def test_the_share_of_the_ceiling_is_of_all_devices():
