@@ -7,7 +7,8 @@ lengths. Only rounding is different: every attention gives on a shorter sequence
 the padded one (`models.attention.contract`), and dropout draws the same for a position whatever
 follows it.
 
-Other devices take a batch as a whole, whose longest sequence nearly always needs the whole length.
+Other devices take a training batch as a whole, whose longest sequence nearly always needs the whole
+length, and evaluate at the whole length too: branches were not timed there.
 """
 
 import functools

@@ -7,8 +7,9 @@ and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of M
     z = seed + i * 0x9E3779B9
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
 
-So an entry takes a dozen operations of 32 bits and nothing is stored: XLA computes it where it is
-used, in whatever blocks, and again in the backward pass. Bits from `jax.random` made up half of the
+So an entry takes a dozen operations of 32 bits and need not be stored: XLA computes it where it is
+used, in whatever blocks. Seeds are positions on one cycle of 2^32 numbers, so rows that begin close
+to each other have entries in common, shifted. Bits from `jax.random` made up half of the
 time of attention with dropout: XLA computes those in a loop of its own, into memory.
 """
 
@@ -45,7 +46,7 @@ def keep_probability(dropout: float) -> float:
 
 
 def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Array, "*shape"]:
-    """Draws, independently for each entry, True with `keep_probability(dropout)`.
+    """Draws True with `keep_probability(dropout)`, pseudo-randomly for each entry.
 
     With keys [batch] each draws the mask of one example; `shape` begins with the batch then.
     """

@@ -44,7 +44,7 @@ class Classifier(nnx.Module):
     """Encoder, pooling, and a two-layer perceptron with ReLU.
 
     Sequences shorter than `length` give what they give padded to it, in training with a key for
-    each example (of dropped attention weights see `models.attention.contract`).
+    each example.
 
     Args:
         model: the block `model` of a configuration: the encoder's arguments and `pooling`.

@@ -13,7 +13,8 @@ g and y the gradients of out and z:
     dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i p_ij g_i
 
 Time O(n c D) and memory O(n D) for n positions in chunks of c, plus one tile: on a CPU what stays
-in the cache, elsewhere as much as fits into 256 MiB. Reverse mode only (`jax.custom_vjp`).
+in the cache, elsewhere as much as fits into 256 MiB, times the seeds of a program. Reverse
+mode only (`jax.custom_vjp`).
 """
 
 import functools

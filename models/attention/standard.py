@@ -31,9 +31,9 @@ from models.dropout import check_rate, keep_probability, keep_weights, weight_se
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
 
-# On accelerators `xla` while its memory is affordable. Two layers with dropout keep 5 times the
-# scores for the backward pass and use 1 or 2 times more, and seeds trained together, which are not
-# seen here, multiply that. Neither was timed there.
+# On accelerators `xla` while its memory is affordable. Two layers with dropout keep 4 times the
+# scores for the backward pass (3 times with 16-bit inputs) and use 1 or 2 times more, and seeds
+# trained together, which are not seen here, multiply that. Neither was timed there.
 _SCORES_IN_MEMORY = 50
 _UNKNOWN_MEMORY = 2**34
 
