@@ -48,8 +48,8 @@ def main(argv: list[str]) -> int:
 def _print_case(case: Case, rounds: int, seconds: float) -> bool:
     """Whether there was anything to compare."""
     trainers = [make_trainer(case, cut_padding=cut) for cut in (False, True)]
-    lengths = ", ".join(map(str, trainers[1].buckets))
-    if len(trainers[1].buckets) == 1:
+    lengths = ", ".join(map(str, trainers[1].plan.eval_buckets))
+    if len(trainers[1].plan.eval_buckets) == 1:
         print(f"| {case.task} | {case.attention} | {lengths} |", flush=True)
         return False
     compiled, steps, evaluations = compare(trainers, rounds, seconds)

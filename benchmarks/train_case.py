@@ -256,7 +256,7 @@ def _model_flops(trainer: Trainer) -> int:
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
         return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
 
-    ends = bucket_ends(trainer.training_lengths, trainer.step_buckets)
+    ends = bucket_ends(trainer.training_lengths, trainer.plan.step_buckets)
     ends, counts = np.unique(ends, return_counts=True)
     operations = sum(
         forward(int(end)) * int(count) for end, count in zip(ends, counts, strict=True)

@@ -1,17 +1,73 @@
-"""In how many parts a CPU takes a batch, so that what a part computes stays in its caches.
+"""How batches are computed: on a CPU in parts whose activations stay in its caches, cut to their
+longest sequence (`lra.buckets`).
 
-Otherwise every operation of a step writes its result to memory and the next reads it from there: a
-step of ListOps took 1.7 (Nyström, Linformer) to 2.1 times as long (Performer) before, on two cores
-(`python -m benchmarks.train_step --tasks=listops` of commits 40b506c and 6b65930). Other devices
-take the batch as a whole, and so do several virtual CPU devices, a means of testing.
+Without parts every operation of a step writes its result to memory and the next reads it from
+there: a step of ListOps took 1.7 (Nyström, Linformer) to 2.1 times as long (Performer) before, on
+two cores (`python -m benchmarks.train_step --tasks=listops` of commits 40b506c and 6b65930). Other
+devices take the batch as a whole, and so do several virtual CPU devices, a means of testing.
 """
 
+from typing import NamedTuple
+
 import jax
+import numpy as np
+from ml_collections import config_dict
 
 from lra import environment
+from lra.buckets import choose_lengths
 
 # Activations of one width, in numbers, for each core: 1 MiB of float32, a core's second cache.
 _NUMBERS_PER_CORE = 2**18
+
+
+class Plan(NamedTuple):
+    """How the batches of a run are computed.
+
+    Attributes:
+        microbatches: parts of a training batch, one after another.
+        eval_batch: examples in a batch of an evaluation.
+        step_buckets: lengths to which parts of a training batch are cut, ascending, the last one
+            the padded length; only that: nothing is cut.
+        eval_buckets: the same of batches of an evaluation.
+    """
+
+    microbatches: int
+    eval_batch: int
+    step_buckets: tuple[int, ...]
+    eval_buckets: tuple[int, ...]
+
+
+def plan_batches(
+    config: config_dict.ConfigDict,
+    lengths: np.ndarray,
+    padded: int,
+    *,
+    pairs: bool,
+    devices: int,
+    cut_padding: bool = True,
+) -> Plan:
+    """The plan of a run.
+
+    Args:
+        config: of the run.
+        lengths: of the training examples, int [examples], in positions.
+        padded: the length they are padded to.
+        pairs: whether an example has two sequences.
+        devices: that share the batch or the seeds.
+        cut_padding: whether anything may be cut.
+    """
+    numbers = padded * (2 if pairs else 1) * config.model.dim * len(config.seeds)
+    batch, eval_batch = config.train.batch_size, config.train.eval_batch_size
+    microbatches = number_of_parts(
+        batch, numbers, devices=devices, at_least=config.train.microbatches
+    )
+    step_buckets = eval_buckets = (padded,)
+    if cut_padding:
+        eval_buckets = choose_lengths(lengths, padded, devices=devices, evaluation=True)
+        if microbatches > 1:  # the longest of a whole batch mostly needs the whole length
+            step_buckets = choose_lengths(lengths, padded, devices=devices)
+    eval_parts = number_of_parts(eval_batch, numbers, devices=devices)
+    return Plan(microbatches, eval_batch // eval_parts, step_buckets, eval_buckets)
 
 
 def number_of_parts(

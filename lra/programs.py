@@ -21,6 +21,7 @@ from ml_collections import config_dict
 from lra import arrays, state
 from lra.buckets import in_bucket
 from lra.losses import cross_entropy, is_correct
+from lra.parts import Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
@@ -49,9 +50,7 @@ class Programs:
         make: builds the model from `nnx.Rngs`.
         graphdef: the model's structure.
         optimizer: of the parameters.
-        microbatches: parts of a batch whose gradients are added up.
-        buckets: lengths to which batches of an evaluation are cut, see `lra.buckets`.
-        step_buckets: lengths to which parts of a training batch are cut.
+        plan: how batches are computed.
         shardings: where inputs and outputs live.
         donate: whether a call may use up the memory of the state it is given.
     """
@@ -64,13 +63,11 @@ class Programs:
         make: Callable[[nnx.Rngs], nnx.Module],
         graphdef: nnx.GraphDef,
         optimizer: optax.GradientTransformation,
-        microbatches: int,
-        buckets: tuple[int, ...],
-        step_buckets: tuple[int, ...],
+        plan: Plan,
         shardings: Shardings,
         donate: bool,
     ):
-        self._task, self._graphdef, self._buckets = task, graphdef, buckets
+        self._task, self._graphdef, self._buckets = task, graphdef, plan.eval_buckets
         self._zero_is_padding = config.data.zero_is_padding
         self._precision, self._donate = config.matmul_precision, donate
         self._step = functools.partial(
@@ -78,10 +75,10 @@ class Programs:
             graphdef=graphdef,
             optimizer=optimizer,
             microbatches=state.Microbatches(
-                microbatches,
+                plan.microbatches,
                 shardings.mesh.shape["data"],
                 lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
-                step_buckets,
+                plan.step_buckets,
                 _SEEDS,
             ),
         )

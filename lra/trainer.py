@@ -15,7 +15,7 @@ from lra.errors import UserError
 from lra.evaluation_run import EvaluationRun
 from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
-from lra.parts import number_of_parts
+from lra.parts import plan_batches
 from lra.programs import CallMetrics, Programs, forward
 from lra.state import TrainState
 from lra.tasks import Task
@@ -34,8 +34,7 @@ class Trainer:
 
     Attributes:
         length: of padded sequences, for which the model is made.
-        buckets: lengths to which batches of an evaluation are cut, see `lra.buckets`.
-        step_buckets: lengths to which parts of a training batch are cut.
+        plan: how batches are computed.
         training_lengths: of the stored training examples, int [examples], in positions.
 
     Raises:
@@ -66,35 +65,22 @@ class Trainer:
                 config.train.eval_batch_size,
             ),
         )
-        in_parts = functools.partial(
-            number_of_parts,
-            example_numbers=self._positions() * config.model.dim * len(config.seeds),
-            devices=self.num_devices,
-        )
-        eval_batch = config.train.eval_batch_size
-        self._eval_batch = eval_batch // in_parts(eval_batch)
         self.training_lengths = arrays.training_lengths(prepared)
-        microbatches = in_parts(config.train.batch_size, at_least=config.train.microbatches)
-        self.buckets = self.step_buckets = (self.length,)
-        if cut_padding:
-            lengths = functools.partial(
-                buckets.choose_lengths,
-                self.training_lengths,
-                self.length,
-                devices=self.num_devices,
-            )
-            self.buckets = lengths(evaluation=True)
-            if microbatches > 1:  # the longest of a whole batch mostly needs the whole length
-                self.step_buckets = lengths()
+        self.plan = plan_batches(
+            config,
+            self.training_lengths,
+            self.length,
+            pairs=task.pairs,
+            devices=self.num_devices,
+            cut_padding=cut_padding,
+        )
         self.programs = Programs(
             config,
             task,
             make=self._make,
             graphdef=self._abstract_model(),
             optimizer=make_optimizer(config.train),
-            microbatches=microbatches,
-            buckets=self.buckets,
-            step_buckets=self.step_buckets,
+            plan=self.plan,
             shardings=self.shardings,
             donate=donate,
         )
@@ -178,7 +164,7 @@ class Trainer:
             params,
             rest,
             order=self._orders[split],
-            shape=(len(config.seeds), self._eval_batch, self.task.num_classes),
+            shape=(len(config.seeds), self.plan.eval_batch, self.task.num_classes),
         )
 
     def fetch(self, tree: Any) -> Any:
@@ -189,13 +175,9 @@ class Trainer:
 
     def _evaluation_order(self, examples: arrays.Examples) -> np.ndarray:
         """Where batches are cut, those of like length together."""
-        if len(self.buckets) == 1:
+        if len(self.plan.eval_buckets) == 1:
             return np.arange(len(examples.labels))
-        return buckets.evaluation_order(arrays.example_lengths(examples), self._eval_batch)
-
-    def _positions(self) -> int:
-        """Of one example."""
-        return self.length * (2 if self.task.pairs else 1)
+        return buckets.evaluation_order(arrays.example_lengths(examples), self.plan.eval_batch)
 
     def _check_zero_is_padding(self) -> None:
         if self.config.data.zero_is_padding and not self.task.pixels:

@@ -180,7 +180,8 @@ def test_operations_are_of_examples_without_the_padding_that_is_cut(trainer, mon
     half = trainer.length // 2
     monkeypatch.setattr(trainer, "training_lengths", np.array([3, 2 * half]))
     assert train_case._model_flops(trainer) == whole
-    monkeypatch.setattr(trainer, "step_buckets", (half, 2 * half))
+    plan = trainer.plan._replace(step_buckets=(half, 2 * half))
+    monkeypatch.setattr(trainer, "plan", plan)
     # Everything in it grows with the length, attention with its square.
     assert 0.5 * whole < train_case._model_flops(trainer) < 0.75 * whole
 

@@ -118,7 +118,7 @@ def both(tiny_config, data_dir, cut_short_sequences):
     def make_both(task, attention, *overrides):
         config = tiny_config(task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
         whole, cut = make(config, data_dir, cut_padding=False), make(config, data_dir)
-        assert len(whole.buckets) == 1 < len(cut.buckets)
+        assert len(whole.plan.eval_buckets) == 1 < len(cut.plan.eval_buckets)
         return whole, cut
 
     return make_both
@@ -136,9 +136,9 @@ def test_training_on_cut_parts_is_that_on_whole_ones(both, task, attention):
 def test_a_step_carries_out_one_branch(both):
     # Of a condition that differs between seeds all branches would be carried out.
     whole, cut = both("listops", "linear")
-    assert len(cut.step_buckets) > 2  # other conditions have two branches
-    assert len(cut.step_buckets) not in conditions(whole)
-    assert conditions(cut).count(len(cut.step_buckets)) == 1
+    assert len(cut.plan.step_buckets) > 2  # other conditions have two branches
+    assert len(cut.plan.step_buckets) not in conditions(whole)
+    assert conditions(cut).count(len(cut.plan.step_buckets)) == 1
 
 
 def conditions(trainer):
@@ -194,10 +194,10 @@ def test_parts_without_microbatches_are_cut_too(
     one_part = make(config, data_dir)
     monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
     single = make(config, data_dir)
-    assert len(one_part.step_buckets) == 1 < len(single.step_buckets)
+    assert len(one_part.plan.step_buckets) == 1 < len(single.plan.step_buckets)
     assert_close(one_part.train(one_part.init(), 0, 3), single.train(single.init(), 0, 3))
 
 
 def test_several_devices_take_whole_batches(tiny_config, data_dir, cut_short_sequences):
     trainer = make(tiny_config("listops", "linear", *ALL_DEVICES), data_dir)
-    assert trainer.buckets == (trainer.length,)
+    assert trainer.plan.eval_buckets == (trainer.length,)
