@@ -1,10 +1,31 @@
 """Tables as Markdown and LaTeX."""
 
+import re
 from collections.abc import Iterable
 
 from lra.report.figures import Figure
 from lra.report.tables import Table
 
+# What Markdown, with the extensions of GitHub, would read as markup; signs that are none where
+# they stand (`a_b`, `(~3.61×)`, `x < 3`) stay readable.
+_MARKUP = r"""[\\`*$|]
+    | <(?=[a-zA-Z/!?])
+    | &(?=\#?\w+;)
+    | (?<![^\W_])_ | _(?![^\W_])
+    | (?<=\S)~(?!(?<=\(~)\d)
+    | (?<=\])[([]
+    | \#(?=\#*$)
+"""
+_IN_TEXT = re.compile(_MARKUP, re.VERBOSE)
+_IN_LABEL = re.compile(rf"{_MARKUP}|[][]", re.VERBOSE)
+
+# Signs that stand for another in LaTeX depending on what is around them.
+_TYPOGRAPHIC = (
+    (re.compile(r"(?<![\w)\]])-(?=\d)|(?<=\d[eE])-(?=\d)"), "−"),
+    (re.compile(r"-(?=-)"), "‐"),
+    (re.compile(r"(?<!\w)'(?=\w)"), "‘"),
+    (re.compile(r'(?<!\w)"(?=\w)'), "“"),
+)
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -14,10 +35,19 @@ _LATEX = {
     "$": r"\$",
     "{": r"\{",
     "}": r"\}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    "‘": "`",
+    "“": "``",
+    '"': "''",
+    "−": "$-$",
+    "‐": "-{}",
     "±": r"$\pm$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
     "§": r"\S{}",
+    "▼": r"$\blacktriangledown$",
+    "▲": r"$\blacktriangle$",
     "×": r"$\times$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -30,14 +60,16 @@ _LATEX = {
 
 def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) -> str:
     """All sections as one Markdown document; it finds the figures in `figures/`."""
-    lines = ["# Results", "", f"Rendered by `python -m lra.report` from {sources}.", ""]
+    origin = f"Rendered by `python -m lra.report` from {_markdown(sources)}."
+    lines = ["# Results", "", origin, ""]
     if len(sections) > 1:
-        lines += [*(f"- [{title}](#{_anchor(title)})" for title, _, _ in sections), ""]
+        lines += [*(f"- [{_label(title)}](#{_anchor(title)})" for title, _, _ in sections), ""]
     for title, tables, figures in sections:
-        lines += [f"## {title}", ""]
+        lines += [f"## {_markdown(title)}", ""]
         lines += map(_section_of, tables[:1])
         for figure in figures:
-            lines += [f"![{figure.caption}](figures/{figure.name}.png)", "", figure.caption, ""]
+            image = f"![{_label(figure.caption)}](figures/{figure.name}.png)"
+            lines += [image, "", _markdown(figure.caption), ""]
         lines += map(_section_of, tables[1:])
     return "\n".join(lines)
 
@@ -49,26 +81,27 @@ def _anchor(title: str) -> str:
 
 
 def _section_of(table: Table) -> str:
-    return "\n".join([f"### {table.title}", "", table.caption, "", plain(table)])
+    title, caption = map(_markdown, (table.title, table.caption))
+    return "\n".join([f"### {title}", "", caption, "", plain(table)])
 
 
 def plain(table: Table) -> str:
     """Header, lines and notes as a pipe table that reads well as it is."""
     is_text = table.text_columns()
-    columns = list(zip(table.header, *table.lines, strict=True))
-    widths = [max(3, *map(len, column)) for column in columns]
+    cells = [list(map(_markdown, line)) for line in (table.header, *table.lines)]
+    widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     rule = [
         "-" * width if text else "-" * (width - 1) + ":"
         for text, width in zip(is_text, widths, strict=True)
     ]
-    lines = [_pipe(cells, widths, is_text) for cells in (table.header, rule, *table.lines)]
+    lines = [_pipe(line, widths, is_text) for line in (cells[0], rule, *cells[1:])]
     for note in table.notes:
-        lines += ["", note]
+        lines += ["", _markdown(note)]
     return "\n".join([*lines, ""])
 
 
 def latex(table: Table) -> str:
-    """A `table` environment that needs the package booktabs."""
+    """A `table` environment that needs the packages booktabs and amssymb."""
     columns = "".join("l" if text else "r" for text in table.text_columns())
     caption = " ".join([f"{table.title}.", table.caption, *table.notes])
     return "\n".join(
@@ -91,7 +124,7 @@ def latex(table: Table) -> str:
 
 def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
     padded = [
-        cell.replace("|", "/").ljust(width) if text else cell.rjust(width)
+        cell.ljust(width) if text else cell.rjust(width)
         for cell, width, text in zip(cells, widths, is_text, strict=True)
     ]
     return f"| {' | '.join(padded)} |"
@@ -101,5 +134,17 @@ def _ampersand(cells: Iterable[str]) -> str:
     return " & ".join(map(_escape, cells)) + r" \\"
 
 
+def _markdown(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return _IN_TEXT.sub(r"\\\g<0>", text)
+
+
+def _label(text: str) -> str:
+    """The same inside the brackets of a link or an image."""
+    return _IN_LABEL.sub(r"\\\g<0>", text)
+
+
 def _escape(text: str) -> str:
+    for pattern, sign in _TYPOGRAPHIC:
+        text = pattern.sub(sign, text)
     return "".join(_LATEX.get(character, character) for character in text)

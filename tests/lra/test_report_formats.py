@@ -1,0 +1,113 @@
+"""Markdown and LaTeX show free text as it is."""
+
+import re
+import string
+
+import pytest
+
+from lra.report.figures import Figure
+from lra.report.formats import document, latex
+from lra.report.tables import Table
+
+# Names that users give, and what may stand in messages of errors.
+FREE = [
+    "<lambda>",
+    "a <b>c</b> <!-- d -->",
+    "a|b||c",
+    "*co* **co** 2*3*4",
+    "_y_ __y__ (_y_) a__b",
+    "C:\\new\\_x\\*y\\|z\\",
+    "`code` ``",
+    "~gone~ ~~gone~~ a~",
+    "&lt; &#60; AT&T;",
+    "[x](y) [x][y]",
+    "$a$ and $b$",
+    "a ##",
+]
+# What needs no escape, and what the report writes itself.
+PLAIN = [
+    "num_features=64",
+    "~1,000 (~3.61×)",
+    "50.00 ± 0.00 (2) [bfloat16]",
+    "> 7.00×, 3 < 4 & 5",
+    "#1 of 'them'",
+]
+
+
+def shown(markdown: str) -> str:
+    """What a reader of Markdown sees of inline text; an error where it would see markup."""
+    text, at = "", 0
+    while at < len(markdown):
+        before, sign, after = text[-1:] or " ", markdown[at], markdown[at + 1 : at + 2] or " "
+        if sign == "\\" and after in string.punctuation:
+            text, at = text + after, at + 2
+            continue
+        assert sign not in "\\`*$|"
+        assert sign != "_" or (before.isalnum() and after.isalnum())
+        assert sign != "<" or not (after.isalpha() or after in "/!?")
+        assert sign != "~" or before == " " or (before == "(" and after.isdigit())
+        assert sign not in "([" or before != "]"
+        assert not re.match(r"&#?\w+;", markdown[at:])
+        text, at = text + sign, at + 1
+    assert not markdown.endswith(" #")
+    return text
+
+
+def parts(text: str) -> dict[str, str]:
+    """How a text stands in each place of a document that may hold free text."""
+    table = Table(f"T {text}", f"C {text}", ["Name"], [[text]], [f"N {text}"])
+    figure = Figure("name", f"F {text}", draw=None)
+    lines = document([(f"S {text}", [table], [figure]), ("Other", [], [])], f"R {text}").split("\n")
+    found = {
+        "source": next(line for line in lines if " from R" in line).partition(" from ")[2][2:-1],
+        "contents": re.match(r"- \[S (.*)\]\(#[^()]*\)$", lines[4])[1],
+        "cell": next(line for line in lines[::-1] if line.startswith("| "))[2:-2].rstrip(" "),
+        "image": re.match(r".*!\[F (.*?)\]\(figures", "\n".join(lines), re.DOTALL)[1],
+    }
+    for name, start in (
+        ("section", "## S "),
+        ("title", "### T "),
+        ("caption", "C "),
+        ("note", "N "),
+    ):
+        found[name] = next(line for line in lines if line.startswith(start))[len(start) :]
+    return found
+
+
+@pytest.mark.parametrize("text", [*FREE, *PLAIN])
+def test_free_text_is_shown_as_it_is_wherever_it_stands(text):
+    assert {name: shown(part) for name, part in parts(text).items()} == dict.fromkeys(
+        parts(text), text
+    )
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_what_is_no_markup_is_not_escaped(text):
+    found = parts(text)
+    assert {found[name] for name in found.keys() - {"contents", "image"}} == {text}
+
+
+def test_brackets_do_not_end_a_link():
+    assert parts("a]b [c")["contents"] == r"a\]b \[c"
+    assert parts("a][b")["image"] == r"a\]\[b"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("19.05 (-0.30)", "19.05 ($-$0.30)"),
+        ("-2, 1e-05 and 2026-01-02", "$-$2, 1e$-$05 and 2026-01-02"),
+        ("Nyströmformer-64", r"Nystr\"omformer-64"),
+        ("(--fill_seconds)", r"(-{}-fill\_seconds)"),
+        ("the table 'Other number formats'.", "the table `Other number formats'."),
+        ("""LRA's "own" one""", "LRA's ``own'' one"),
+        ("a|b", r"a\textbar{}b"),
+        ("`x`", r"\textasciigrave{}x\textasciigrave{}"),
+        ("37.10▼ 0.5▲", r"37.10$\blacktriangledown$ 0.5$\blacktriangle$"),
+        ("–", "--"),
+    ],
+)
+def test_latex_sets_signs_as_they_are_meant(text, expected):
+    lines = latex(Table("T", "C", ["Name"], [[text]], [text])).splitlines()
+    assert rf"{expected} \\" in lines
+    assert rf"\caption{{T. C {expected}}}" in lines
