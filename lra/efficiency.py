@@ -45,8 +45,8 @@ class CostRow:
             compare seconds / batch.
         dtype: of activations.
         status: `ok`, `extrapolated` (seconds from shorter lengths, memory too unless XLA's
-            analysis gave it), `out_of_memory` (not run; peak_memory_mb is the estimate) or
-            `unsupported`.
+            analysis gave it), `out_of_memory` (predicted, and not run: peak_memory_mb is the
+            estimate and exceeds the limit; or tried) or `unsupported`.
         note: why a status is not `ok`, or what was different.
         seconds, seconds_min, seconds_max: median, least and most of `repeats` calls.
         repeats: number of timed calls.

@@ -1,9 +1,10 @@
 """Notes under the tables of cost: what their marks mean, and what must be known to read them."""
 
+import math
 from collections.abc import Iterable
 
 from lra.efficiency import CostRow
-from lra.report.cost_ratios import SCATTER
+from lra.report.cost_ratios import SCATTER, exceeds, is_measured
 from lra.report.costs import Sheet
 
 EXTRAPOLATED = "~"
@@ -27,7 +28,8 @@ def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
         what: field of the rows that it shows.
     """
     found = _on_memory(sheet) if what == "peak_memory_mb" else []
-    return [*found, *_on_parts(sheet), *_on_marks(sheet, lines), *_on_unsupported(sheet)]
+    found += [*_on_parts(sheet), *_on_marks(sheet, lines)]
+    return [*found, *on_unfitting(sheet, what), *_on_unsupported(sheet)]
 
 
 def main_source(sheet: Sheet) -> str | None:
@@ -71,7 +73,8 @@ def _on_marks(sheet: Sheet, lines: list[list[str]]) -> list[str]:
         OTHER_RUN: f" Of another run than most cells: {own}do not divide it by another cell.",
         SCATTERED: " The fastest and the slowest of its repeats differ by more than "
         f"{100 * SCATTER:.0f} % of their median.",
-        "OOM": ": did not fit in memory and was not run; in brackets the estimate.",
+        "OOM": ": out of memory; predicted, and not run, where an estimate is in brackets, else "
+        "tried.",
     }
     texts = [text for line in lines for text in line[1:]]
     return [
@@ -79,6 +82,23 @@ def _on_marks(sheet: Sheet, lines: list[list[str]]) -> list[str]:
         for mark, meaning in meanings.items()
         if any(mark in text for text in texts)
     ]
+
+
+def on_unfitting(sheet: Sheet, what: str) -> list[str]:
+    """Of costs that were extrapolated to where memory would not have sufficed."""
+    found = []
+    for line in sheet.lines:
+        rows = sheet.all_rows(line)
+        out = min((row.length for row in rows if row.status == "out_of_memory"), default=math.inf)
+        lengths = [
+            f"{row.length:,}"
+            for row in rows
+            if row.status == "extrapolated" and not is_measured(row, what)
+            if exceeds(row) or row.length > out
+        ]
+        if lengths:
+            found.append(f"{line.title} at {', '.join(lengths)}")
+    return [f"Extrapolated beyond what fits in memory: {'; '.join(found)}."] if found else []
 
 
 def _on_unsupported(sheet: Sheet) -> list[str]:

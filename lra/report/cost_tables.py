@@ -21,7 +21,7 @@ from lra.report.cost_notes import (
     main_source,
     notes,
 )
-from lra.report.cost_ratios import cost, is_measured, scatters, times_less
+from lra.report.cost_ratios import cost, exceeds, is_measured, scatters, times_less
 from lra.report.costs import MODES, Line, Setting, Sheet
 from lra.report.tables import MISSING, Table
 
@@ -126,13 +126,12 @@ def _relative(sheet: Sheet, quantity: _Quantity) -> str:
 
 
 def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
-    """`12.3 (3.61×)`, `~12.3† (~3.61×)`, `OOM (needs 34.4 GB)`, `unsupported` or `–`."""
+    """`12.3 (3.61×)`, `~12.3† (~3.61×)`, `OOM (needs 34.4 GB)`, `OOM`, `unsupported` or `–`."""
     row = sheet.row(line, length)
     if row is None:
         return MISSING
     if row.status == "out_of_memory":
-        needed = f" (needs {short(row.peak_memory_mb / 1000)} GB)" if row.peak_memory_mb else ""
-        return f"OOM{needed}"
+        return f"OOM (needs {short(row.peak_memory_mb / 1000)} GB)" if exceeds(row) else "OOM"
     if row.status == "unsupported":
         return "unsupported"
     value = quantity.value(row)

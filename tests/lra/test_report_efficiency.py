@@ -81,7 +81,7 @@ def test_times_whose_repeats_scatter_are_marked(fastest, slowest, shown):
 
 def test_what_was_not_measured_is_marked():
     rows = [
-        standard(None, 34_400.0, status="out_of_memory"),
+        standard(None, 34_400.0, status="out_of_memory", memory_limit_mb=16_000.0),
         standard(12.0, length=512, status="extrapolated"),
         cost_row(length=512),
         cost_row(None, None, status="unsupported", note="multiples of 64 only"),
@@ -94,6 +94,44 @@ def test_what_was_not_measured_is_marked():
     # XLA's analysis is exact whether or not the program was run.
     assert line(memory, "Standard (xla)") == ["40.0 (1.00×)", "OOM (needs 34.4 GB)"]
     assert line(memory) == ["10.0 (4.00×)", "unsupported", "5.00"]
+
+
+def test_memory_needed_is_shown_where_it_is_more_than_there_was():
+    out = {"status": "out_of_memory", "memory_limit_mb": 18_700.0}
+    rows = [
+        standard(None, None, **out),
+        standard(None, 68_900.0, length=2048, **out),
+        # XLA's analysis fell short of what was tried.
+        cost_row(None, 7_924.0, length=2048, **out),
+    ]
+    for table in paper_tables(only(rows)):
+        assert line(table, "Standard (xla)") == ["OOM", "OOM (needs 68.9 GB)"]
+        assert line(table) == ["OOM"]
+        assert (
+            "OOM: out of memory; predicted, and not run, where an estimate is in brackets, else "
+            "tried."
+        ) in table.notes
+
+
+def test_what_was_extrapolated_beyond_the_memory_is_told():
+    beyond = {"status": "extrapolated", "memory_limit_mb": 100.0, "memory_source": "process"}
+    rows = [
+        standard(1.0, 90.0, length=512, **beyond),
+        standard(None, None, status="out_of_memory"),
+        standard(3.0, 60.0, length=2048, **beyond),
+        standard(3.0, 60.0, length=4096, **beyond),
+        linformer(128, 1.0, 99.0, length=2048, **beyond),
+        linformer(256, 1.0, 101.0, length=4096, **beyond),
+    ]
+    said = (
+        "Extrapolated beyond what fits in memory: Standard (xla) at 2,048, 4,096; Linformer-256 "
+        "at 4,096."
+    )
+    sheet = only(rows)
+    for table in paper_tables(sheet):
+        assert said in table.notes
+    kept = only([row for row in rows if row.length == 512])
+    assert not any("beyond" in note for table in paper_tables(kept) for note in table.notes)
 
 
 def test_memory_is_compared_as_taken_in_the_same_way():
