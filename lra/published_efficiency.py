@@ -8,7 +8,7 @@ class Published(NamedTuple):
 
     Attributes:
         title: what the paper calls it.
-        method: our name of it, where we have it.
+        method: our name of it.
         size: landmarks, projection, ...: what tells lines of a method apart.
         values: its number at each length.
         times: how many times better than exact attention that is, as printed (from
@@ -16,7 +16,7 @@ class Published(NamedTuple):
     """
 
     title: str
-    method: str | None
+    method: str
     size: int | None
     values: dict[int, float]
     times: dict[int, float]
@@ -58,52 +58,44 @@ TABLE1_SOURCE = "Published: Xiong et al., arXiv 2102.03902, Table 1: forward pas
 
 # Wang et al., "Linformer", arXiv 2006.04768, Table 3: forward pass of whole models on a Tesla V100
 # of 16 GB, at the largest batch that fits; how many times the Transformer's batch that is.
-TABLE3_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
-TABLE3_SIZES = (128, 256, 512, 1024, 2048)
-TABLE3_TIME_SAVED = {  # size k: by length, from the shortest that has it
+LINFORMER_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+LINFORMER_SIZES = (128, 256, 512, 1024, 2048)
+LINFORMER_TIME_SAVED = {  # size k: by length, from the shortest that has it
     128: (1.5, 1.7, 2.6, 3.4, 5.5, 8.6, 13, 20),
     256: (1.3, 1.6, 2.4, 3.2, 5.0, 7.8, 12, 18),
     512: (None, 1.3, 2.1, 2.8, 4.4, 7.0, 11, 16),
     1024: (None, None, 1.3, 2.2, 3.5, 5.6, 8.8, 14),
     2048: (None, None, None, 1.3, 2.1, 3.3, 5.0, 7.9),
 }
-TABLE3_MEMORY_SAVED = {
+LINFORMER_MEMORY_SAVED = {
     128: (1.7, 3.0, 6.1, 14, 28, 56, 56, 60),
     256: (1.5, 2.9, 5.6, 13, 26, 48, 48, 52),
     512: (None, 1.8, 3.6, 8.3, 17, 32, 36, 40),
     1024: (None, None, 2.0, 4.3, 8.5, 16, 18, 20),
     2048: (None, None, None, 2.3, 4.5, 8, 16, 18),
 }
-TABLE3_SOURCE = (
+LINFORMER_SOURCE = (
     "Published: Wang et al., arXiv 2006.04768, Table 3: forward pass of whole models, projections "
     "shared by the layers, Tesla V100 of 16 GB, largest batch that fits."
 )
 
 # Tay et al., "Long Range Arena", arXiv 2011.04006, the efficiency table: byte-level text
 # classification, batch 32, 4 x 4 TPU v3, memory of one device. Columns: 1K, 2K, 3K, 4K.
-# Memory is printed in gigabytes there.
+# Memory is printed in gigabytes there. Only methods that we have.
 _LRA_LENGTHS = (1024, 2048, 3072, 4096)
 LRA_STEPS = _lines(  # per second
     _LRA_LENGTHS,
     ("Transformer", "standard", None, (8.1, 4.9, 2.3, 1.4), ()),
-    ("Local attention", None, None, (9.2, 8.4, 7.4, 7.4), ()),
     ("Linformer", "linformer", None, (9.3, 9.1, 8.5, 7.7), ()),
     ("Reformer", "reformer", None, (4.4, 2.2, 1.5, 1.1), ()),
-    ("Sinkhorn", None, None, (9.1, 7.9, 6.6, 5.3), ()),
-    ("Synthesizer", None, None, (8.7, 5.7, 6.6, 1.9), ()),
-    ("BigBird", None, None, (7.4, 3.9, 2.7, 1.5), ()),
     ("Linear Transformer", "linear", None, (9.1, 9.3, 8.6, 7.8), ()),
     ("Performer", "performer", None, (9.5, 9.4, 8.7, 8.0), ()),
 )
 LRA_MEMORY = _lines(  # megabytes
     _LRA_LENGTHS,
     ("Transformer", "standard", None, (850, 2650, 5510, 9480), ()),
-    ("Local attention", None, None, (420, 760, 1060, 1370), ()),
     ("Linformer", "linformer", None, (370, 550, 990, 990), ()),
     ("Reformer", "reformer", None, (480, 990, 1530, 2280), ()),
-    ("Sinkhorn", None, None, (470, 830, 1130, 1480), ()),
-    ("Synthesizer", None, None, (650, 1980, 4090, 6990), ()),
-    ("BigBird", None, None, (770, 1490, 2180, 2880), ()),
     ("Linear Transformer", "linear", None, (370, 570, 800, 1030), ()),
     ("Performer", "performer", None, (370, 590, 820, 1060), ()),
 )

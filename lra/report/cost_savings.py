@@ -1,16 +1,17 @@
 """Linformer's Table 3, both ways: time and memory saved against exact attention, length x k."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from lra.published_efficiency import (
-    TABLE3_LENGTHS,
-    TABLE3_MEMORY_SAVED,
-    TABLE3_SIZES,
-    TABLE3_SOURCE,
-    TABLE3_TIME_SAVED,
+    LINFORMER_LENGTHS,
+    LINFORMER_MEMORY_SAVED,
+    LINFORMER_SIZES,
+    LINFORMER_SOURCE,
+    LINFORMER_TIME_SAVED,
 )
-from lra.report.cost_notes import EXTRAPOLATED
+from lra.report.cost_notes import EXTRAPOLATED, on_unfitting
 from lra.report.cost_ratios import times_less
 from lra.report.cost_tables import describe, ratio, short
 from lra.report.costs import MODES, Line, Sheet
@@ -18,12 +19,22 @@ from lra.report.tables import MISSING, Table
 
 
 class _Saving(NamedTuple):
-    """What a table is of: what it says of it, a cell of a sheet, and the paper's cells."""
+    """What a table is of.
+
+    Attributes:
+        title, caption: what it says of it.
+        cell: text of ours, for a line of a sheet at a length.
+        published: the paper's cells, by size.
+        notes: for the lines of a table.
+        of_batch: whether it depends on the batch that was timed.
+    """
 
     title: str
     caption: str
     cell: Callable[[Sheet, Line, int], str]
     published: dict[int, tuple[float | None, ...]]
+    notes: Callable[[Sheet, list[list[str]]], list[str]]
+    of_batch: bool = True
 
 
 def savings(sheets: list[Sheet]) -> list[Table]:
@@ -59,9 +70,9 @@ def _linformers(sheet: Sheet) -> dict[int, Line]:
 
 def _table(sheet: Sheet, saving: _Saving) -> Table:
     ours = _linformers(sheet)
-    sizes = sorted({*ours, *TABLE3_SIZES})
+    sizes = sorted({*ours, *LINFORMER_SIZES})
     lines = []
-    for length in sorted({*sheet.lengths, *TABLE3_LENGTHS}):
+    for length in sorted({*sheet.lengths, *LINFORMER_LENGTHS}):
         texts = []
         for size in sizes:
             text = saving.cell(sheet, ours[size], length) if size in ours else MISSING
@@ -69,28 +80,27 @@ def _table(sheet: Sheet, saving: _Saving) -> Table:
             texts.append(f"{text} ({theirs}×)" if theirs else text)
         lines.append([f"{length:,}", *texts])
     header = ["Length", *(f"k = {size:,}" for size in sizes)]
-    of_pass = f"{MODES[sheet.mode]}, {sheet.batches}"
-    where = describe(sheet)
-    if saving is _LARGEST:
-        of_pass = MODES[sheet.mode]
-        where = f"{sheet.setting.place}; {sheet.setting.shape}, {of_pass}."
+    of_pass = f"{MODES[sheet.mode]}, {sheet.batches}" if saving.of_batch else MODES[sheet.mode]
+    where = describe(sheet, of_batch=saving.of_batch)
     caption = f"{saving.caption.format(sheet.reference.title)} in brackets the published. {where}"
-    notes = [TABLE3_SOURCE, *_notes(sheet, saving, lines)]
+    notes = [LINFORMER_SOURCE, *saving.notes(sheet, lines)]
     return Table(f"Linformer, {saving.title}, {of_pass}", caption, header, lines, notes)
 
 
 def _published(saving: _Saving, length: int, size: int) -> float | None:
-    if size not in saving.published or length not in TABLE3_LENGTHS:
+    if size not in saving.published or length not in LINFORMER_LENGTHS:
         return None
-    return saving.published[size][TABLE3_LENGTHS.index(length)]
+    return saving.published[size][LINFORMER_LENGTHS.index(length)]
 
 
-def _time(sheet: Sheet, line: Line, length: int) -> str:
-    return ratio(times_less(sheet, line, sheet.reference, length, "seconds"))
+def _ratio_of(what: str, sheet: Sheet, line: Line, length: int) -> str:
+    return ratio(times_less(sheet, line, sheet.reference, length, what))
 
 
-def _memory(sheet: Sheet, line: Line, length: int) -> str:
-    return ratio(times_less(sheet, line, sheet.reference, length, "peak_memory_mb"))
+def _on_ratios(what: str, sheet: Sheet, lines: list[list[str]]) -> list[str]:
+    if not any(EXTRAPOLATED in text for line in lines for text in line):
+        return []
+    return [f"{EXTRAPOLATED} From what was extrapolated or estimated.", *on_unfitting(sheet, what)]
 
 
 def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:
@@ -105,36 +115,34 @@ def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:
     return MISSING
 
 
+def _on_largest_batch(sheet: Sheet, lines: list[list[str]]) -> list[str]:
+    rows = [row for line in sheet.lines for row in sheet.all_rows(line)]
+    limits = sorted({short(r.memory_limit_mb / 1000) for r in rows if r.memory_limit_mb})
+    notes = [f"Memory that the batch had to fit in: {' or '.join(limits)} GB."] if limits else []
+    if any(text.startswith(">") for line in lines for text in line):
+        notes.append("Where > stands, exact attention does not fit with a batch of 1.")
+    return notes
+
+
 _TIME = _Saving(
     "time saved",
     "How many times less time per input than {} in the same run;",
-    _time,
-    TABLE3_TIME_SAVED,
+    partial(_ratio_of, "seconds"),
+    LINFORMER_TIME_SAVED,
+    partial(_on_ratios, "seconds"),
 )
 _MEMORY = _Saving(
     "peak memory saved at equal batch",
     "How many times less peak memory than {} in the same run;",
-    _memory,
-    TABLE3_MEMORY_SAVED,
+    partial(_ratio_of, "peak_memory_mb"),
+    LINFORMER_MEMORY_SAVED,
+    partial(_on_ratios, "peak_memory_mb"),
 )
 _LARGEST = _Saving(
     "memory saved as the largest batch that fits",
     "The largest batch that fits over that of {};",
     _largest_batch,
-    TABLE3_MEMORY_SAVED,
+    LINFORMER_MEMORY_SAVED,
+    _on_largest_batch,
+    of_batch=False,
 )
-
-
-def _notes(sheet: Sheet, saving: _Saving, lines: list[list[str]]) -> list[str]:
-    texts = [text for line in lines for text in line]
-    notes = []
-    if saving is _LARGEST:
-        rows = [row for line in sheet.lines for row in sheet.all_rows(line)]
-        limits = sorted({short(r.memory_limit_mb / 1000) for r in rows if r.memory_limit_mb})
-        if limits:
-            notes.append(f"Memory that the batch had to fit in: {' or '.join(limits)} GB.")
-        if any(text.startswith(">") for text in texts):
-            notes.append("Where > stands, exact attention does not fit with a batch of 1.")
-    elif any(EXTRAPOLATED in text for text in texts):
-        notes.append(f"{EXTRAPOLATED} From what was extrapolated or estimated.")
-    return notes

@@ -88,10 +88,18 @@ def section_title(setting: Setting) -> str:
     return f"{_TITLES[setting.benchmark]}: {setting.shape}; {setting.place}"
 
 
-def describe(sheet: Sheet) -> str:
-    """Where, what and how: what must be the same for two tables to be comparable."""
+def describe(sheet: Sheet, *, of_batch: bool = True) -> str:
+    """Where, what and how: what must be the same for two tables to be comparable.
+
+    Args:
+        sheet: of the table.
+        of_batch: whether the batch is part of that.
+    """
     setting = sheet.setting
-    text = f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}, {sheet.batches}."
+    text = f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}"
+    if not of_batch:
+        return f"{text}."
+    text = f"{text}, {sheet.batches}."
     return f"{text} {_FILLING}" if sheet.fills else text
 
 
