@@ -85,7 +85,8 @@ def _quantities(sheet: Sheet) -> tuple[_Quantity, _Quantity]:
 
 def section_title(setting: Setting) -> str:
     """The heading of a setting's section."""
-    return f"{_TITLES[setting.benchmark]}: {setting.shape}; {setting.place}"
+    tokens = f" ({setting.tokens:,})" if setting.tokens else ""
+    return f"{_TITLES[setting.benchmark]}{tokens}: {setting.shape}; {setting.place}"
 
 
 def describe(sheet: Sheet, *, of_batch: bool = True) -> str:
@@ -165,14 +166,13 @@ def ratio(found: tuple[float, bool] | None) -> str:
     if found is None:
         return MISSING
     times, measured = found
-    text = f"{times:.2f}" if 0.095 <= times < 1 else short(times)
-    return f"{'' if measured else EXTRAPOLATED}{text}×"
+    return f"{'' if measured else EXTRAPOLATED}{short(times)}×"
 
 
 def short(value: float) -> str:
-    """Three digits: `0.084`, `1.23`, `12.3`, `123`, `1,234`."""
+    """Three digits: `0.0840`, `1.23`, `12.3`, `123`, `1,234`."""
     if value < 1:
-        return f"{value:.3g}"
+        return f"{value:#.3g}"
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:,.{digits}f}"
 

@@ -1,6 +1,7 @@
 """Tables as Markdown and LaTeX."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from lra.report.figures import Figure
@@ -63,7 +64,7 @@ def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str
     origin = f"Rendered by `python -m lra.report` from {_markdown(sources)}."
     lines = ["# Results", "", origin, ""]
     if len(sections) > 1:
-        lines += [*(f"- [{_label(title)}](#{_anchor(title)})" for title, _, _ in sections), ""]
+        lines += [*_contents([title for title, _, _ in sections]), ""]
     for title, tables, figures in sections:
         lines += [f"## {_markdown(title)}", ""]
         lines += map(_section_of, tables[:1])
@@ -72,6 +73,16 @@ def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str
             lines += [image, "", _markdown(figure.caption), ""]
         lines += map(_section_of, tables[1:])
     return "\n".join(lines)
+
+
+def _contents(titles: list[str]) -> Iterable[str]:
+    """A list of links; GitHub numbers headings of one name."""
+    before: Counter[str] = Counter()
+    for title in titles:
+        anchor = _anchor(title)
+        number = f"-{before[anchor]}" if before[anchor] else ""
+        before[anchor] += 1
+        yield f"- [{_label(title)}](#{anchor}{number})"
 
 
 def _anchor(title: str) -> str:

@@ -9,7 +9,7 @@ from lra.report.cost_ratios import geometric_mean
 from lra.report.cost_savings import savings
 from lra.report.cost_sections import sections
 from lra.report.cost_summaries import best_peers, ceilings, exponents, peer_table
-from lra.report.cost_tables import paper_tables, short
+from lra.report.cost_tables import paper_tables, ratio, short
 from lra.report.costs import sheets
 from lra.report.formats import latex
 from tests.lra.cost_row_factory import PEER, cost_row, line, linformer, only, standard
@@ -247,7 +247,7 @@ def test_lras_efficiency_table():
     model = {"benchmark": "model", "mode": "forward_backward", "batch": 32, "length": 4096}
     rows = [standard(10.0, **model), linformer(256, 2.0, 5.0, **model)]
     steps, memory = paper_tables(only(rows))
-    assert line(steps, "Linformer-256") == ["0.5 (5.00×)"]
+    assert line(steps, "Linformer-256") == ["0.500 (5.00×)"]
     assert line(steps, "Linformer, published")[-1] == "7.7 (5.5×)"
     assert line(memory, "Linformer-256") == ["5.00 (8.00×)"]
     assert line(memory, "Transformer, published")[-1] == "9,480 (1.0×)"
@@ -322,6 +322,14 @@ def test_settings_have_sections_of_their_own():
     assert len(set(names)) == len(names) == 5
 
 
+def test_numbers_of_tokens_have_sections_of_their_own():
+    rows = [cost_row(benchmark="fixed_tokens", batch=batch) for batch in (8, 16)]
+    assert [title for title, _, _ in sections(sheets(rows))] == [
+        "Cost at a fixed number of tokens (8,192): d = 64, 2 heads, float32; a device, 1 thread",
+        "Cost at a fixed number of tokens (16,384): d = 64, 2 heads, float32; a device, 1 thread",
+    ]
+
+
 def test_series_show_one_size_of_each_method_and_what_was_not_measured():
     rows = [
         *(linformer(size, length=n) for size in (128, 256) for n in (512, 1024)),
@@ -337,8 +345,10 @@ def test_series_show_one_size_of_each_method_and_what_was_not_measured():
 
 
 def test_short():
-    values = (0.08412, 0.5, 1.234, 9.996, 12.34, 99.96, 1234.5)
-    assert [short(v) for v in values] == ["0.0841", "0.5", "1.23", "10.0", "12.3", "100", "1,234"]
+    shown = {0.08412: "0.0841", 0.5: "0.500", 0.9996: "1.00", 1.234: "1.23", 9.996: "10.0"}
+    shown |= {12.34: "12.3", 99.96: "100", 1234.5: "1,234"}
+    assert {value: short(value) for value in shown} == shown
+    assert [ratio((value, True)) for value in (0.5, 0.08412)] == ["0.500×", "0.0841×"]
 
 
 def test_latex_escapes():

@@ -92,6 +92,12 @@ def test_brackets_do_not_end_a_link():
     assert parts("a][b")["image"] == r"a\]\[b"
 
 
+def test_sections_that_github_names_alike_have_links_of_their_own():
+    titles = ("rate=0.1", "rate=01", "another", "rate=0.1")
+    text = document([(title, [], []) for title in titles], "rows.jsonl")
+    assert re.findall(r"\(#(.*)\)", text) == ["rate01", "rate01-1", "another", "rate01-2"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
