@@ -29,7 +29,8 @@ from lra.report.costs import Setting, Sheet, sheets
 from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
 from lra.report.page import page
-from lra.report.tables import Table, tables
+from lra.report.sections import Section
+from lra.report.tables import tables
 from lra.row import Row
 
 _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "html": "results.html"}
@@ -47,11 +48,11 @@ class Report:
     sources: str
 
     @functools.cached_property
-    def sections(self) -> list[tuple[str, list[Table], list[Figure]]]:
-        """Title, tables and figures of each section."""
-        found = [(g.title, tables(g), self.figures[g.slug]) for g in self.groups]
+    def sections(self) -> list[Section]:
+        """All of the report."""
+        found = [Section(g.title, tables(g), self.figures[g.slug]) for g in self.groups]
         if "curves" in self.figures:
-            found.append(("Learning curves", [], self.figures["curves"]))
+            found.append(Section("Learning curves", [], self.figures["curves"]))
         return found + cost_sections.sections(self.costs)
 
     def render(self, form: str) -> dict[str, str]:
@@ -64,7 +65,7 @@ class Report:
         if form == "html":
             text = page(self.sections, self.sources)
         elif form == "latex":
-            text = "\n".join(formats.latex(t) for _, found, _ in self.sections for t in found)
+            text = "\n".join(formats.latex(t) for each in self.sections for t in each.tables)
         else:
             text = formats.document(self.sections, self.sources)
         return {_FILES[form]: text}
@@ -94,12 +95,12 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
         for name, text in report.render(form).items():
             write_atomically(out / name, text)
             written.append(out / name)
-    for _, _, of_section in report.sections:
-        for figure in of_section:
+    for section in report.sections:
+        for figure in section.figures:
             written += save(figure, out / "figures")
-    for title, found, _ in report.sections:
-        if found:
-            print(f"{title}\n\n{formats.plain(found[0])}")
+    for section in report.sections:
+        if section.tables:
+            print(f"{section.title}\n\n{formats.plain(section.tables[0])}")
     print("wrote", *written, sep="\n  ")
 
 

@@ -7,12 +7,13 @@ import json
 
 from lra.efficiency import CostRow
 from lra.report.cost_figures import cost_figures
+from lra.report.cost_legend import legend
 from lra.report.cost_ratios import times_less
 from lra.report.cost_savings import savings
 from lra.report.cost_summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.cost_tables import paper_tables, section_title
 from lra.report.costs import Setting, Sheet
-from lra.report.figures import Figure
+from lra.report.sections import Section
 from lra.report.tables import Table
 
 _RATIOS = ("relative_to", "times_faster", "times_less_memory")
@@ -21,22 +22,22 @@ _FIELDS = [field.name for field in dataclasses.fields(CostRow) if field.name not
 
 
 def _tables(sheets: list[Sheet]) -> list[Table]:
-    """All tables of one setting: the papers', then what they come to."""
-    found = [table for sheet in sheets for table in paper_tables(sheet)]
-    if sheets[0].setting.benchmark == "module":
-        found += savings(sheets)
+    """All tables of one setting: what they come to, then, folded, the papers' and others."""
+    found = []
     if sheets[0].setting.benchmark != "fixed_tokens":
-        found += [exponents(sheets), best_peers(sheets)]
+        found += [best_peers(sheets), exponents(sheets)]
+    details = [table for sheet in sheets for table in paper_tables(sheet)]
+    if sheets[0].setting.benchmark == "module":
+        details += savings(sheets)
     for sheet in sheets:
-        found.append(ceilings(sheet))
-        found += [peer_table(sheet, what) for what in ("seconds", "peak_memory_mb")]
+        details += [peer_table(sheet, what) for what in ("seconds", "peak_memory_mb")]
+        details.append(ceilings(sheet))
+    found += [table._replace(folded=True) for table in details]
     return [table for table in found if table.lines]
 
 
-def sections(
-    settings: dict[Setting, list[Sheet]],
-) -> list[tuple[str, list[Table], list[Figure]]]:
-    """Title, tables and figures of each setting."""
+def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
+    """That of each setting."""
     slugs: dict[str, int] = {}
     found = []
     for setting, sheets in settings.items():
@@ -44,7 +45,8 @@ def sections(
         slugs[slug] = number = slugs.get(slug, 0) + 1
         # Other devices, threads, heads or tokens.
         slug = slug if number == 1 else f"{slug}-{number}"
-        found.append((section_title(setting), _tables(sheets), cost_figures(slug, sheets)))
+        tables, drawn = _tables(sheets), cost_figures(slug, sheets)
+        found.append(Section(section_title(setting), tables, drawn, legend(sheets, tables)))
     return found
 
 

@@ -1,10 +1,11 @@
 """Tables as Markdown and LaTeX."""
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable
 
-from lra.report.figures import Figure
+from lra.report.sections import Section
 from lra.report.tables import Table
 
 # What Markdown, with the extensions of GitHub, would read as markup; signs that are none where
@@ -59,19 +60,21 @@ _LATEX = {
 }
 
 
-def document(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) -> str:
+def document(sections: list[Section], sources: str) -> str:
     """All sections as one Markdown document; it finds the figures in `figures/`."""
     origin = f"Rendered by `python -m lra.report` from {_markdown(sources)}."
     lines = ["# Results", "", origin, ""]
     if len(sections) > 1:
-        lines += [*_contents([title for title, _, _ in sections]), ""]
-    for title, tables, figures in sections:
-        lines += [f"## {_markdown(title)}", ""]
-        lines += map(_section_of, tables[:1])
-        for figure in figures:
+        lines += [*_contents([section.title for section in sections]), ""]
+    for section in sections:
+        lines += [f"## {_markdown(section.title)}", ""]
+        lines += [_markdown(section.legend), ""] if section.legend else []
+        before, behind = section.around_figures
+        lines += map(_section_of, before)
+        for figure in section.figures:
             image = f"![{_label(figure.caption)}](figures/{figure.name}.png)"
             lines += [image, "", _markdown(figure.caption), ""]
-        lines += map(_section_of, tables[1:])
+        lines += map(_section_of, behind)
     return "\n".join(lines)
 
 
@@ -92,8 +95,12 @@ def _anchor(title: str) -> str:
 
 
 def _section_of(table: Table) -> str:
-    title, caption = map(_markdown, (table.title, table.caption))
-    return "\n".join([f"### {title}", "", caption, "", plain(table)])
+    lines = [f"### {_markdown(table.title)}", "", _markdown(table.caption), "", plain(table)]
+    if table.folded:
+        # Between blank lines Markdown goes on inside the element.
+        lines[0] = f"<details><summary>{html.escape(table.title)}</summary>"
+        lines += ["</details>", ""]
+    return "\n".join(lines)
 
 
 def plain(table: Table) -> str:

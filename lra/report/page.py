@@ -3,6 +3,7 @@
 import html
 
 from lra.report.figures import Figure, svg_element
+from lra.report.sections import Section
 from lra.report.tables import Table
 
 _CSS = """
@@ -13,6 +14,7 @@ h1 { font-size: 1.7rem; margin: 0 0 .3rem; }
 h2 { font-size: 1.25rem; margin: 3rem 0 .5rem; padding-top: .8rem;
      border-top: 2px solid var(--ink); overflow-wrap: anywhere; }
 h3 { font-size: 1rem; margin: 2rem 0 .2rem; }
+summary { margin: .6rem 0 .2rem; cursor: pointer; }
 p { margin: .2rem 0 .7rem; max-width: 46rem; }
 nav a { color: inherit; }
 .note, .caption, figcaption { color: var(--faint); font-size: .86rem; }
@@ -33,24 +35,26 @@ figure svg { width: 100%; height: auto; }
 """
 
 
-def page(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) -> str:
+def page(sections: list[Section], sources: str) -> str:
     """The page.
 
     Args:
-        sections: title, tables and figures of each.
+        sections: all of the report.
         sources: files of the rows, in words.
     """
     body = [f"<h1>Results</h1><p class='caption'>Rendered from {_text(sources)}.</p>"]
     if len(sections) > 1:
-        titles = enumerate(title for title, _, _ in sections)
-        links = (f"<li><a href='#s{number}'>{_text(title)}</a>" for number, title in titles)
+        titles = enumerate(_text(section.title) for section in sections)
+        links = (f"<li><a href='#s{number}'>{title}</a>" for number, title in titles)
         body += ["<nav><ul>", *links, "</ul></nav>"]
-    for number, (title, tables, figures) in enumerate(sections):
-        body.append(f"<section><h2 id='s{number}'>{_text(title)}</h2>")
-        body += map(_table, tables[:1])
-        if figures:
-            body += ["<div class='figures'>", *map(_figure, figures), "</div>"]
-        body += map(_table, tables[1:])
+    for number, section in enumerate(sections):
+        body.append(f"<section><h2 id='s{number}'>{_text(section.title)}</h2>")
+        body += [f"<p>{_text(section.legend)}</p>"] if section.legend else []
+        before, behind = section.around_figures
+        body += map(_table, before)
+        if section.figures:
+            body += ["<div class='figures'>", *map(_figure, section.figures), "</div>"]
+        body += map(_table, behind)
         body.append("</section>")
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
@@ -62,12 +66,15 @@ def page(sections: list[tuple[str, list[Table], list[Figure]]], sources: str) ->
 def _table(table: Table) -> str:
     is_text = table.text_columns()
     notes = "".join(f"<p class='note'>{_text(note)}</p>" for note in table.notes)
-    return (
-        f"<h3>{_text(table.title)}</h3><p class='caption'>{_text(table.caption)}</p>"
+    below = (
+        f"<p class='caption'>{_text(table.caption)}</p>"
         f"<div class='scroll'><table><thead>{_row('th', table.header, is_text)}</thead><tbody>"
         + "".join(_row("td", line, is_text) for line in table.lines)
         + f"</tbody></table></div>{notes}"
     )
+    if table.folded:
+        return f"<details><summary>{_text(table.title)}</summary>{below}</details>"
+    return f"<h3>{_text(table.title)}</h3>{below}"
 
 
 def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:

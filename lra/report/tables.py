@@ -31,13 +31,17 @@ _WORDS = ("Device", "JAX", "Commit")
 
 
 class Table(NamedTuple):
-    """A title, a line that says what the numbers are, header, lines of cells, and notes."""
+    """A title, a line that says what the numbers are, header, lines of cells, and notes.
+
+    A folded one is a detail: its title is shown, the rest when asked for.
+    """
 
     title: str
     caption: str
     header: list[str]
     lines: list[list[str]]
     notes: list[str]
+    folded: bool = False
 
     def text_columns(self) -> list[bool]:
         """Which columns hold words, to be set to the left, rather than numbers."""

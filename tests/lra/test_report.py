@@ -13,6 +13,7 @@ from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
 from lra.report.page import page
+from lra.report.sections import Section
 from lra.report.tables import number, tables
 from lra.row import to_json
 from tests.lra.cost_row_factory import cost_row
@@ -254,7 +255,7 @@ def test_bad_input_is_named(tmp_path):
 def test_document_names_its_figures():
     groups = group([make_row(0.5)])
     figure = Figure("table3-speed", "What is fast.", draw=None)
-    text = document([(groups[0].title, tables(groups[0]), [figure])], "rows.jsonl")
+    text = document([Section(groups[0].title, tables(groups[0]), [figure])], "rows.jsonl")
     assert text.startswith("# Results\n")
     assert "## Protocol of Table 3\n" in text
     assert "![What is fast.](figures/table3-speed.png)\n\nWhat is fast.\n" in text
@@ -262,7 +263,7 @@ def test_document_names_its_figures():
 
 
 def test_several_sections_have_a_list_of_contents():
-    sections = [("Cost: d = 64, float32", [], []), ("Learning curves", [], [])]
+    sections = [Section("Cost: d = 64, float32", [], []), Section("Learning curves", [], [])]
     text = document(sections, "rows.jsonl")
     assert "- [Cost: d = 64, float32](#cost-d--64-float32)\n" in text
     assert "- [Learning curves](#learning-curves)\n\n## Cost" in text

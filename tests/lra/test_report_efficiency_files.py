@@ -56,7 +56,7 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
         *(standard(n / 1024, n / 10, length=n) for n in (1024, 2048)),
         *(linformer(k, 1.0, length=1024, batch=2, **fixed) for k in (128, 256)),
     ]
-    for _, _, (figure,) in sections(sheets(rows)):
+    for (figure,) in (section.figures for section in sections(sheets(rows))):
         one, two = (save(figure, tmp_path / name) for name in ("one", "two"))
         with Image.open(one[0]) as image:
             assert image.width == pytest.approx(3.3 * 300, abs=2)

@@ -49,7 +49,7 @@ def test_a_ratio_is_of_the_run_of_its_cell():
         cost_row(1.5, **LATER),
     ]
     sheet = only([*rows, cost_row(1.0, length=4096)])
-    ((_, _, (figure,)),) = sections({sheet.setting: [sheet]})
+    ((figure,),) = (section.figures for section in sections({sheet.setting: [sheet]}))
     assert "Points are of several runs" in figure.caption
     assert line(paper_tables(sheet)[0]) == ["1,000", "1,000", "1,000"]
 

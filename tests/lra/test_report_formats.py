@@ -7,6 +7,8 @@ import pytest
 
 from lra.report.figures import Figure
 from lra.report.formats import document, latex
+from lra.report.page import page
+from lra.report.sections import Section
 from lra.report.tables import Table
 
 # Names that users give, and what may stand in messages of errors.
@@ -57,19 +59,16 @@ def parts(text: str) -> dict[str, str]:
     """How a text stands in each place of a document that may hold free text."""
     table = Table(f"T {text}", f"C {text}", ["Name"], [[text]], [f"N {text}"])
     figure = Figure("name", f"F {text}", draw=None)
-    lines = document([(f"S {text}", [table], [figure]), ("Other", [], [])], f"R {text}").split("\n")
+    section = Section(f"S {text}", [table], [figure], f"L {text}")
+    lines = document([section, Section("Other", [], [])], f"R {text}").split("\n")
     found = {
         "source": next(line for line in lines if " from R" in line).partition(" from ")[2][2:-1],
         "contents": re.match(r"- \[S (.*)\]\(#[^()]*\)$", lines[4])[1],
         "cell": next(line for line in lines[::-1] if line.startswith("| "))[2:-2].rstrip(" "),
         "image": re.match(r".*!\[F (.*?)\]\(figures", "\n".join(lines), re.DOTALL)[1],
     }
-    for name, start in (
-        ("section", "## S "),
-        ("title", "### T "),
-        ("caption", "C "),
-        ("note", "N "),
-    ):
+    starts = {"section": "## S ", "title": "### T ", "caption": "C ", "note": "N ", "legend": "L "}
+    for name, start in starts.items():
         found[name] = next(line for line in lines if line.startswith(start))[len(start) :]
     return found
 
@@ -94,8 +93,58 @@ def test_brackets_do_not_end_a_link():
 
 def test_sections_that_github_names_alike_have_links_of_their_own():
     titles = ("rate=0.1", "rate=01", "another", "rate=0.1")
-    text = document([(title, [], []) for title in titles], "rows.jsonl")
+    text = document([Section(title, [], []) for title in titles], "rows.jsonl")
     assert re.findall(r"\(#(.*)\)", text) == ["rate01", "rate01-1", "another", "rate01-2"]
+
+
+def test_folded_tables_are_details_behind_the_figures():
+    tables = [
+        Table("Detail <1>", "A caption.", ["Name"], [["a|b"]], ["A note."], folded=True),
+        Table("Sum", "Of it.", ["Name"], [["c"]], []),
+    ]
+    section = Section("S", tables, [Figure("drawn", "Drawn.", draw=None)], "How to read.")
+    assert (
+        document([section], "rows.jsonl").partition("## S")[2]
+        == """
+
+How to read.
+
+### Sum
+
+Of it.
+
+| Name |
+| ---- |
+| c    |
+
+![Drawn.](figures/drawn.png)
+
+Drawn.
+
+<details><summary>Detail &lt;1&gt;</summary>
+
+A caption.
+
+| Name |
+| ---- |
+| a\\|b |
+
+A note.
+
+</details>
+"""
+    )
+    html = page([section._replace(figures=[])], "rows.jsonl").partition("<h2 id='s0'>S</h2>\n")[2]
+    assert html.startswith("<p>How to read.</p>\n<h3>Sum</h3><p class='caption'>Of it.</p>")
+    folded = html.partition("<details>")[2].partition("</details>")[0]
+    assert folded.startswith("<summary>Detail &lt;1&gt;</summary><p class='caption'>A caption.</p>")
+    assert folded.endswith("</table></div><p class='note'>A note.</p>")
+    assert html.count("<h3>") == html.count("<details>") == 1
+
+
+def test_without_folded_tables_the_figures_stand_behind_the_first():
+    tables = [Table(title, "", ["Name"], [], []) for title in "abc"]
+    assert Section("S", tables, []).around_figures == (tables[:1], tables[1:])
 
 
 @pytest.mark.parametrize(

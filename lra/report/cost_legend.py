@@ -1,0 +1,67 @@
+"""What the names of lines mean in the tables of cost: once a section, for all of its tables."""
+
+import re
+from collections.abc import Iterable
+
+from lra.report.cells import TITLES
+from lra.report.costs import Line, Sheet
+from lra.report.tables import Table
+
+# What the number behind the name of a method is.
+_SIZES = {
+    "reformer": "rounds of hashing",
+    "linformer": "projected positions",
+    "performer": "random features",
+    "nystrom": "landmarks",
+    "longformer": "positions in the window",
+}
+# Ours of exact attention, by what stands in brackets.
+_EXACT = {
+    "xla": "keeps all scores in memory",
+    "chunked": "computes them block by block and keeps none",
+    "cudnn": "is a fused kernel of cuDNN",
+}
+# Peers by distribution.
+_PEERS = {
+    "jax": "jax.nn",
+    "torch": "torch (plain: written out, sdpa: its fused function)",
+    "transformers": "transformers (Hugging Face)",
+    "linformer": "linformer (lucidrains)",
+    "nystrom-attention": "nystrom-attention (lucidrains)",
+    "performer-pytorch": "performer-pytorch (lucidrains)",
+}
+
+
+def legend(sheets: list[Sheet], tables: list[Table]) -> str:
+    """One paragraph on the lines of a setting.
+
+    Args:
+        sheets: those of the setting.
+        tables: what is shown of them.
+    """
+    lines = list(dict.fromkeys(line for sheet in sheets for line in sheet.lines))
+    published = any("published" in line[0] for table in tables for line in table.lines)
+    parts = [
+        *_on_exact(line for line in lines if line.ours and line.method == "standard"),
+        *_on_sizes(line.method for line in lines if line.size is not None),
+        *_on_peers(line.source for line in lines if not line.ours),
+        "Lines called published are numbers of papers, from other devices." if published else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _on_exact(lines: Iterable[Line]) -> list[str]:
+    named = [re.sub(r".*\((.*)\)", r"\1", line.label) for line in lines]
+    told = [f"({name}) {_EXACT[name]}" for name in named if name in _EXACT]
+    return [f"Standard is exact attention: {', '.join(told)}."] if told else []
+
+
+def _on_sizes(methods: Iterable[str]) -> list[str]:
+    there = set(methods)
+    told = [f"{what} of {TITLES[name]}" for name, what in _SIZES.items() if name in there]
+    return [f"The number behind a name: {', '.join(told)}."] if told else []
+
+
+def _on_peers(sources: Iterable[str]) -> list[str]:
+    told = dict.fromkeys(_PEERS.get(source, source) for source in sources)
+    return [f"Peers, by others, have their package in brackets: {', '.join(told)}."] if told else []
