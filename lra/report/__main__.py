@@ -23,9 +23,10 @@ from lra.command_line import ArgumentParser, near_match, run
 from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.files import write_atomically
-from lra.report import cost_sections, formats
+from lra.report import formats
 from lra.report.accuracy_csv import accuracy_csv
-from lra.report.costs import Setting, Sheet, sheets
+from lra.report.costs import sections as cost_sections
+from lra.report.costs.sheets import Setting, Sheet, sheets
 from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
 from lra.report.page import page

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lra.efficiency import CostRow
-from lra.report.costs import Sheet, sheets
+from lra.report.costs.sheets import Sheet, sheets
 from lra.report.tables import Table
 
 STANDARD = {"method": "standard", "label": "standard (xla)", "options": {"implementation": "xla"}}

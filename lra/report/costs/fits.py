@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
-from lra.report.cost_ratios import cost, is_measured
-from lra.report.costs import Line, Sheet
+from lra.report.costs.ratios import cost, is_measured
+from lra.report.costs.sheets import Line, Sheet
 
 # Exponents are fitted between these lengths where there are enough.
 FIT = (4096, 65536)

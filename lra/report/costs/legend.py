@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from lra.report.cells import TITLES
-from lra.report.costs import Line, Sheet
+from lra.report.costs.sheets import Line, Sheet
 from lra.report.tables import Table
 
 # What the number behind the name of a method is.

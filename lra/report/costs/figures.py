@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lra.report import cost_drawing
-from lra.report.cost_fits import Fit, fit
-from lra.report.cost_ratios import cost, is_measured
-from lra.report.cost_summaries import against_peers, best_peer, mean_ratio
-from lra.report.costs import MODES, Line, Sheet, first_of_each_mode
+from lra.report.costs import drawing
+from lra.report.costs.fits import Fit, fit
+from lra.report.costs.ratios import cost, is_measured
+from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
+from lra.report.costs.summaries import against_peers, best_peer, mean_ratio
 from lra.report.figures import Figure
 
 # What a figure shows of a method that was measured in several sizes: that of Table 3.
@@ -69,7 +69,7 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
     )
     if sheet.is_mixed:
         caption += " Points are of several runs, as in the table."
-    return [Figure(name, caption, _drawing(cost_drawing.draw_costs, drawn))]
+    return [Figure(name, caption, _drawing(drawing.draw_costs, drawn))]
 
 
 def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
@@ -77,7 +77,7 @@ def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
     if not drawn:
         return []
     caption = f"Time of all tokens against length, {where} As Linformer's Figure 2."
-    return [Figure(name, caption, _drawing(cost_drawing.draw_fixed_tokens, drawn))]
+    return [Figure(name, caption, _drawing(drawing.draw_fixed_tokens, drawn))]
 
 
 def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
@@ -88,7 +88,7 @@ def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
         f"Cost of the best peer over ours, {where} Above 1 ours needs less. In the legend the "
         "geometric means over all lengths measured."
     )
-    return [Figure(name, caption, _drawing(cost_drawing.draw_races, drawn))]
+    return [Figure(name, caption, _drawing(drawing.draw_races, drawn))]
 
 
 def _drawing(draw: Callable, drawn: list) -> Callable:

@@ -14,9 +14,9 @@ from lra import records
 from lra.efficiency import to_json
 from lra.errors import UserError
 from lra.report.__main__ import main
-from lra.report.cost_drawing import _fitting
-from lra.report.cost_sections import sections
-from lra.report.costs import sheets
+from lra.report.costs.drawing import _fitting
+from lra.report.costs.sections import sections
+from lra.report.costs.sheets import sheets
 from lra.report.figures import save
 from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard
 from tests.lra.row_factory import make_row

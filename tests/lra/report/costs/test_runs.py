@@ -2,11 +2,11 @@
 
 import pytest
 
-from lra.report.cost_fits import fit
-from lra.report.cost_savings import savings
-from lra.report.cost_sections import sections
-from lra.report.cost_tables import paper_tables
-from lra.report.costs import sheets
+from lra.report.costs.fits import fit
+from lra.report.costs.savings import savings
+from lra.report.costs.sections import sections
+from lra.report.costs.sheets import sheets
+from lra.report.costs.tables import paper_tables
 from tests.lra.cost_row_factory import cost_row, line, linformer, only, standard
 
 LATER = {"run": "two", "finished": "2026-02-01T00:00:00+00:00"}

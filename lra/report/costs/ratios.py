@@ -3,7 +3,7 @@
 import statistics
 
 from lra.efficiency import CostRow
-from lra.report.costs import Line, Sheet
+from lra.report.costs.sheets import Line, Sheet
 
 # What measures memory of whatever runs; XLA's analysis is of JAX alone.
 _ANY_SOURCE = ("device", "process")

@@ -13,7 +13,7 @@ from lra.published_efficiency import (
     TABLE1_TIME,
     Published,
 )
-from lra.report.cost_notes import (
+from lra.report.costs.notes import (
     EXTRAPOLATED,
     OTHER_RUN,
     OTHER_SOURCE,
@@ -21,8 +21,8 @@ from lra.report.cost_notes import (
     main_source,
     notes,
 )
-from lra.report.cost_ratios import cost, exceeds, is_measured, scatters, times_less
-from lra.report.costs import MODES, Line, Setting, Sheet
+from lra.report.costs.ratios import cost, exceeds, is_measured, scatters, times_less
+from lra.report.costs.sheets import MODES, Line, Setting, Sheet
 from lra.report.tables import MISSING, Table
 
 _FILLING = (

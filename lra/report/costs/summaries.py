@@ -1,10 +1,10 @@
 """What the tables of cost come to: fitted exponents, fractions of ceilings, ours against peers."""
 
 from lra.efficiency import CostRow
-from lra.report.cost_fits import FIT, fit
-from lra.report.cost_ratios import geometric_mean, same_options, times_less
-from lra.report.cost_tables import describe, ratio
-from lra.report.costs import MODES, Line, Sheet, first_of_each_mode
+from lra.report.costs.fits import FIT, fit
+from lra.report.costs.ratios import geometric_mean, same_options, times_less
+from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
+from lra.report.costs.tables import describe, ratio
 from lra.report.tables import MISSING, Table
 
 # The lengths over which ours shall beat every peer; the mean over them stands apart.

@@ -6,13 +6,13 @@ import io
 import json
 
 from lra.efficiency import CostRow
-from lra.report.cost_figures import cost_figures
-from lra.report.cost_legend import legend
-from lra.report.cost_ratios import times_less
-from lra.report.cost_savings import savings
-from lra.report.cost_summaries import best_peers, ceilings, exponents, peer_table
-from lra.report.cost_tables import paper_tables, section_title
-from lra.report.costs import Setting, Sheet
+from lra.report.costs.figures import cost_figures
+from lra.report.costs.legend import legend
+from lra.report.costs.ratios import times_less
+from lra.report.costs.savings import savings
+from lra.report.costs.sheets import Setting, Sheet
+from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_table
+from lra.report.costs.tables import paper_tables, section_title
 from lra.report.sections import Section
 from lra.report.tables import Table
 

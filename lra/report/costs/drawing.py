@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from lra.report.cost_fits import FIT, Fit
-from lra.report.cost_tables import ratio
+from lra.report.costs.fits import FIT, Fit
+from lra.report.costs.tables import ratio
 from lra.report.drawing import COLUMN, style
 
 # Markers and lines of the second, third, ... line of one method.

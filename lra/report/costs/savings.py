@@ -11,10 +11,10 @@ from lra.published_efficiency import (
     LINFORMER_SOURCE,
     LINFORMER_TIME_SAVED,
 )
-from lra.report.cost_notes import EXTRAPOLATED, on_unfitting
-from lra.report.cost_ratios import times_less
-from lra.report.cost_tables import describe, ratio, short
-from lra.report.costs import MODES, Line, Sheet
+from lra.report.costs.notes import EXTRAPOLATED, on_unfitting
+from lra.report.costs.ratios import times_less
+from lra.report.costs.sheets import MODES, Line, Sheet
+from lra.report.costs.tables import describe, ratio, short
 from lra.report.tables import MISSING, Table
 
 

@@ -1,0 +1,1 @@
+"""Costs: rows of `lra.efficiency` as tables and figures."""
