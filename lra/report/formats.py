@@ -153,8 +153,8 @@ def _ampersand(cells: Iterable[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    return _IN_TEXT.sub(r"\\\g<0>", text)
+    """Text that Markdown shows as it is, on one line as tables need it."""
+    return _IN_TEXT.sub(r"\\\g<0>", text.replace("\n", " "))
 
 
 def _label(text: str) -> str:

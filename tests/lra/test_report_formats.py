@@ -6,7 +6,7 @@ import string
 import pytest
 
 from lra.report.figures import Figure
-from lra.report.formats import document, latex
+from lra.report.formats import document, latex, plain
 from lra.report.page import page
 from lra.report.sections import Section
 from lra.report.tables import Table
@@ -84,6 +84,11 @@ def test_free_text_is_shown_as_it_is_wherever_it_stands(text):
 def test_what_is_no_markup_is_not_escaped(text):
     found = parts(text)
     assert {found[name] for name in found.keys() - {"contents", "image"}} == {text}
+
+
+def test_a_line_break_does_not_break_a_table():
+    table = Table("T", "C", ["Name"], [["of two\nlines"]], [])
+    assert plain(table).splitlines()[2:] == ["| of two lines |"]
 
 
 def test_brackets_do_not_end_a_link():
