@@ -1,6 +1,5 @@
 """Cells: rows that differ in nothing but their seed, and what they say together."""
 
-import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -198,23 +197,3 @@ def attention_order(attention: str) -> tuple[int, str]:
     """Sort key: the order of `TITLES`, others behind."""
     order = list(TITLES)
     return (order.index(attention) if attention in TITLES else len(order), attention)
-
-
-def standard_error(cell: Cell, published: float, test_examples: int) -> float:
-    """Standard deviation to expect between a cell's mean and one published run, a fraction.
-
-    Both the test set and the seed make a single run a draw: binomial noise of the published
-    accuracy (and of ours where the test set is not LRA's own but drawn as it was), and the spread
-    over our seeds (0 for one seed) once for the published run and once, divided by their number,
-    for our mean.
-
-    Args:
-        cell: with a result.
-        published: accuracy, a fraction.
-        test_examples: in the test set.
-    """
-    ours = cell.stat()
-    variance = published * (1 - published) / test_examples
-    if cell.ok[0].data != "official":
-        variance += ours.mean * (1 - ours.mean) / test_examples
-    return math.sqrt(variance + (ours.std or 0.0) ** 2 * (1 + 1 / ours.n))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from lra.published import TEST_EXAMPLES
 from lra.report.cells import (
     Cell,
     Stat,
@@ -10,14 +9,12 @@ from lra.report.cells import (
     differences,
     number_formats,
     seeds,
-    standard_error,
 )
 from lra.report.groups import LRA_DATA
+from lra.report.noise import Spread, mark, standard_error
 from lra.report.notes import OTHER_DATA
 
 MISSING = "–"
-BELOW = "‡"
-ABOVE = "§"
 
 
 def percent(found: Stat | None) -> str:
@@ -73,26 +70,26 @@ def _cell(cell: Cell, field: str) -> str:
     return f"{text} ({seeds([cell])})"
 
 
-def difference_text(published: float, ours: Sequence[Cell], usual: str) -> str:
+def difference_text(
+    published: float, ours: Sequence[Cell], usual: str, spread: dict[str, Spread]
+) -> str:
     """A published accuracy (%) and, in brackets, how far the mean over our cells is from it.
 
-    Behind the difference stands what cells that are not like others say of themselves.
+    Behind the difference stands what cells that are not like others say of themselves, behind the
+    bracket whether it is more than chance.
+
+    Args:
+        published: accuracy, or average.
+        ours: the cell, the five of an average, or none.
+        usual: the number format that is not said.
+        spread: over seeds, by task.
     """
-    mark = mark_of_data(ours)
-    if mark or not ours:
-        return f"{published:.2f}{mark}"
+    other_data = mark_of_data(ours)
+    if other_data or not ours:
+        return f"{published:.2f}{other_data}"
     number = seeds(ours)
     # A number alone is in the table of accuracies.
     told = ["" if number.isdigit() else number, number_formats(ours, usual)]
-    difference = f"{100 * average(ours).mean - published:+.2f}"
-    return f"{published:.2f} ({', '.join(filter(None, [difference, *told]))})"
-
-
-def mark_of_noise(published: float, cell: Cell | None, task: str) -> str:
-    """Whether a cell is further from a published fraction than two such runs differ by chance."""
-    if cell is None or mark_of_data([cell]):
-        return ""
-    difference = cell.stat().mean - published
-    if abs(difference) <= 2 * standard_error(cell, published, TEST_EXAMPLES[task]):
-        return ""
-    return BELOW if difference < 0 else ABOVE
+    difference = 100 * average(ours).mean - published
+    of_noise = mark(difference / 100, standard_error(ours, spread))
+    return f"{published:.2f} ({', '.join(filter(None, [f'{difference:+.2f}', *told]))}){of_noise}"

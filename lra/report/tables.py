@@ -6,6 +6,7 @@ from typing import NamedTuple
 from lra.published import TABLE3, TASKS, XFORMERS
 from lra.report.cells import TITLES, Cell, task_title
 from lra.report.groups import Group, Line
+from lra.report.noise import on_marks, spreads
 from lra.report.notes import (
     OTHER_DATA,
     OTHER_FORMATS,
@@ -14,15 +15,7 @@ from lra.report.notes import (
     on_number_formats,
     on_other_data,
 )
-from lra.report.places import (
-    ABOVE,
-    BELOW,
-    MISSING,
-    average_text,
-    difference_text,
-    mark_of_noise,
-    place_text,
-)
+from lra.report.places import MISSING, average_text, difference_text, place_text
 from lra.report.provenance import Program
 from lra.row import Row
 
@@ -116,30 +109,24 @@ def _other_formats(group: Group) -> Table:
 
 
 def _published(group: Group) -> Table:
-    lines, usual = [], group.number_formats[0]
+    lines, usual, spread = [], group.number_formats[0], spreads(group)
     for line in group.lines:
         if line.attention not in TABLE3 or line.options:
             continue
         published = TABLE3[line.attention]
         texts = [
-            difference_text(published[task], [cell] if cell else [], usual)
-            + mark_of_noise(published[task] / 100, cell, task)
+            difference_text(published[task], [cell] if cell else [], usual, spread)
             for task, cell in ((task, line.cell(task)) for task in TASKS)
         ]
         mean = sum(published.values()) / len(TASKS)
-        lines.append([line.title, *texts, difference_text(mean, line.five, usual)])
+        lines.append([line.title, *texts, difference_text(mean, line.five, usual, spread)])
     remarks = ["Source: Xiong et al., arXiv 2102.03902, Table 3: single runs."]
     remarks += on_number_formats(group)
     text = "".join(cell for line in lines for cell in line)
     if OTHER_DATA in text:
         remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
-    if BELOW in text or ABOVE in text:
-        remarks.append(
-            f"{BELOW} below, {ABOVE} above the published value by more than two standard "
-            "deviations: binomial noise of the test sets, and our spread over seeds, once for the "
-            "published run and once for our mean. Of one seed, whose spread is unknown, the noise "
-            "alone."
-        )
+    if "(" in text:
+        remarks.append(on_marks(spread))
     header = ["Attention", *map(task_title, TASKS), "Average"]
     caption = "In percent; in brackets ours minus published."
     return Table("Published accuracy and difference", caption, header, lines, remarks)

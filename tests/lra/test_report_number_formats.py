@@ -30,7 +30,7 @@ def test_a_place_has_the_format_of_most_results_and_others_are_apart():
     rows = [*five("nystrom", 0.5, **HALF), make_row(0.4)]
     assert line(rows).split()[3:5] == ["50.00", "(1)"]
     assert line(rows).endswith(" 50.00 (1) |")
-    assert "37.15 (+12.85)§ |" in published_line(rows)
+    assert "37.15 (+12.85) |" in published_line(rows)
     assert "58.95 (-8.95) |" in published_line(rows)
     assert apart(rows).lines == [["Nyströmformer", "40.00 (1) [float32]", *"––––"]]
     for said in (

@@ -1,0 +1,93 @@
+"""Whether a mean of ours is further from a published number than two such runs differ by chance."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lra.published import TABLE3, TEST_EXAMPLES
+from lra.report.cells import Cell, task_title
+from lra.report.groups import Group
+
+BELOW = "▼"
+ABOVE = "▲"
+
+
+class Spread(NamedTuple):
+    """Standard deviation over seeds, a fraction, and the degrees of freedom it rests on."""
+
+    std: float
+    freedom: int
+
+
+def spreads(group: Group) -> dict[str, Spread]:
+    """By task the spread over seeds, pooled over the cells of its column.
+
+    It is sqrt(sum (n - 1) s^2 / sum (n - 1)) over all cells that have n > 1 results with standard
+    deviation s: that of a single cell of two or three seeds may be far off. A column without such
+    a cell has none.
+    """
+    found = {}
+    for task in group.tasks:
+        parts = [cell for line in group.lines for cell in line.cells.get(task, [])]
+        several = [cell.stat() for cell in parts if len(cell.ok) > 1]
+        freedom = sum(one.n - 1 for one in several)
+        if freedom:
+            squares = sum((one.n - 1) * one.std**2 for one in several)
+            found[task] = Spread(math.sqrt(squares / freedom), freedom)
+    return found
+
+
+def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | None:
+    """Standard deviation to expect of our mean minus the published one; None where it is unknown.
+
+    Both the test set and the seed make a run a draw. The published accuracy p is of one run, ours m
+    of n seeds, each on N test examples. With the spread s of their column
+
+        p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / n)
+
+    is the variance of one cell, without the second term on LRA's own test set, whose draw is the
+    same. That of the mean of five cells is the sum of theirs over 25.
+
+    Args:
+        ours: cells with results that have a published number.
+        spread: by task; unknown where that of one of the cells is missing.
+
+    Returns:
+        A fraction.
+    """
+    variance = 0.0
+    for cell in ours:
+        row, mean = cell.ok[0], cell.stat().mean
+        if row.task not in spread:
+            return None
+        published = TABLE3[row.attention][row.task] / 100
+        of_test_sets = published * (1 - published)
+        if row.data != "official":
+            of_test_sets += mean * (1 - mean)
+        variance += of_test_sets / TEST_EXAMPLES[row.task]
+        variance += spread[row.task].std ** 2 * (1 + 1 / len(cell.ok))
+    return math.sqrt(variance) / len(ours)
+
+
+def mark(difference: float, error: float | None) -> str:
+    """Whether a difference is more than twice its standard deviation; nothing if unknown."""
+    if error is None or abs(difference) <= 2 * error:
+        return ""
+    return BELOW if difference < 0 else ABOVE
+
+
+def on_marks(spread: dict[str, Spread]) -> str:
+    """What the marks mean, and how well the spread behind them is known."""
+    if not spread:
+        return "No difference is judged: no column has a cell of two seeds."
+    told = ", ".join(
+        f"{task_title(task)} {100 * std:.2f} ({freedom})" for task, (std, freedom) in spread.items()
+    )
+    return (
+        f"{BELOW} below, {ABOVE} above the published value by more than two standard deviations of "
+        "the difference: binomial noise of the test sets, and the spread over seeds, once for the "
+        "published run and over the root of their number for our mean. The spread is pooled over "
+        f"all cells of a column with two or more seeds (degrees of freedom): {told}. By "
+        "chance 5 to 8 % of cells get a mark with ten degrees of freedom, up to 18 % with two. No "
+        "marks in other columns; the average is judged likewise where all five columns are."
+    )
