@@ -1,5 +1,6 @@
 """Cells: rows that differ in nothing but their seed, and what they say together."""
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -109,14 +110,16 @@ def stat(values: Iterable[float | None]) -> Stat | None:
 def average(parts: Sequence[Cell], field: str = "test_accuracy") -> Stat:
     """Statistics of the mean over cells with results, one a task.
 
-    The standard deviation is that of the seeds' own means over the cells. Where the cells have not
-    the same seeds there are none: it is None, and the number of seeds the least of any cell.
+    The standard deviation is that of such a mean over single runs, one of each cell: sqrt(sum s^2)
+    over the number of cells, or None where one of them has no s (it has one seed). The number of
+    seeds is the least of any cell.
     """
-    values = [[getattr(row, field) for row in part.ok] for part in parts]
-    if len({tuple(row.seed for row in part.ok) for part in parts}) == 1:
-        return stat(map(statistics.fmean, zip(*values, strict=True)))
-    mean = statistics.fmean(map(statistics.fmean, values))
-    return Stat(mean, None, min(map(len, values)))
+    stats = [stat(getattr(row, field) for row in part.ok) for part in parts]
+    mean = statistics.fmean(one.mean for one in stats)
+    std = None
+    if all(one.std is not None for one in stats):
+        std = math.hypot(*(one.std for one in stats)) / len(stats)
+    return Stat(mean, std, min(one.n for one in stats))
 
 
 def seeds(parts: Sequence[Cell]) -> str:

@@ -36,8 +36,8 @@ def on_averages(texts: list[str]) -> list[str]:
     found = []
     if any("(" in text for text in texts):
         found.append(
-            "Average: ± is the standard deviation of the seeds' own averages; none where the five "
-            "cells have not the same seeds."
+            "Average: ± is sqrt(s1^2 + ... + s5^2) / 5 of the five cells' standard deviations, "
+            "that of an average over single runs; none where a cell has one seed."
         )
     if any("runs" in text for text in texts):
         found.append("n of m runs: seeds of some of the five cells diverged, and are in no mean.")
