@@ -1,7 +1,8 @@
 """Notes under the tables of accuracies: what data, what code, what chance would give."""
 
+from lra.published import TASKS
 from lra.report.cells import number_format, task_title
-from lra.report.groups import LRA_DATA, Group
+from lra.report.groups import LRA_DATA, Group, Line
 from lra.report.provenance import FLOAT32, commits_of
 from lra.row import Row
 
@@ -31,17 +32,42 @@ def notes(group: Group, *, selected: bool) -> list[str]:
     return found
 
 
-def on_averages(texts: list[str]) -> list[str]:
-    """How to read the averages of a table; nothing where there are none."""
+def on_averages(group: Group, texts: list[str]) -> list[str]:
+    """How to read the averages of a table, and why there are none of lines with five filled cells.
+
+    Args:
+        group: of the table.
+        texts: its averages; nothing is said of how to read them where there are none.
+    """
     found = []
     if any("(" in text for text in texts):
         found.append(
             "Average: ± is sqrt(s1^2 + ... + s5^2) / 5 of the five cells' standard deviations, "
             "that of an average over single runs; none where a cell has one seed."
         )
+    if any(" to " in text for text in texts):
+        found.append("k to n: the least and the most seeds of the five cells.")
     if any("runs" in text for text in texts):
         found.append("n of m runs: seeds of some of the five cells diverged, and are in no mean.")
-    return found
+    return found + [
+        f"{line.title} has no average: {', '.join(reasons)}."
+        for line in group.lines
+        if all(line.cells.get(task) for task in TASKS) and (reasons := _why_no_average(line))
+    ]
+
+
+def _why_no_average(line: Line) -> list[str]:
+    """What keeps each of five filled places from an average; nothing where there is one."""
+    reasons = []
+    for task in TASKS:
+        cell = line.cell(task)
+        if len(line.cells[task]) > 1:
+            reasons.append(f"seeds of {task_title(task)} differ")
+        elif cell is None:
+            reasons.append(f"no result on {task_title(task)}")
+        elif cell.number_of("failed"):
+            reasons.append(f"a failed seed of {task_title(task)} is to be tried again")
+    return reasons
 
 
 def _on_comparability(group: Group) -> list[str]:

@@ -84,7 +84,7 @@ def _accuracy(group: Group, what: _Accuracy) -> Table:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
             texts.append(average_text(line.five, what.field, usual))
-        remarks += on_averages([texts[-1] for texts in lines])
+        remarks += on_averages(group, [texts[-1] for texts in lines])
     return Table(what.title, what.caption, header, lines, remarks)
 
 

@@ -25,6 +25,26 @@ def test_an_average_needs_one_finished_cell_for_each_task():
         assert "58.95 |" in published_line(incomplete)
 
 
+def test_why_five_filled_cells_have_no_average_is_said():
+    rows = five("nystrom", 0.5)
+    changed = [
+        ([], []),
+        ([failed_row(seed=1)], ["a failed seed of ListOps is to be tried again"]),
+        ([make_row(0.4, task="image", seed=1, steps=10)], ["seeds of Image differ"]),
+        (
+            [make_row(0.4, data="official"), failed_row(task="text", seed=1)],
+            ["seeds of ListOps differ", "a failed seed of Text is to be tried again"],
+        ),
+    ]
+    for more, reasons in changed:
+        said = [text for text in first([*rows, *more]).splitlines() if "no average" in text]
+        told = [f"Nyströmformer has no average: {', '.join(reasons)}."] if reasons else []
+        assert said == told
+    assert "no average: no result on ListOps." in first([*rows[1:], diverged_row()])
+    # What is not there needs no reason.
+    assert "no average" not in first(rows[1:])
+
+
 def test_the_deviation_of_an_average_is_that_of_single_runs():
     rows = five("nystrom", 0.5)
     # Cells have standard deviations of 2, 2, 4, 1 and 0 points: sqrt(4 + 4 + 16 + 1 + 0) / 5 = 1.
@@ -45,6 +65,8 @@ def test_an_average_over_unlike_numbers_of_seeds_says_so():
     rows = [*five("nystrom", 0.5), make_row(0.6, seed=1)]
     assert line(rows).endswith(" 51.00 (1 to 2) |")
     assert "58.95 (-7.95, 1 to 2) |" in published_line(rows)
+    assert "k to n: the least and the most seeds of the five cells." in first(rows)
+    assert "k to n" not in first(five("nystrom", 0.5))
     assert "n of m runs" not in first(rows)
 
 
