@@ -8,6 +8,8 @@ from lra.row import Row
 
 OTHER_DATA = "†"
 OTHER_FORMATS = "Other number formats"
+# How `lra.data.listops` marks what it generates with other lengths.
+_SHORTER = "differs (lengths"
 
 
 def notes(group: Group, *, selected: bool) -> list[str]:
@@ -133,7 +135,7 @@ def _on_chance(data: set[str]) -> list[str]:
             "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
             "operator alone in 36.4 % of cases."
         ]
-    if data:
+    if any(mark.startswith(_SHORTER) for mark in data):
         return [
             "ListOps: the most frequent of the ten classes makes up 13 to 17 %, depending on the "
             "lengths."
