@@ -1,5 +1,6 @@
 """Cells: rows that differ in nothing but their seed, and what they say together."""
 
+import json
 import math
 import statistics
 from collections import Counter, defaultdict
@@ -7,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lra.report.provenance import (
+    NUMBER_FORMAT,
     Platform,
     Program,
     jax_version_of,
@@ -14,7 +16,7 @@ from lra.report.provenance import (
     platform_of,
     program_of,
 )
-from lra.row import STATUSES, Row, key
+from lra.row import STATUSES, Row
 from lra.tasks import TASKS
 
 # What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.
@@ -145,44 +147,54 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 
     Rows that differ in number format, overrides, data (mark or hash) or in the steps they were
     trained for are different cells: they are shown side by side, never averaged. Seeds without a
-    result go with the largest cell of their configuration.
+    result go with the largest cell of their configuration. Of two rows of one seed of a cell the
+    first result counts.
     """
     configurations = defaultdict(list)
     for row in rows:
-        overrides = key(row)[2]
-        # Overrides may not name the format: they are relative to the defaults of their day.
-        number_format = row.dtype, row.matmul_precision
-        configurations[overrides, row.protocol, row.data, number_format].append(row)
+        configurations[_overrides(row), row.protocol, row.data, number_format_of(row)].append(row)
     found = []
     for members in configurations.values():
-        alike = defaultdict(list)
+        alike: dict[tuple, dict[int, Row]] = defaultdict(dict)
         for row in members:
             if row.status == "ok":
-                alike[row.steps, row.data_sha256].append(row)
-        parts = sorted(alike.values(), key=len, reverse=True) or [[]]
-        parts[0] += [row for row in members if row.status != "ok"]
-        found += [Cell(tuple(sorted(part, key=lambda row: row.seed))) for part in parts]
+                alike[row.steps, row.data_sha256].setdefault(row.seed, row)
+        parts = sorted(alike.values(), key=len, reverse=True) or [{}]
+        for row in sorted(members, key=lambda row: not row.final):
+            if row.status != "ok":
+                parts[0].setdefault(row.seed, row)
+        found += [Cell(tuple(part[seed] for seed in sorted(part))) for part in parts]
     return sorted(found, key=lambda cell: len(cell.ok), reverse=True)
+
+
+def _overrides(row: Row) -> str:
+    """Those of a row as text; not its seeds, nor its number format, which not every row names."""
+    left_out = ("seeds", *NUMBER_FORMAT)
+    values = {key: value for key, value in row.config_overrides.items() if key not in left_out}
+    return json.dumps(values, sort_keys=True)
 
 
 def differences(parts: list[Cell]) -> list[str]:
     """For each of several cells in one place what it differs in: `2,500 steps`, `data=mine`.
 
-    Not the number format, which is said where it is not the usual one.
+    Not the number format, which is said where it is not the usual one. The protocol or overrides
+    are said where nothing else tells cells apart: the same options, spelled otherwise.
     """
-    labels: list[list[str]] = [[] for _ in parts]
-    for field in ("steps", "data", "data_sha256"):
-        values = [getattr((part.ok or part.rows)[0], field) for part in parts]
-        if len(set(values)) > 1:
-            for label, value in zip(labels, values, strict=True):
-                label.append(_difference(field, value))
+    rows = [(part.ok or part.rows)[0] for part in parts]
+    labels: list[list[str]] = [[] for _ in rows]
+    for told in (
+        [f"{row.steps:,} steps" for row in rows],
+        [f"data={row.data}" for row in rows],
+        [f"data {(row.data_sha256 or 'unknown')[:8]}" for row in rows],
+    ):
+        if len(set(told)) > 1:
+            for label, text in zip(labels, told, strict=True):
+                label.append(text)
+    for rest in ([row.protocol for row in rows], [_overrides(row) for row in rows]):
+        if len(set(map(tuple, labels))) < len(rows) and len(set(rest)) > 1:
+            for label, text in zip(labels, rest, strict=True):
+                label.append(text)
     return [", ".join(label) for label in labels]
-
-
-def _difference(field: str, value: str | int | None) -> str:
-    if field == "steps":
-        return f"{value:,} steps"
-    return f"data {str(value)[:8]}" if field == "data_sha256" else f"{field}={value}"
 
 
 def number_format(cell: Cell) -> str:

@@ -25,14 +25,13 @@ from lra.report.cells import (
     cells,
     number_format,
 )
-from lra.report.provenance import FLOAT32, number_format_of
+from lra.report.provenance import FLOAT32, NUMBER_FORMAT, number_format_of
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
 # Data whose accuracies are LRA's; all other marks are shown.
 LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
-_NEUTRAL = ("dtype", "matmul_precision")
 _OPTIONS = "model.attention."
 _LONGEST_SLUG = 60
 
@@ -176,7 +175,9 @@ def _options(row: Row) -> dict[str, Any]:
 def _changes(row: Row) -> dict[str, Any]:
     """Overrides that make another protocol, the attention's own options aside."""
     return {
-        k: v for k, v in _overrides(row).items() if not k.startswith(_OPTIONS) and k not in _NEUTRAL
+        k: v
+        for k, v in _overrides(row).items()
+        if not k.startswith(_OPTIONS) and k not in NUMBER_FORMAT
     }
 
 

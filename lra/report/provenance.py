@@ -5,6 +5,8 @@ from typing import NamedTuple
 from lra.row import Row
 
 FLOAT32 = "float32"
+# The keys of a configuration that make it.
+NUMBER_FORMAT = ("dtype", "matmul_precision")
 
 
 class Platform(NamedTuple):

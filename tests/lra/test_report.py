@@ -8,7 +8,7 @@ from lra import efficiency, records
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
-from lra.report.cells import stat
+from lra.report.cells import cells, differences, stat
 from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
@@ -117,6 +117,26 @@ def test_other_data_under_the_same_mark_are_shown_apart():
     assert "50.00 (1 of 2 seeds) [data aaaaaaaa] / 40.00 (1) [data bbbbbbbb]" in line(rows)
     rows = [make_row(0.5, data="official"), make_row(0.4)]
     assert "50.00 (1) [data=official] / 40.00 (1) [data=generated]" in line(rows)
+
+
+def test_a_number_format_among_the_overrides_or_not_is_the_same_cell():
+    named = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
+    rows = [make_row(0.5, **named), make_row(0.3, seed=1, dtype="bfloat16")]
+    assert "| 40.00 ± 14.14 (2) |" in line(rows)
+    # A seed of both spellings counts once: its first result.
+    again = [failed_row(dtype="bfloat16"), *rows, make_row(0.1, dtype="bfloat16")]
+    assert "| 40.00 ± 14.14 (2) |" in line(again)
+
+
+def test_cells_that_only_spell_their_changes_otherwise_are_told_apart():
+    steps = {"train.steps": 9000}
+    rows = [make_row(0.5, config_overrides=steps), make_row(0.4, seed=1, config=steps)]
+    assert line(rows).endswith(" 50.00 (1) [changed: train.steps=9000] / 40.00 (1) [table3] |")
+    rows[1] = make_row(0.4, config_overrides=steps | {"mesh.data": 2}, protocol=rows[0].protocol)
+    assert differences(cells(rows)) == [
+        '{"train.steps": 9000}',
+        '{"mesh.data": 2, "train.steps": 9000}',
+    ]
 
 
 def test_cells_that_no_single_commit_repeats_are_said():
