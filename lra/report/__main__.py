@@ -7,7 +7,9 @@
 
 Files may hold rows of accuracy, of cost, or both. Only rows of the protocol `table3` fill the table
 of the paper; all others have tables of their own. Costs have a section for each device, number of
-threads, width and number format; times are compared within one run only.
+threads, width and number format; times are compared within one run only. As CSV
+accuracies are results.csv, costs of their programs costs.csv (only with --out), other costs
+efficiency.csv.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report import formats
-from lra.report.accuracy_csv import accuracy_csv
+from lra.report.accuracy_csv import accuracy_csv, costs_csv
 from lra.report.costs import sections as cost_sections
 from lra.report.costs.sheets import Setting, Sheet, sheets
 from lra.report.figures import Figure, figures, save
@@ -35,8 +37,8 @@ from lra.report.tables import tables
 from lra.row import Row
 
 _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "html": "results.html"}
-# Cells of cost have other columns than those of accuracy.
-_CSV_OF_COSTS = "efficiency.csv"
+# Costs of programs, and cells of cost, have other columns than cells of accuracy.
+_CSV_OF_PROGRAMS, _CSV_OF_COSTS = "costs.csv", "efficiency.csv"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +61,10 @@ class Report:
     def render(self, form: str) -> dict[str, str]:
         """All of it in one of the formats, by name of the file."""
         if form == "csv":
-            texts = {_FILES[form]: accuracy_csv(self.groups)} if self.groups else {}
+            texts = {}
+            if self.groups:
+                texts |= {_FILES[form]: accuracy_csv(self.groups)}
+                texts |= {_CSV_OF_PROGRAMS: costs_csv(self.groups)}
             if self.costs:
                 texts[_CSV_OF_COSTS] = cost_sections.as_csv(self.costs)
             return texts
@@ -83,7 +88,9 @@ def main(argv: list[str]) -> None:
     if options.out is None:
         if "csv" in wanted and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
-        print("\n".join(text for form in wanted for text in report.render(form).values()), end="")
+        texts = {name: text for form in wanted for name, text in report.render(form).items()}
+        texts.pop(_CSV_OF_PROGRAMS, None)  # a file of its own
+        print("\n".join(texts.values()), end="")
     else:
         _write(report, wanted, pathlib.Path(options.out))
 

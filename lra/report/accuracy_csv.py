@@ -1,7 +1,8 @@
-"""All cells of accuracy as CSV: whatever a table shows or misses, and the averages."""
+"""All cells of accuracy as CSV: whatever a table shows or misses, the averages, and the costs."""
 
 import csv
 import io
+import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -9,30 +10,40 @@ from typing import Any
 from lra.published import TABLE3
 from lra.report.cells import Cell, Stat, average
 from lra.report.groups import LRA_DATA, Group, Line
-from lra.row import STATUSES
+from lra.report.noise import Spread, spreads, standard_error
+from lra.row import STATUSES, Row
 
+_PLACE = ("group", "task", "attention", "options")
 # What a line takes from the rows as it is, and what it says by mean or median.
-_SHARED = ("protocol", "data", "dtype", "matmul_precision", "steps")
-_PROGRAM = ("seeds_in_program", "device", "num_devices")
-_CODE = ("jax", "commits")
+_SHARED = ("protocol", "data", "data_sha256", "val_is_test", "dtype", "matmul_precision", "steps")
 _ACCURACIES = ("test_accuracy", "test_accuracy_last", "val_accuracy")
-_COSTS = ("examples_per_second", "wall_seconds", "peak_memory_mb")
 _HEADER = (
-    "group",
-    "task",
-    "attention",
-    "options",
+    *_PLACE,
     "status",
     "mark",
     *_SHARED,
+    "seeds",
     *(f"seeds_{status}" for status in STATUSES),
     *(f"{field}_{what}" for field in _ACCURACIES for what in ("mean", "std")),
     "published",
     "difference",
+    "difference_error",
+    "params",
+    "devices",
+    "jax",
+    "commits",
+)
+_PROGRAM = ("seeds_in_program", "device", "num_devices")
+_COSTS = ("examples_per_second", "wall_seconds", "peak_memory_mb")
+_HEADER_OF_COSTS = (
+    *_PLACE,
+    *_SHARED,
+    "seeds",
     "params",
     *_COSTS,
     *_PROGRAM,
-    *_CODE,
+    "jax",
+    "commits",
 )
 _AVERAGE = "average"
 
@@ -43,46 +54,70 @@ def accuracy_csv(groups: Iterable[Group]) -> str:
     """A line for each cell and each place without one; accuracies are fractions.
 
     In the table of the paper there is one more for each attention, of the task `average`; its
-    `seeds_ok` is the least of any task, the other counts of seeds are sums. `status` is `ok`,
-    `diverged`, `failed` or `missing`, `mark` says `other data` (not LRA's) and `other number
-    format` (than the table shows there). Several devices, versions of JAX and commits are listed;
-    costs are given where all seeds had them, and the size of their program, in common.
+    counts of seeds are sums over the tasks. `status` is `ok`, `diverged`, `failed` or `missing`,
+    `mark` says `other data` (not LRA's) and `other number format` (than the table shows there).
+    `seeds` and `options` are JSON, the seeds those with results. `difference_error` is the standard
+    deviation to expect of the difference (`noise.standard_error`). Several devices, versions of JAX
+    and commits are listed.
     """
+    return _written(_HEADER, (facts for group in groups for facts in _of_group(group)))
+
+
+def costs_csv(groups: Iterable[Group]) -> str:
+    """A line for each program of each cell, as in the tables of costs: medians over its seeds."""
+    return _written(
+        _HEADER_OF_COSTS,
+        (
+            _place(group, line, task)
+            | _shared(part.rows, (*_SHARED, "params", *_PROGRAM))
+            | {field: part.median(field) for field in _COSTS}
+            | {"seeds": json.dumps([row.seed for row in part.rows])}
+            | {"jax": program.jax_version, "commits": program.commits}
+            for group in groups
+            for line, task, program, part in group.programs()
+        ),
+    )
+
+
+def _written(header: Sequence[str], lines: Iterable[_Facts]) -> str:
     text = io.StringIO()
-    writer = csv.DictWriter(text, _HEADER, lineterminator="\n")
+    writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
-    for group in groups:
-        for line in group.lines:
-            writer.writerows(_of_line(group, line))
-            if group.is_table3:
-                writer.writerow(_of_average(group, line))
-        for line in group.apart:
-            writer.writerows(_of_line(group, line, apart=True))
+    writer.writerows(lines)
     return text.getvalue()
 
 
-def _of_line(group: Group, line: Line, *, apart: bool = False) -> Iterator[_Facts]:
+def _of_group(group: Group) -> Iterator[_Facts]:
+    spread = spreads(group)
+    for line in group.lines:
+        yield from _of_line(group, line, spread)
+        if group.is_table3:
+            yield _of_average(group, line, spread)
+    for line in group.apart:
+        for facts in _of_line(group, line, spread, apart=True):
+            marks = [facts["mark"], "other number format"]
+            yield facts | {"mark": "; ".join(filter(None, marks))}
+
+
+def _of_line(
+    group: Group, line: Line, spread: dict[str, Spread], *, apart: bool = False
+) -> Iterator[_Facts]:
     for task in group.tasks:
         place = _place(group, line, task)
         published = TABLE3.get(line.attention, {}).get(task) if group.is_table3 else None
         parts = line.cells.get(task, [])
         for cell in parts:
-            facts = place | _accuracies([cell], cell.stat, published) | _costs(cell)
-            if apart:
-                facts["mark"] = "; ".join(filter(None, [facts["mark"], "other number format"]))
-            yield facts
+            yield place | _accuracies([cell], cell.stat, published, spread) | _code(cell)
         if not parts and not apart:
-            yield place | _accuracies([], None, published)
+            yield place | _accuracies([], None, published, spread)
 
 
-def _of_average(group: Group, line: Line) -> _Facts:
+def _of_average(group: Group, line: Line, spread: dict[str, Spread]) -> _Facts:
     of_tasks, five = TABLE3.get(line.attention), line.five
     published = statistics.fmean(of_tasks.values()) if of_tasks else None
-    facts = _place(group, line, _AVERAGE)
-    facts |= _accuracies(five, lambda field: average(five, field), published)
-    if five:
-        facts["seeds_ok"] = average(five).n
-    return facts
+    return _place(group, line, _AVERAGE) | _accuracies(
+        five, lambda field: average(five, field), published, spread
+    )
 
 
 def _place(group: Group, line: Line, task: str) -> _Facts:
@@ -90,12 +125,15 @@ def _place(group: Group, line: Line, task: str) -> _Facts:
         "group": group.slug,
         "task": task,
         "attention": line.attention,
-        "options": str(line.options or ""),
+        "options": json.dumps(line.options, sort_keys=True),
     }
 
 
 def _accuracies(
-    parts: Sequence[Cell], stat: Callable[[str], Stat | None] | None, published: float | None
+    parts: Sequence[Cell],
+    stat: Callable[[str], Stat | None] | None,
+    published: float | None,
+    spread: dict[str, Spread],
 ) -> _Facts:
     """What is known of one cell, of five to average over, or of none.
 
@@ -103,12 +141,13 @@ def _accuracies(
         parts: the cells.
         stat: from a field to its statistics over the cells.
         published: accuracy in percent.
+        spread: over seeds, by task.
     """
     facts: _Facts = {"published": None if published is None else round(published / 100, 6)}
     if not parts:
         return facts | {"status": "missing"}
     rows = [(part.ok or part.rows)[0] for part in parts]
-    facts |= {name: _same(getattr(row, name) for row in rows) for name in _SHARED}
+    facts |= _shared(rows, _SHARED)
     facts |= {f"seeds_{s}": sum(part.number_of(s) for part in parts) for s in STATUSES}
     facts["status"] = parts[0].status
     other_data = any(row.data not in LRA_DATA for row in rows)
@@ -119,29 +158,29 @@ def _accuracies(
             facts[f"{field}_mean"] = round(found.mean, 6)
             facts[f"{field}_std"] = None if found.std is None else round(found.std, 6)
     if published is not None and not other_data and "test_accuracy_mean" in facts:
+        error = standard_error(parts, spread)
         facts["difference"] = round(facts["test_accuracy_mean"] - published / 100, 6)
+        facts["difference_error"] = None if error is None else round(error, 6)
     return facts
 
 
-def _costs(cell: Cell) -> _Facts:
+def _code(cell: Cell) -> _Facts:
+    """What one cell was computed on and by."""
     programs = cell.by_program()
-    rows = [row for row in cell.rows if row.final]
-    facts: _Facts = {name: _same(getattr(row, name) for row in rows) for name in _PROGRAM}
-    facts["params"] = cell.median("params")
-    facts["jax"] = _listed(program.jax_version for program in programs)
-    facts["commits"] = _listed(program.commits for program in programs)
-    if len({(row.device, row.num_devices) for row in rows}) > 1:
-        facts["device"] = _listed(program.platform.devices for program in programs)
-    if len(programs) == 1:
-        facts |= {field: cell.median(field) for field in _COSTS}
-    return facts
+    return _shared((row for row in cell.rows if row.final), ("params",)) | {
+        "seeds": json.dumps([row.seed for row in cell.ok]),
+        "devices": _listed(program.platform.devices for program in programs),
+        "jax": _listed(program.jax_version for program in programs),
+        "commits": _listed(program.commits for program in programs),
+    }
 
 
 def _listed(values: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(values))
 
 
-def _same(values: Iterable[object]) -> object:
-    """What all of them are; None where they differ."""
-    first, *others = set(values) or [None]
-    return None if others else first
+def _shared(rows: Iterable[Row], names: Iterable[str]) -> _Facts:
+    """What all rows are or have; None where they differ."""
+    rows = list(rows)
+    values = {name: {getattr(row, name) for row in rows} for name in names}
+    return {name: next(iter(found)) if len(found) == 1 else None for name, found in values.items()}

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lra.protocol import TABLE3, defaults_of, departures
@@ -25,7 +25,7 @@ from lra.report.cells import (
     cells,
     number_format,
 )
-from lra.report.provenance import FLOAT32, NUMBER_FORMAT, number_format_of
+from lra.report.provenance import FLOAT32, NUMBER_FORMAT, Program, number_format_of
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
@@ -96,6 +96,17 @@ class Group:
             for task in self.tasks
             for cell in line.cells.get(task, [])
         ]
+
+    def programs(self) -> Iterator[tuple[Line, str, Program, Cell]]:
+        """Every program with its line, its task and the part of a cell that it trained.
+
+        Seeds trained in different company or places have different costs.
+        """
+        for task in self.tasks:
+            for line in (*self.lines, *self.apart):
+                for cell in line.cells.get(task, []):
+                    for program, part in cell.by_program().items():
+                        yield line, task, program, part
 
     def data_of(self, task: str) -> list[str]:
         """The marks of a task's data that are not LRA's."""

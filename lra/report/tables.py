@@ -163,15 +163,10 @@ def _costs(group: Group) -> Table:
         "JAX",
         "Commit",
     ]
-    lines = []
-    for task in group.tasks:
-        for line in (*group.lines, *group.apart):
-            for cell in line.cells.get(task, []):
-                # Seeds trained in different company or places have different costs.
-                lines += [
-                    [task_title(task), line.title, *_cost(part, program)]
-                    for program, part in cell.by_program().items()
-                ]
+    lines = [
+        [task_title(task), line.title, *_cost(part, program)]
+        for line, task, program, part in group.programs()
+    ]
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
         "wall clock and peak memory of that program, evaluation and compilation included."
