@@ -33,6 +33,7 @@ from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
 from lra.report.page import page
 from lra.report.sections import Section
+from lra.report.summary import summary
 from lra.report.tables import tables
 from lra.row import Row
 
@@ -69,11 +70,11 @@ class Report:
                 texts[_CSV_OF_COSTS] = cost_sections.as_csv(self.costs)
             return texts
         if form == "html":
-            text = page(self.sections, self.sources)
+            text = page(self.sections, self.sources, summary(self.groups))
         elif form == "latex":
             text = "\n".join(formats.latex(t) for each in self.sections for t in each.tables)
         else:
-            text = formats.document(self.sections, self.sources)
+            text = formats.document(self.sections, self.sources, summary(self.groups))
         return {_FILES[form]: text}
 
 
@@ -108,7 +109,8 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
             written += save(figure, out / "figures")
     for section in report.sections:
         if section.tables:
-            print(f"{section.title}\n\n{formats.plain(section.tables[0])}")
+            first = section.tables[0]
+            print(f"{section.title}\n\n{first.caption}\n\n{formats.plain(first)}")
     print("wrote", *written, sep="\n  ")
 
 

@@ -31,6 +31,11 @@ TITLES = {
 }
 
 
+def attention_title(attention: str) -> str:
+    """What tables call an attention: its name where it is not one of ours."""
+    return TITLES.get(attention, attention)
+
+
 def task_title(task: str) -> str:
     """What tables call a task; the average over tasks where it is empty."""
     return TASKS[task].title if task in TASKS else task or "Average"

@@ -60,10 +60,10 @@ _LATEX = {
 }
 
 
-def document(sections: list[Section], sources: str) -> str:
+def document(sections: list[Section], sources: str, summary: str = "") -> str:
     """All sections as one Markdown document; it finds the figures in `figures/`."""
     origin = f"Rendered by `python -m lra.report` from {_markdown(sources)}."
-    lines = ["# Results", "", origin, ""]
+    lines = ["# Results", "", *([_markdown(summary), ""] if summary else []), origin, ""]
     if len(sections) > 1:
         lines += [*_contents([section.title for section in sections]), ""]
     for section in sections:

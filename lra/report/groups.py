@@ -15,25 +15,26 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lra.protocol import TABLE3, defaults_of, departures
 from lra.published import TABLE3 as PUBLISHED
 from lra.published import TASKS
+from lra.report import changes
 from lra.report.cells import (
-    TITLES,
     Cell,
     attention_order,
+    attention_title,
     cells,
     number_format,
+    task_title,
 )
-from lra.report.provenance import FLOAT32, NUMBER_FORMAT, Program, number_format_of
+from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
 # Data whose accuracies are LRA's; all other marks are shown.
 LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
-_OPTIONS = "model.attention."
 _LONGEST_SLUG = 60
+_TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Line:
     @property
     def title(self) -> str:
         """What the table calls it: `Nyströmformer, num_landmarks=32`."""
-        options = [f"{name.removeprefix(_OPTIONS)}={value}" for name, value in self.options.items()]
-        return ", ".join([TITLES.get(self.attention, self.attention), *options])
+        options = [f"{k.removeprefix(changes.OPTIONS)}={v}" for k, v in self.options.items()]
+        return ", ".join([attention_title(self.attention), *options])
 
     def cell(self, task: str) -> Cell | None:
         """The cell of a task where there is exactly one, with a result."""
@@ -72,7 +73,9 @@ class Group:
 
     Attributes:
         slug: for names of files.
-        title: of its section.
+        title: of its section, short and unlike others.
+        setting: in sentences, what its rows have changed from the table's protocol, and their data;
+            nothing for the table.
         is_table3: whether it is the table of the paper.
         tasks: its columns.
         lines: its lines; in each place cells of one number format.
@@ -82,6 +85,7 @@ class Group:
 
     slug: str
     title: str
+    setting: str
     is_table3: bool
     tasks: tuple[str, ...]
     lines: tuple[Line, ...]
@@ -122,23 +126,34 @@ def group(rows: Iterable[Row]) -> list[Group]:
     of_table = _data_of_the_table(rows)
     table, members = [], defaultdict(list)
     for row in rows:
-        if _is_table3(row) and row.data in of_table[row.task]:
+        if changes.is_table3(row) and row.data in of_table[row.task]:
             table.append(row)
         else:
-            members[tuple(sorted(_changes(row))), _data_title(row)].append(row)
+            members[tuple(sorted(changes.of_protocol(row))), _data_title(row)].append(row)
     groups = []
     if table:
-        groups.append(_make("table3", "Protocol of Table 3", table, is_table3=True))
+        groups.append(_make("table3", "", table, is_table3=True))
     for (keys, data), others in sorted(members.items()):
         is_of_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if is_of_options else _slug(keys, data)
-        if not keys or (len(keys) == 1 and _varying(others)):
+        if not keys or (len(keys) == 1 and changes.varying(others)):
             swept = {(row.task, row.attention, data) for row in others}
             place = ((row.task, row.attention, _data_title(row)) for row in table)
             others = others + [row for row, at in zip(table, place, strict=True) if at in swept]
-        title = f"{_protocol(others)}; data: {data}"
-        groups.append(_make(slug, title, others, is_table3=False))
-    return groups
+        setting = f"{changes.told(others)} Data: {data}."
+        groups.append(_make(slug, setting, others, is_table3=False))
+    return _numbered(groups)
+
+
+def _numbered(groups: list[Group]) -> list[Group]:
+    """The same, those whose title is taken numbered from the second on."""
+    taken: Counter[str] = Counter()
+    found = []
+    for one in groups:
+        taken[one.title] += 1
+        number = f" ({taken[one.title]})" if taken[one.title] > 1 else ""
+        found.append(dataclasses.replace(one, title=one.title + number))
+    return found
 
 
 def _slug(keys: tuple[str, ...], data: str) -> str:
@@ -156,7 +171,7 @@ def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
     """By task the marks of data whose rows fill table cells."""
     chosen: dict[str, set[str]] = {}
     for task in {row.task for row in rows}:
-        of_task = [row for row in rows if row.task == task and _is_table3(row)]
+        of_task = [row for row in rows if row.task == task and changes.is_table3(row)]
         # Runs to be tried again count where there are no others.
         marks = Counter(row.data for row in [row for row in of_task if row.final] or of_task)
         chosen[task] = set(LRA_DATA)
@@ -165,67 +180,25 @@ def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
     return chosen
 
 
-def _is_table3(row: Row) -> bool:
-    return row.protocol == TABLE3 and not _departures(row)
-
-
-def _departures(row: Row) -> dict[str, Any]:
-    return departures(row.task, row.attention, row.config)
-
-
-def _overrides(row: Row) -> dict[str, Any]:
-    """What the row has changed, said by itself or seen in its configuration."""
-    return row.config_overrides | _departures(row)
-
-
-def _options(row: Row) -> dict[str, Any]:
-    """Overrides of the attention's own options."""
-    return {k: v for k, v in _overrides(row).items() if k.startswith(_OPTIONS)}
-
-
-def _changes(row: Row) -> dict[str, Any]:
-    """Overrides that make another protocol, the attention's own options aside."""
-    return {
-        k: v
-        for k, v in _overrides(row).items()
-        if not k.startswith(_OPTIONS) and k not in NUMBER_FORMAT
-    }
-
-
-def _protocol(rows: list[Row]) -> str:
-    """What the rows of a group have changed, with the values that all of them share."""
-    varying = _varying(rows)
-    parts = [k if k in varying else f"{k}={v}" for k, v in _changes(rows[0]).items()]
-    if any(_options(row) for row in rows):
-        parts.append("options of the attention")
-    return f"Protocol of Table 3 but for {', '.join(parts)}" if parts else "Protocol of Table 3"
-
-
-def _varying(rows: list[Row]) -> list[str]:
-    """The keys among their changes that have several values."""
-    names = _changes(rows[0])
-    return [k for k in names if len({str(_values(row, [k])[k]) for row in rows}) > 1]
-
-
-def _make(slug: str, title: str, rows: list[Row], *, is_table3: bool) -> Group:
+def _make(slug: str, setting: str, rows: list[Row], *, is_table3: bool) -> Group:
     tasks = _in_order({row.task for row in rows})
     if is_table3:
         tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
     # An option that any line of an attention changes is shown in all of its lines.
-    varying = {} if is_table3 else dict.fromkeys(_varying(rows))
+    varying = {} if is_table3 else dict.fromkeys(changes.varying(rows))
     shown: dict[str, dict[str, None]] = defaultdict(varying.copy)
     for row in rows:
-        shown[row.attention].update(dict.fromkeys(_options(row)))
+        shown[row.attention].update(dict.fromkeys(changes.options(row)))
     lines: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        lines[row.attention, str(_values(row, shown[row.attention]))].append(row)
+        lines[row.attention, str(changes.values(row, shown[row.attention]))].append(row)
     if is_table3:
         for attention in PUBLISHED:
             lines.setdefault((attention, "{}"), [])
     made = [
         Line(
             attention,
-            _values(members[0], shown[attention]) if members else {},
+            changes.values(members[0], shown[attention]) if members else {},
             {task: cells(row for row in members if row.task == task) for task in tasks},
         )
         for (attention, _), members in lines.items()
@@ -237,7 +210,20 @@ def _make(slug: str, title: str, rows: list[Row], *, is_table3: bool) -> Group:
     formats = _number_formats(rows)
     lines_of_table, apart = zip(*(_divide(line, formats) for line in made), strict=True)
     apart = tuple(line for line in apart if line.cells)
-    return Group(slug, title, is_table3, tasks, lines_of_table, apart, formats)
+    title = _TITLE_OF_TABLE if is_table3 else _title(made, tasks)
+    return Group(slug, title, setting, is_table3, tasks, lines_of_table, apart, formats)
+
+
+def _title(lines: list[Line], tasks: tuple[str, ...]) -> str:
+    """`Other settings: Performer on ListOps, 3 lines`."""
+    attentions = {line.attention for line in lines}
+    who = (
+        f"{len(attentions)} attentions"
+        if len(attentions) > 1
+        else attention_title(lines[0].attention)
+    )
+    where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
+    return f"Other settings: {who} on {where}, {len(lines)} line{'s' * (len(lines) > 1)}"
 
 
 def _number_formats(rows: list[Row]) -> tuple[str, ...]:
@@ -264,11 +250,6 @@ def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
         dataclasses.replace(line, cells=shown),
         dataclasses.replace(line, cells=apart),
     )
-
-
-def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
-    return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
 
 
 def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:

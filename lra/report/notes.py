@@ -100,15 +100,20 @@ def _on_generated_data(rows: list[Row]) -> list[str]:
     ]
 
 
-def on_number_formats(group: Group) -> list[str]:
-    """What cells were computed in that do not say it, and which of them are shown elsewhere."""
+def on_number_formats(group: Group, whose: str = "") -> list[str]:
+    """What cells were computed in that do not say it, and which of them are shown elsewhere.
+
+    Args:
+        group: of the table.
+        whose: `Ours` in a table with numbers of others.
+    """
     usual = group.number_formats[0]
     shown = {number_format(cell) for line in group.lines for c in line.cells.values() for cell in c}
     found = []
-    if shown != {usual}:
-        found += [f"In {usual} where nothing else is said."] if usual != FLOAT32 else []
-    elif usual != FLOAT32:
-        found += [f"All in {usual}."]
+    if usual != FLOAT32:
+        text = f"all in {usual}." if shown == {usual} else f"in {usual} where nothing else is said."
+        text = f"{whose} {text}".strip()
+        found.append(text[0].upper() + text[1:])
     if group.apart:
         found.append(
             "Of results in several number formats in one place, those in the format of most "

@@ -35,14 +35,16 @@ figure svg { width: 100%; height: auto; }
 """
 
 
-def page(sections: list[Section], sources: str) -> str:
+def page(sections: list[Section], sources: str, summary: str = "") -> str:
     """The page.
 
     Args:
         sections: all of the report.
         sources: files of the rows, in words.
+        summary: what it opens with, if anything.
     """
-    body = [f"<h1>Results</h1><p class='caption'>Rendered from {_text(sources)}.</p>"]
+    opening = f"<p>{_text(summary)}</p>" if summary else ""
+    body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {_text(sources)}.</p>"]
     if len(sections) > 1:
         titles = enumerate(_text(section.title) for section in sections)
         links = (f"<li><a href='#s{number}'>{title}</a>" for number, title in titles)

@@ -14,6 +14,7 @@ from lra.report.formats import document, latex, plain
 from lra.report.groups import group
 from lra.report.page import page
 from lra.report.sections import Section
+from lra.report.summary import summary
 from lra.report.tables import number, tables
 from lra.row import to_json
 from tests.lra.cost_row_factory import cost_row
@@ -258,8 +259,8 @@ def test_document_names_its_figures():
     groups = group([make_row(0.5)])
     figure = Figure("table3-speed", "What is fast.", draw=None)
     text = document([Section(groups[0].title, tables(groups[0]), [figure])], "rows.jsonl")
-    assert text.startswith("# Results\n")
-    assert "## Protocol of Table 3\n" in text
+    assert text.startswith("# Results\n\nRendered by")
+    assert "## Long Range Arena: protocol of Table 3 (Nyströmformer)\n" in text
     assert "![What is fast.](figures/table3-speed.png)\n\nWhat is fast.\n" in text
     assert "](#" not in text
 
@@ -272,3 +273,24 @@ def test_several_sections_have_a_list_of_contents():
     html = page(sections, "rows.jsonl")
     assert "<a href='#s1'>Learning curves</a>" in html
     assert "<h2 id='s1'>Learning curves</h2>" in html
+
+
+def test_a_summary_comes_first():
+    rows = [make_row(0.5), make_row(0.5, seed=1), make_row(attention="longformer")]
+    rows += [make_row(task="image", data="mine", num_devices=2), diverged_row(task="text")]
+    told = (
+        "Table 3: 2 of its 25 cells have results, of 1 to 2 seeds each. Data: ListOps generated, "
+        "Image mine. Devices: a device, float32; 2 x a device, float32."
+    )
+    assert summary(group(rows)) == told
+    assert " have results, of 1 seed each. " in summary(group(rows[:1]))
+    assert summary(group(rows[-1:])) == "Table 3: 0 of its 25 cells have results."
+    assert summary(group([make_row(config_overrides={"train.steps": 9})])) == ""
+    assert document([], "rows.jsonl", told).startswith(f"# Results\n\n{told}\n\nRendered by")
+    assert f"<h1>Results</h1><p>{told}</p>" in page([], "rows.jsonl", told)
+
+
+def test_sources_say_how_the_published_numbers_were_made():
+    _, published, reruns, *_ = tables(group([make_row()])[0])
+    assert any("on data without brackets (inferred" in note for note in published.notes)
+    assert "Performer's features redrawn" in reruns.notes[0]

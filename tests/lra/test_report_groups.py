@@ -13,9 +13,9 @@ def test_rows_of_other_defaults_fill_no_cell():
     told = make_row(0.9, attention="linformer", config=config)
     groups = group([told, make_row(0.3, attention="linformer", seed=1)])
     assert "30.00 (1)" in plain(tables(groups[0])[0])
-    assert groups[1].title == (
-        "Protocol of Table 3 but for train.learning_rate=0.001, options of the attention; "
-        "data: official or generated"
+    assert groups[1].setting == (
+        "Changed from the protocol of Table 3: train.learning_rate=0.001, options of the attention."
+        " Data: official or generated."
     )
     assert groups[1].lines[0].options == {"model.attention.share": ["kv"]}
 
@@ -28,11 +28,21 @@ def test_only_the_protocol_of_table_3_fills_its_cells():
             make_row(0.8, config_overrides={"model.attention.num_landmarks": 32}),
         ]
     )
-    assert [g.title for g in groups] == [
-        "Protocol of Table 3",
-        "Protocol of Table 3 but for options of the attention; data: official or generated",
-        "Protocol of Table 3 but for train.steps=9000; data: official or generated",
+    assert [(g.title, g.setting) for g in groups] == [
+        ("Long Range Arena: protocol of Table 3 (Nyströmformer)", ""),
+        (
+            "Other settings: Nyströmformer on ListOps, 2 lines",
+            "Changed from the protocol of Table 3: options of the attention. "
+            "Data: official or generated.",
+        ),
+        (
+            "Other settings: Nyströmformer on ListOps, 1 line",
+            "Changed from the protocol of Table 3: train.steps=9000. Data: official or generated.",
+        ),
     ]
+    for one in groups:
+        told = f"{one.setting} In percent, with".strip()
+        assert tables(one)[0].caption.startswith(told)
     assert "30.00 (1)" in plain(tables(groups[0])[0])
     assert "90.00" not in plain(tables(groups[0])[0])
     assert all("Not comparable with Table 3" in plain(tables(g)[0]) for g in groups[1:])
@@ -52,11 +62,22 @@ def test_names_of_files_do_not_depend_on_other_groups():
     assert alone.slug.startswith("steps-")
 
 
+def test_headings_are_short_and_unlike_each_other():
+    steps = [{"config_overrides": {"train.steps": 9000}, "data": data} for data in ("a", "b", "c")]
+    rows = [make_row(**one) for one in steps]
+    rows += [make_row(attention="standard", task=t, **steps[0]) for t in ("image", "text")]
+    assert [g.title for g in group(rows)] == [
+        "Other settings: 2 attentions on 3 tasks, 2 lines",
+        "Other settings: Nyströmformer on ListOps, 1 line",
+        "Other settings: Nyströmformer on ListOps, 1 line (2)",
+    ]
+
+
 def test_lra_data_come_before_others_in_the_table():
     rows = [make_row(0.3, data="differs (2 / 2 / 2)", seed=s) for s in (0, 1)] + [make_row(0.5)]
     groups = group(rows)
     assert "50.00 (1)" in plain(tables(groups[0])[0])
-    assert groups[1].title == "Protocol of Table 3; data: differs (2 / 2 / 2)"
+    assert groups[1].setting == "The protocol of Table 3. Data: differs (2 / 2 / 2)."
     assert "These are not LRA numbers" in plain(tables(groups[1])[0])
 
 
@@ -89,7 +110,9 @@ def test_sweeps_have_the_value_of_the_table():
     assert [text.title for text in groups[1].lines] == [
         f"Nyströmformer, train.learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
     ]
-    assert groups[1].title.startswith("Protocol of Table 3 but for train.learning_rate;")
+    assert groups[1].setting.startswith(
+        "Changed from the protocol of Table 3: train.learning_rate."
+    )
     # One value is another protocol, no sweep.
     assert len(group(rows[:3])[1].lines) == 1
 

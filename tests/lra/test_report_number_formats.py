@@ -1,6 +1,7 @@
 """Number formats: never averaged over, one of them in each place of a table, and it is said."""
 
 from lra.report.cells import cells, number_format
+from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import Table, tables
 from tests.lra.row_factory import diverged_row, failed_row, make_row
@@ -82,5 +83,7 @@ def test_a_number_format_is_said_of_a_cell_that_stands_alone():
     assert "40.00 (1) [5,000 steps] / 30.00 (1) [2,500 steps]" in line(rows)
     assert "50.00 (1) [float32]" in line(rows)
     assert "In bfloat16 where nothing else is said." in first(rows)
+    published = plain(tables(group(rows)[0])[1])
+    assert "Ours in bfloat16 where nothing else is said." in published
     rows += [make_row(0.5, task=task) for task in ("text", "retrieval")]
     assert "40.00 (1) [bfloat16, 5,000 steps] / 30.00 (1) [bfloat16, 2,500 steps]" in line(rows)

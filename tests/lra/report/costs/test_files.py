@@ -31,7 +31,7 @@ def test_files_may_be_mixed_and_a_last_line_cut_short(tmp_path, capsys):
     main([str(path), f"--out={out}", "--format=csv,latex,html"])
     assert "its last line is cut short" in capsys.readouterr().err
     text = (out / "RESULTS.md").read_text()
-    assert "## Protocol of Table 3" in text
+    assert "## Long Range Arena: protocol of Table 3" in text
     assert "## Cost of one attention module: d = 64, 2 heads, float32; a device, 1 thread" in text
     for name in ("forward", "forward-peers"):
         assert f"(figures/cost-module-d64-float32-{name}.png)" in text

@@ -1,0 +1,62 @@
+"""What rows have changed from the protocol of Table 3: options of their attention, other keys."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from lra.protocol import TABLE3, defaults_of, departures
+from lra.report.provenance import NUMBER_FORMAT
+from lra.row import Row
+
+# What the keys of an attention's own options begin with.
+OPTIONS = "model.attention."
+
+
+def is_table3(row: Row) -> bool:
+    """Whether it is of the protocol as the present code has it, whatever it says itself."""
+    return row.protocol == TABLE3 and not _departures(row)
+
+
+def options(row: Row) -> dict[str, Any]:
+    """Overrides of the attention's own options."""
+    return {k: v for k, v in _overrides(row).items() if k.startswith(OPTIONS)}
+
+
+def of_protocol(row: Row) -> dict[str, Any]:
+    """Overrides that make another protocol, the attention's own options aside."""
+    return {
+        key: value
+        for key, value in _overrides(row).items()
+        if not key.startswith(OPTIONS) and key not in NUMBER_FORMAT
+    }
+
+
+def varying(rows: list[Row]) -> list[str]:
+    """The keys among the changes of rows that change the same ones which have several values."""
+    names = of_protocol(rows[0])
+    return [k for k in names if len({str(values(row, [k])[k]) for row in rows}) > 1]
+
+
+def values(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    """The values of some keys, changed or not."""
+    overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
+    return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
+
+
+def told(rows: list[Row]) -> str:
+    """What rows that change the same keys have changed, with the values that all of them share."""
+    several = varying(rows)
+    parts = [k if k in several else f"{k}={v}" for k, v in of_protocol(rows[0]).items()]
+    if any(options(row) for row in rows):
+        parts.append("options of the attention")
+    if not parts:
+        return "The protocol of Table 3."
+    return f"Changed from the protocol of Table 3: {', '.join(parts)}."
+
+
+def _overrides(row: Row) -> dict[str, Any]:
+    """What the row has changed, said by itself or seen in its configuration."""
+    return row.config_overrides | _departures(row)
+
+
+def _departures(row: Row) -> dict[str, Any]:
+    return departures(row.task, row.attention, row.config)

@@ -1,0 +1,36 @@
+"""What a report opens with: how much of Table 3 there is, from what data and devices."""
+
+from collections.abc import Iterable
+
+from lra.published import TABLE3, TASKS
+from lra.report.cells import task_title
+from lra.report.groups import Group
+from lra.report.provenance import platform_of
+
+
+def summary(groups: Iterable[Group]) -> str:
+    """How many of the published cells have results, of how many seeds; their data and devices.
+
+    Nothing where no row is of the table.
+    """
+    table = next((group for group in groups if group.is_table3), None)
+    if table is None:
+        return ""
+    places = [
+        [cell for cell in line.cells.get(task, []) if cell.ok]
+        for line in table.lines
+        for task in TASKS
+        if line.attention in TABLE3
+    ]
+    filled = [cells for cells in places if cells]
+    text = f"Table 3: {len(filled)} of its {len(TABLE3) * len(TASKS)} cells have results"
+    if not filled:
+        return f"{text}."
+    seeds = sorted(len(cell.ok) for cells in filled for cell in cells)
+    number = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
+    rows = [row for cells in filled for cell in cells for row in cell.ok]
+    by_task = ((task, dict.fromkeys(r.data for r in rows if r.task == task)) for task in TASKS)
+    data = ", ".join(f"{task_title(task)} {' and '.join(of)}" for task, of in by_task if of)
+    devices = "; ".join(dict.fromkeys(platform_of(row).title for row in rows))
+    seeds_of_each = f"of {number} seed{'s' * (number != '1')} each"
+    return f"{text}, {seeds_of_each}. Data: {data}. Devices: {devices}."
