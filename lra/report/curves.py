@@ -11,19 +11,19 @@ from lra.errors import UserError
 from lra.protocol import overrides_of
 from lra.published import TASKS
 from lra.report.cells import (
-    TITLES,
     Cell,
     Stat,
+    attention_title,
     average,
     usual_platform,
 )
+from lra.report.changes import OPTIONS
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
 from lra.report.provenance import Platform
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
-_OPTIONS = "model.attention."
 # A curve has at most so many points: more than a column can show is noise.
 _MOST_POINTS = 80
 
@@ -119,10 +119,10 @@ def _titled(runs: list[tuple[Any, Curve, Curve]]) -> list[History]:
     histories = []
     for (config, loss, accuracy), changed, values in zip(runs, changes, flat, strict=True):
         attention = config.model.attention.name
-        told = [name for name in changed if name.startswith(_OPTIONS)]
-        told += sorted(name for name in varied if not name.startswith(_OPTIONS))
+        told = [name for name in changed if name.startswith(OPTIONS)]
+        told += sorted(name for name in varied if not name.startswith(OPTIONS))
         words = [f"{name.rpartition('.')[2]}={values[name]}" for name in told]
-        title = ", ".join([TITLES.get(attention, attention), *words])
+        title = ", ".join([attention_title(attention), *words])
         histories.append(History(attention, title, loss, accuracy))
     titles = Counter(history.title for history in histories)
     return [

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from lra.report import curves, sweep_points
-from lra.report.cells import TITLES, attention_order, task_title
+from lra.report.cells import attention_order, attention_title, task_title
 from lra.report.notes import OTHER_DATA
 
 COLUMN = 3.3  # inches
@@ -123,7 +123,7 @@ def _legend_of_dots(drawn: Any, dots: list[curves.Dot]) -> None:
     for attention in sorted({dot.attention for dot in dots}, key=attention_order):
         colour, marker, _ = style(attention)
         look = {"color": to_rgba(colour, 0.35), "markeredgecolor": colour, "markersize": 5}
-        title = TITLES.get(attention, attention)
+        title = attention_title(attention)
         handles.append(Line2D([], [], marker=marker, linestyle="", label=title, **look))
     smallest, largest = (choose(dot.params for dot in dots) for choose in (min, max))
     # One size says it where all are alike.
@@ -219,7 +219,7 @@ def draw_histories(runs: list[curves.History]) -> Any:
             [100 * value for value in accuracy.mean],
             marker=marker,
             markevery=max(1, len(accuracy.steps) // 8),
-            label=TITLES.get(run.attention, run.attention) if once else run.title,
+            label=attention_title(run.attention) if once else run.title,
             **look,
         )
         for axis, curve, scale in ((upper, loss, 1), (lower, accuracy, 100)):

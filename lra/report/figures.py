@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lra.files import write_atomically
 from lra.report import curves, drawing, sweep_points
-from lra.report.cells import TITLES, task_title
+from lra.report.cells import attention_title, task_title
 from lra.report.groups import Group
 from lra.report.notes import on_other_data
 
@@ -124,7 +124,7 @@ def _sweep_figures(group: Group) -> list[Figure]:
     return [
         Figure(
             f"{group.slug}-{attention}-{option}",
-            f"{TITLES.get(attention, attention)}: test accuracy and training speed against "
+            f"{attention_title(attention)}: test accuracy and training speed against "
             f"{option}; bars are standard deviations over seeds. {_platforms(by_task)}."
             f"{_left_out(sweep_points.left_out(group, attention, option))}",
             lambda attention=attention, option=option, by_task=by_task: drawing.draw_sweep(

@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 from lra.protocol import departures
 from lra.report.cells import Cell, Stat, number_format, usual_platform
+from lra.report.changes import OPTIONS
 from lra.report.groups import Group
 from lra.report.provenance import Platform
-
-_OPTIONS = "model.attention."
 
 # By attention and option, then by task.
 _Swept = dict[tuple[str, str], dict[str, list[tuple[float, Cell]]]]
@@ -67,7 +66,7 @@ def _swept(group: Group) -> _Swept:
         for name, value in options.items():
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if is_number and changed <= {name}:
-                by_task = found.setdefault((line.attention, name.removeprefix(_OPTIONS)), {})
+                by_task = found.setdefault((line.attention, name.removeprefix(OPTIONS)), {})
                 by_task.setdefault(task, []).append((value, cell))
     return found
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from lra.efficiency import BENCHMARKS, CostRow
-from lra.report.cells import TITLES, attention_order
+from lra.report.cells import attention_order, attention_title
 
 # The two passes, in the order of the tables.
 MODES = {"forward": "forward", "forward_backward": "forward and backward"}
@@ -35,7 +35,7 @@ class Line(NamedTuple):
     @property
     def title(self) -> str:
         """What tables call it: `Nyströmformer-64`, `Standard (chunked)`."""
-        title = TITLES.get(self.method, self.method)
+        title = attention_title(self.method)
         return re.sub(rf"^{re.escape(self.method)}\b", title, self.label)
 
 
