@@ -19,14 +19,14 @@ from lra.report.places import MISSING, average_text, difference_text, place_text
 from lra.report.provenance import Program
 from lra.row import Row
 
-# Columns of words that may begin with a digit.
-_WORDS = ("Device", "JAX", "Commit")
+_HEADER = ["Attention", *map(task_title, TASKS), "Average"]
 
 
 class Table(NamedTuple):
     """A title, a line that says what the numbers are, header, lines of cells, and notes.
 
-    A folded one is a detail: its title is shown, the rest when asked for.
+    The columns of `words`, counted from 0, hold words, the others numbers. Of a folded table, a
+    detail, the title is shown and the rest when asked for.
     """
 
     title: str
@@ -34,14 +34,12 @@ class Table(NamedTuple):
     header: list[str]
     lines: list[list[str]]
     notes: list[str]
+    words: tuple[int, ...] = (0,)
     folded: bool = False
 
     def text_columns(self) -> list[bool]:
-        """Which columns hold words, to be set to the left, rather than numbers."""
-        return [
-            title in _WORDS or not any(line[column][:1].isdigit() for line in self.lines)
-            for column, title in enumerate(self.header)
-        ]
+        """Of each column whether it holds words, to be set to the left."""
+        return [column in self.words for column in range(len(self.header))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,9 +133,8 @@ def _published(group: Group) -> Table:
         remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
     if "(" in text:
         remarks.append(on_marks(spread))
-    header = ["Attention", *map(task_title, TASKS), "Average"]
     caption = "In percent; in brackets ours minus published."
-    return Table("Published accuracy and difference", caption, header, lines, remarks)
+    return Table("Published accuracy and difference", caption, _HEADER, lines, remarks)
 
 
 def _reruns() -> Table:
@@ -149,13 +146,12 @@ def _reruns() -> Table:
         ]
         for name, values in XFORMERS.items()
     ]
-    header = ["Attention", *map(task_title, TASKS), "Average"]
     caption = "In percent; the published code, run by others with settings of their own (below)."
     notes = [
         "Source: facebookresearch/xformers, BENCHMARKS.md; ListOps trained for longer, 128 "
         "landmarks, Linformer at a quarter of the length, Performer's features redrawn."
     ]
-    return Table("The published code run again by others", caption, header, lines, notes)
+    return Table("The published code run again by others", caption, _HEADER, lines, notes)
 
 
 def _costs(group: Group) -> Table:
@@ -179,7 +175,7 @@ def _costs(group: Group) -> Table:
         "Training examples per second over all seeds trained together in one program; minutes of "
         "wall clock and peak memory of that program, evaluation and compilation included."
     )
-    return Table("Cost", caption, header, lines, [])
+    return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
 
 
 def _cost(part: Cell, program: Program) -> list[str]:
@@ -221,4 +217,5 @@ def _unfinished(group: Group) -> Table:
         if row.status != "ok"
     ]
     header = ["Task", "Attention", "Seed", "What happened"]
-    return Table("Seeds without a result", "They are in no mean.", header, lines, [])
+    caption = "They are in no mean."
+    return Table("Seeds without a result", caption, header, lines, [], words=(0, 1, 3))

@@ -84,7 +84,8 @@ def _table(sheet: Sheet, saving: _Saving) -> Table:
     where = describe(sheet, of_batch=saving.of_batch)
     caption = f"{saving.caption.format(sheet.reference.title)} in brackets the published. {where}"
     notes = [LINFORMER_SOURCE, *saving.notes(sheet, lines)]
-    return Table(f"Linformer, {saving.title}, {of_pass}", caption, header, lines, notes)
+    title = f"Linformer, {saving.title}, {of_pass}"
+    return Table(title, caption, header, lines, notes, words=())
 
 
 def _published(saving: _Saving, length: int, size: int) -> float | None:

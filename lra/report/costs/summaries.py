@@ -184,7 +184,7 @@ def peer_table(sheet: Sheet, what: str) -> Table:
     means = [f"Mean, {low:,} to {high:,}", "Mean, all lengths"]
     header = ["Ours", "Against", *(f"{n:,}" for n in sheet.lengths), *means]
     title = f"Ours against peers: {_WHAT[what]}, {MODES[sheet.mode]}, {sheet.batches}"
-    return Table(title, caption, header, lines, _versions(sheet))
+    return Table(title, caption, header, lines, _versions(sheet), words=(0, 1))
 
 
 def _peer_line(sheet: Sheet, ours: Line, title: str, ratios: Ratios) -> list[str]:
