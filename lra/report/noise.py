@@ -24,10 +24,12 @@ def spreads(group: Group) -> dict[str, Spread]:
 
     It is sqrt(sum (n - 1) s^2 / sum (n - 1)) over all cells that have n > 1 results with standard
     deviation s: that of a single cell of two or three seeds may be far off. A column without such
-    a cell has none.
+    a cell has none, nor one on data that are not LRA's, where nothing is compared.
     """
     found = {}
     for task in group.tasks:
+        if group.data_of(task):
+            continue
         parts = [cell for line in group.lines for cell in line.cells.get(task, [])]
         several = [cell.stat() for cell in parts if len(cell.ok) > 1]
         freedom = sum(one.n - 1 for one in several)

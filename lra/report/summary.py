@@ -1,5 +1,6 @@
 """What a report opens with: how much of Table 3 there is, from what data and devices."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from lra.published import TABLE3, TASKS
@@ -23,14 +24,16 @@ def summary(groups: Iterable[Group]) -> str:
         if line.attention in TABLE3
     ]
     filled = [cells for cells in places if cells]
-    text = f"Table 3: {len(filled)} of its {len(TABLE3) * len(TASKS)} cells have results"
+    text = f"Cells of Table 3 with results: {len(filled)} of {len(TABLE3) * len(TASKS)}"
     if not filled:
         return f"{text}."
     seeds = sorted(len(cell.ok) for cells in filled for cell in cells)
     number = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
     rows = [row for cells in filled for cell in cells for row in cell.ok]
-    by_task = ((task, dict.fromkeys(r.data for r in rows if r.task == task)) for task in TASKS)
-    data = ", ".join(f"{task_title(task)} {' and '.join(of)}" for task, of in by_task if of)
+    tasks_of: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in rows:
+        tasks_of[row.data][task_title(row.task)] = None
+    data = "; ".join(f"{mark} ({', '.join(tasks)})" for mark, tasks in tasks_of.items())
     devices = "; ".join(dict.fromkeys(platform_of(row).title for row in rows))
     seeds_of_each = f"of {number} seed{'s' * (number != '1')} each"
     return f"{text}, {seeds_of_each}. Data: {data}. Devices: {devices}."

@@ -281,12 +281,12 @@ def test_a_summary_comes_first():
     rows = [make_row(0.5), make_row(0.5, seed=1), make_row(attention="longformer")]
     rows += [make_row(task="image", data="mine", num_devices=2), diverged_row(task="text")]
     told = (
-        "Table 3: 2 of its 25 cells have results, of 1 to 2 seeds each. Data: ListOps generated, "
-        "Image mine. Devices: a device, float32; 2 x a device, float32."
+        "Cells of Table 3 with results: 2 of 25, of 1 to 2 seeds each. Data: generated (ListOps); "
+        "mine (Image). Devices: a device, float32; 2 x a device, float32."
     )
     assert summary(group(rows)) == told
-    assert " have results, of 1 seed each. " in summary(group(rows[:1]))
-    assert summary(group(rows[-1:])) == "Table 3: 0 of its 25 cells have results."
+    assert "1 of 25, of 1 seed each. " in summary(group(rows[:1]))
+    assert summary(group(rows[-1:])) == "Cells of Table 3 with results: 0 of 25."
     assert summary(group([make_row(config_overrides={"train.steps": 9})])) == ""
     assert document([], "rows.jsonl", told).startswith(f"# Results\n\n{told}\n\nRendered by")
     assert f"<h1>Results</h1><p>{told}</p>" in page([], "rows.jsonl", told)

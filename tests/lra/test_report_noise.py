@@ -30,6 +30,7 @@ def test_the_spread_is_pooled_over_the_cells_of_a_column():
         make_row(0.9, attention="linformer"),
         diverged_row(attention="linformer", seed=1),
         make_row(0.6, task="text"),
+        *pair(0.7, 0.8, task="image", data="mine"),
     ]
     found = spreads(group(rows)[0])
     assert list(found) == ["listops"]
