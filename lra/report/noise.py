@@ -71,7 +71,7 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
     return math.sqrt(variance) / len(ours)
 
 
-def mark(difference: float, error: float | None) -> str:
+def mark_of_noise(difference: float, error: float | None) -> str:
     """Whether a difference is more than twice its standard deviation; nothing if unknown."""
     if error is None or abs(difference) <= 2 * error:
         return ""

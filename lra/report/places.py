@@ -11,7 +11,7 @@ from lra.report.cells import (
     seeds,
 )
 from lra.report.groups import LRA_DATA
-from lra.report.noise import Spread, mark, standard_error
+from lra.report.noise import Spread, mark_of_noise, standard_error
 from lra.report.notes import OTHER_DATA
 
 MISSING = "–"
@@ -91,5 +91,5 @@ def difference_text(
     # A number alone is in the table of accuracies.
     told = ["" if number.isdigit() else number, number_formats(ours, usual)]
     difference = 100 * average(ours).mean - published
-    of_noise = mark(difference / 100, standard_error(ours, spread))
+    of_noise = mark_of_noise(difference / 100, standard_error(ours, spread))
     return f"{published:.2f} ({', '.join(filter(None, [f'{difference:+.2f}', *told]))}){of_noise}"
