@@ -89,7 +89,7 @@ def on_marks(spread: dict[str, Spread]) -> str:
         f"{BELOW} below, {ABOVE} above the published value by more than two standard deviations of "
         "the difference: binomial noise of the test sets, and the spread over seeds, once for the "
         "published run and over the root of their number for our mean. The spread is pooled over "
-        f"all cells of a column with two or more seeds (degrees of freedom): {told}. By "
-        "chance 5 to 8 % of cells get a mark with ten degrees of freedom, up to 18 % with two. No "
+        f"all cells of a column with two or more seeds (degrees of freedom): {told}. With "
+        "few of them chance alone marks more than one cell in twenty. No "
         "marks in other columns; the average is judged likewise where all five columns are."
     )

@@ -68,7 +68,7 @@ def test_without_two_seeds_in_a_column_nothing_is_marked():
     table = published(rows)
     assert table.lines[4][1:3] == ["37.15 (+52.85)", "65.52 (+24.98)▲"]
     (note,) = (note for note in table.notes if note.startswith("▼ below, ▲ above"))
-    assert "(degrees of freedom): Text 0.71 (1). By chance" in note
+    assert "(degrees of freedom): Text 0.71 (1). With few" in note
     table = published([make_row(0.9)])
     assert table.lines[4][1] == "37.15 (+52.85)"
     assert table.notes[-1] == "No difference is judged: no column has a cell of two seeds."
@@ -95,5 +95,5 @@ def test_marks_in_latex():
     rows = [*pair(0.9, 0.91), *pair(0.1, 0.11, attention="standard")]
     text = latex(published(rows))
     assert r"37.15 (+53.35)$\blacktriangle$ & " in text
-    assert r"37.10 (-26.60)$\blacktriangledown$ & " in text
+    assert r"37.10 ($-$26.60)$\blacktriangledown$ & " in text
     assert "▼ below" in plain(published(rows))
