@@ -30,14 +30,15 @@ from typing import NamedTuple
 from lra import records
 from lra.command_line import ArgumentParser, run
 from lra.files import file_sha256
-from tests.lra.conftest import TINY, TINY_ATTENTION, write_listops
+from tests.attention_cases import overrides_of
+from tests.lra.conftest import TINY, write_listops
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SPEC = "configs/listops.py:nystrom"
 OVERRIDES = (
     *TINY,
-    *TINY_ATTENTION["nystrom"],
+    *overrides_of("nystrom"),
     "seeds=(0, 1)",
     "train.steps=20",
     "train.steps_per_call=1",

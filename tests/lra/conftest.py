@@ -5,6 +5,7 @@ import pytest
 
 from lra.data.prepared import TaskWriter
 from lra.settings import load_config
+from tests.attention_cases import overrides_of
 
 # One block of width 16 learns the data below in a few steps.
 TINY = (
@@ -22,15 +23,6 @@ TINY = (
 # Programs of one device compile in half of the time that those of the eight virtual ones take.
 ONE_DEVICE = ("mesh.seed=1", "mesh.data=1")
 ALL_DEVICES = ("mesh.seed=0", "mesh.data=0")
-TINY_ATTENTION = {
-    "standard": (),
-    "nystrom": ("model.attention.num_landmarks=4", "model.attention.conv_kernel=3"),
-    "linformer": ("model.attention.proj_dim=8",),
-    "performer": ("model.attention.num_features=8",),
-    "reformer": ("model.attention.chunk_length=4",),
-    "longformer": ("model.attention.window=3",),
-    "linear": (),
-}
 COUNTS = {"train": 50, "validation": 13, "test": 21}
 
 
@@ -114,6 +106,6 @@ def tiny_config():
 
     def build(task="listops", attention="standard", *overrides):
         spec = f"configs/{task}.py:{attention}"
-        return load_config(spec, (*TINY, *ONE_DEVICE, *TINY_ATTENTION[attention], *overrides))
+        return load_config(spec, (*TINY, *ONE_DEVICE, *overrides_of(attention), *overrides))
 
     return build

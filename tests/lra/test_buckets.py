@@ -10,7 +10,8 @@ from lra import buckets, parts
 from lra.arrays import Batch
 from lra.buckets import bucket_ends, by_length, choose_lengths, evaluation_order, in_bucket
 from lra.evaluation import evaluate
-from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
+from tests.attention_cases import SMALL
+from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close, make
 
 SPREAD = np.arange(500, 2001)
@@ -126,7 +127,7 @@ def both(tiny_config, data_dir, cut_short_sequences):
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [("listops", name) for name in TINY_ATTENTION] + [("retrieval", "standard")],
+    [("listops", name) for name in SMALL] + [("retrieval", "standard")],
 )
 def test_training_on_cut_parts_is_that_on_whole_ones(both, task, attention):
     whole, cut = both(task, attention)

@@ -11,7 +11,8 @@ import pytest
 from lra.data import prepared
 from lra.tasks import TASKS
 from lra.trainer import Trainer
-from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
+from tests.attention_cases import SMALL
+from tests.lra.conftest import ALL_DEVICES
 
 COMMUNICATION = (
     "all-reduce|all-gather|all-to-all|reduce-scatter|ragged-all-to-all|collective-permute|"
@@ -81,10 +82,7 @@ QUICK = ("nystrom", "reformer")
 
 @pytest.mark.parametrize(
     "attention",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in TINY_ATTENTION
-    ],
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
 def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_dir, attention):
     trainer = make(tiny_config("listops", attention, "seeds=(0, 1)", *ALL_DEVICES), data_dir)
@@ -162,7 +160,7 @@ def test_seeds_on_devices_of_their_own_say_nothing(tiny_config, data_dir):
     assert communication(compiled_step(trainer).as_text()) == []
 
 
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
+@pytest.mark.parametrize("attention", SMALL)
 def test_an_evaluation_call_says_nothing(tiny_config, data_dir, attention):
     trainer = make(tiny_config("listops", attention, "seeds=(0, 1)", *ALL_DEVICES), data_dir)
     state = trainer.init()

@@ -11,7 +11,7 @@ import train
 from lra import records, settings
 from lra.evaluation import evaluate_workdir
 from lra.stopping import STATUS_STOPPED, Stop
-from tests.lra.conftest import ONE_DEVICE, TINY, TINY_ATTENTION
+from tests.lra.conftest import ONE_DEVICE, TINY
 
 
 def test_nothing_asks_for_a_stop():
@@ -72,7 +72,7 @@ def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatc
         signal.raise_signal(signal.SIGINT)  # JAX is not even loaded, in a process of its own
         return load_config(*arguments)
 
-    keys = (*TINY, *ONE_DEVICE, *TINY_ATTENTION["linear"])
+    keys = (*TINY, *ONE_DEVICE)
     overrides = [f"--config.{key}" for key in keys]
     command = ["--config=configs/listops.py:linear", f"--workdir={tmp_path}", *overrides]
     monkeypatch.setattr(settings, "load_config", interrupted)

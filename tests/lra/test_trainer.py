@@ -12,7 +12,8 @@ from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.tasks import TASKS
 from lra.trainer import Trainer
-from tests.lra.conftest import ALL_DEVICES, TINY_ATTENTION
+from tests.attention_cases import SMALL
+from tests.lra.conftest import ALL_DEVICES
 
 
 def make(config, data_dir, **options):
@@ -33,10 +34,7 @@ QUICK = ("performer", "reformer")
 
 @pytest.mark.parametrize(
     "attention",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in TINY_ATTENTION
-    ],
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
 def test_seeds_together_equal_seeds_alone(tiny_config, data_dir, attention):
     together = make(tiny_config("listops", attention, "seeds=(7, 3)"), data_dir)

@@ -7,15 +7,8 @@ import pytest
 from flax import nnx
 
 from models import encoder as encoders
-from models.attention import ATTENTIONS
 from models.encoder import Encoder, sinusoidal_positions
-from tests.lra.conftest import TINY_ATTENTION
-
-
-def options_of(attention):
-    """The tiny options of an attention as keyword arguments."""
-    pairs = (override.partition("=") for override in TINY_ATTENTION[attention])
-    return {key.removeprefix("model.attention."): int(value) for key, _, value in pairs}
+from tests.attention_cases import SMALL
 
 
 def build(attention="standard", seed=0, length=16, **changes):
@@ -30,7 +23,7 @@ def build(attention="standard", seed=0, length=16, **changes):
         "dropout": 0.1,
         "positions": "learned",
         "remat": False,
-        "attention": {"name": attention, **options_of(attention)},
+        "attention": {"name": attention, **SMALL[attention].options},
         "dtype": jnp.float32,
     }
     return Encoder(**(settings | changes), rngs=nnx.Rngs(seed))
@@ -54,7 +47,7 @@ def equations(jaxpr):
                     yield from equations(inner)
 
 
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
+@pytest.mark.parametrize("attention", SMALL)
 def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
     """Neither a gradient of a bias, over all positions, nor of an embedding, over the batch."""
     graphdef, params, rest = nnx.split(build(attention, dtype=jnp.bfloat16), nnx.Param, ...)
@@ -77,7 +70,7 @@ def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
     [
         # Those with parameters of their own.
         pytest.param(name, marks=() if name in ("nystrom", "linformer") else pytest.mark.slow)
-        for name in TINY_ATTENTION
+        for name in SMALL
     ],
 )
 def test_no_gradient_is_rounded_to_bfloat16(attention, inputs):
@@ -96,11 +89,7 @@ def test_no_gradient_is_rounded_to_bfloat16(attention, inputs):
         assert (values != rounded).any() or path[-2:] == ("key", "bias"), path
 
 
-def test_all_attentions_are_tried():
-    assert set(TINY_ATTENTION) == set(ATTENTIONS)
-
-
-@pytest.mark.parametrize("attention", TINY_ATTENTION)
+@pytest.mark.parametrize("attention", SMALL)
 def test_masked_positions_are_zero_and_never_seen(attention, inputs):
     ids, mask = inputs
     model = build(attention)
@@ -127,10 +116,7 @@ QUICK = ("standard", "nystrom", "reformer")
 
 @pytest.mark.parametrize(
     "attention",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in TINY_ATTENTION
-    ],
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
 def test_rematerialisation_gives_the_same_gradients(attention, inputs, float64):
     gradients = []

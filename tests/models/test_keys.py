@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from configs.default import ATTENTIONS
 from models.attention import make
 from models.dropout import dropout
 from models.keys import draw, of_examples, split
+from tests.attention_cases import CASES, attention_of
 
 
 @pytest.mark.parametrize("new", [jax.random.key, jax.random.PRNGKey])
@@ -36,23 +36,16 @@ def test_the_dropout_mask_of_an_example_does_not_depend_on_its_batch():
     assert (together[0] != together[1]).any()
 
 
-OPTIONS = {
-    "standard": [{"implementation": name, "dropout": 0.3} for name in ("xla", "chunked")],
-    "nystrom": [{"num_landmarks": 8}],
-    "linformer": [{"proj_dim": 8}],
-    "performer": [{"num_features": 16}],
-    "reformer": [{"chunk_length": 8}],
-    "longformer": [{"window": 4}],
-    "linear": [{}],
-}
-DRAWING = ("standard", "reformer")
-
-
-@pytest.mark.parametrize(
-    ("name", "options"), [(name, options) for name in ATTENTIONS for options in OPTIONS[name]]
-)
-def test_what_an_attention_draws_for_an_example_does_not_depend_on_its_batch(name, options):
-    attention = make(name, length=32, heads=2, head_dim=8, rngs=nnx.Rngs(0), **options)
+@pytest.mark.parametrize("case", CASES)
+def test_what_an_attention_draws_for_an_example_does_not_depend_on_its_batch(case):
+    attention = make(
+        attention_of(case),
+        length=32,
+        heads=2,
+        head_dim=8,
+        rngs=nnx.Rngs(0),
+        **CASES[case].options,
+    )
     q, v = jax.random.normal(jax.random.key(1), (2, 3, 32, 2, 8))
     mask = jnp.ones((3, 32), bool)
     keys = jax.random.split(jax.random.key(2), 3)
@@ -62,4 +55,4 @@ def test_what_an_attention_draws_for_an_example_does_not_depend_on_its_batch(nam
         alone = attention(q[part], q[part], v[part], mask[part], key=keys[part])
         np.testing.assert_allclose(together[part], alone, atol=1e-5)
     same = np.allclose(together, attention(q, q, v, mask, key=keys[::-1]), atol=1e-2)
-    assert same == (name not in DRAWING)
+    assert same != CASES[case].draws

@@ -8,14 +8,7 @@ from flax import nnx
 
 from lra.analysis.matrices import best_rank, exact_matrix, matrix_errors, module_matrix
 from models.attention import ATTENTIONS, make
-
-OPTIONS = {
-    "nystrom": {"num_landmarks": 5, "conv_kernel": 3},
-    "linformer": {"proj_dim": 6},
-    "performer": {"num_features": 8},
-    "reformer": {"chunk_length": 4},
-    "longformer": {"window": 2},
-}
+from tests.attention_cases import SMALL
 
 
 def inputs(length=14, heads=2, head_dim=8, holes=True):
@@ -30,9 +23,7 @@ def inputs(length=14, heads=2, head_dim=8, holes=True):
 def test_every_attention_is_its_matrix_times_the_values(name, float64):
     """Also at a length that is no multiple of the head's width, and with masked positions."""
     q, k, v, mask = inputs()
-    attention = make(
-        name, length=14, heads=2, head_dim=8, rngs=nnx.Rngs(0), **OPTIONS.get(name, {})
-    )
+    attention = make(name, length=14, heads=2, head_dim=8, rngs=nnx.Rngs(0), **SMALL[name].options)
     k = q if attention.shares_qk else k
     graphdef, state = nnx.split(attention)
     found = jnp.einsum("bhij,bjhd->bihd", module_matrix(graphdef, state, q, k, mask), v)

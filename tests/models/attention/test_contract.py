@@ -1,4 +1,4 @@
-"""What every attention of the registry must do. Adding one = adding a row to `CASES`."""
+"""What every attention of the registry must do, in each of the cases of `tests.attention_cases`."""
 
 import functools
 
@@ -10,23 +10,10 @@ from flax import nnx
 
 from models.attention import ATTENTIONS, make, options_of
 from models.attention.blocks import padded_to
+from tests.attention_cases import CASES, SMALL, attention_of
 
 # Length 37 divides into no number of landmarks, windows, chunks or blocks.
 LENGTH, HEADS, HEAD_DIM = 37, 2, 8
-CASES = {
-    "standard": ("standard", {"dropout": 0.2}),
-    "standard xla": ("standard", {"dropout": 0.2, "implementation": "xla"}),
-    "standard chunked": ("standard", {"dropout": 0.2, "implementation": "chunked"}),
-    "nystrom": ("nystrom", {"num_landmarks": 8, "conv_kernel": 5}),
-    "linformer": ("linformer", {"proj_dim": 8}),
-    "linformer conv": ("linformer", {"proj_dim": 8, "projection": "conv"}),
-    "linformer pooled": ("linformer", {"proj_dim": 8, "projection": "max_pool"}),
-    "performer": ("performer", {"num_features": 16}),
-    "performer unbiased": ("performer", {"num_features": 16, "epsilon": 0.0}),
-    "reformer": ("reformer", {"num_hashes": 2, "chunk_length": 8}),
-    "longformer": ("longformer", {"window": 5}),
-    "linear": ("linear", {}),
-}
 ROWS = {"full": 0, "prefix": 1, "holes": 2, "one token": 3, "none": 4}
 
 every_case = pytest.mark.parametrize("case", CASES)
@@ -40,7 +27,7 @@ def strict_promotion():
 
 
 def build(case, seed=0):
-    name, options = CASES[case]
+    name, options = attention_of(case), CASES[case].options
     rngs = nnx.Rngs(params=seed, attention=seed + 1)
     return make(name, length=LENGTH, heads=HEADS, head_dim=HEAD_DIM, rngs=rngs, **options)
 
@@ -61,7 +48,7 @@ def inputs(case, dtype=jnp.float32, seed=0):
     """q, k, v (k = q where they are tied), and the weights of the loss."""
     draws = np.random.default_rng(seed).normal(size=(4, len(ROWS), LENGTH, HEADS, HEAD_DIM))
     q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
-    return q, q if ATTENTIONS[CASES[case][0]].shares_qk else k, v, g
+    return q, q if ATTENTIONS[attention_of(case)].shares_qk else k, v, g
 
 
 @functools.cache
@@ -92,7 +79,8 @@ def assert_finite(tree):
 
 
 def test_every_attention_has_a_case():
-    assert {name for name, _ in CASES.values()} == set(ATTENTIONS)
+    assert set(SMALL) == set(ATTENTIONS), "a row of tests/attention_cases.py for each"
+    assert set(map(attention_of, CASES)) == set(ATTENTIONS)
 
 
 @every_case
@@ -139,7 +127,7 @@ def test_padding_content_changes_nothing(case):
 @pytest.mark.parametrize("made_for", [48, 37], ids=["divisible", "not divisible"])
 @pytest.mark.parametrize("key", [None, 5], ids=["evaluation", "training"])
 def test_a_shorter_sequence_gives_what_it_gives_padded(case, made_for, key, float64):
-    name, options = CASES[case]
+    name, options = attention_of(case), CASES[case].options
     rngs = nnx.Rngs(params=0, attention=1)
     attention = make(name, length=made_for, heads=HEADS, head_dim=HEAD_DIM, rngs=rngs, **options)
     key = None if key is None else jax.random.key(key)
@@ -198,8 +186,7 @@ def test_randomness_is_a_function_of_the_key(case):
     trained = [run(case, q, k, v, g, key=jax.random.key(3))[0] for _ in range(2)]
     np.testing.assert_array_equal(*trained)
     other = run(case, q, k, v, g, key=jax.random.key(4))[0]
-    uses_the_key = case.startswith(("standard", "reformer"))
-    assert uses_the_key == bool((np.asarray(other) != np.asarray(trained[0])).any())
+    assert CASES[case].draws == bool((np.asarray(other) != np.asarray(trained[0])).any())
 
 
 @every_case
