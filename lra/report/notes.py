@@ -10,6 +10,8 @@ OTHER_DATA = "†"
 OTHER_FORMATS = "Other number formats"
 # How `lra.data.listops` marks what it generates with other lengths.
 _SHORTER = "differs (lengths"
+# Tasks of LRA whose examples `lra.data` can draw anew; a task of one's own has no others.
+_DRAWN_ANEW = ("listops", "pathfinder", "pathx")
 
 
 def notes(group: Group, *, selected: bool) -> list[str]:
@@ -91,7 +93,8 @@ def on_other_data(group: Group) -> list[str]:
 
 
 def _on_generated_data(rows: list[Row]) -> list[str]:
-    tasks = dict.fromkeys(task_title(row.task) for row in rows if row.data == "generated")
+    generated = [row for row in rows if row.data == "generated" and row.task in _DRAWN_ANEW]
+    tasks = dict.fromkeys(task_title(row.task) for row in generated)
     if not tasks:
         return []
     return [
