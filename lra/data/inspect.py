@@ -132,15 +132,18 @@ def _show_texts(options: argparse.Namespace, split: prepared.Split, indices: ran
 
 def _content(task: str, tokens: np.ndarray) -> str:
     if task == "listops":
-        return f"{decode(tokens)} = {evaluate(tokens)}"
+        return f"{_shortened(decode(tokens))} = {evaluate(tokens)}"
     return _readable(tokens)
 
 
 def _readable(tokens: np.ndarray) -> str:
     """The first characters of a text; what a terminal would obey is replaced."""
     text = tokens.tobytes().decode(errors="replace")
-    shown = "".join(c if c.isprintable() else " " for c in text[:_TEXT_CHARACTERS])
-    return shown + " ..." * (len(text) > _TEXT_CHARACTERS)
+    return "".join(c if c.isprintable() else " " for c in _shortened(text))
+
+
+def _shortened(text: str) -> str:
+    return text[:_TEXT_CHARACTERS] + " ..." * (len(text) > _TEXT_CHARACTERS)
 
 
 def picture_grid(pictures: Sequence[np.ndarray]) -> np.ndarray:

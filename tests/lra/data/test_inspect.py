@@ -3,6 +3,7 @@ import pytest
 from PIL import Image
 
 from lra.data import inspect, prepare, prepared
+from lra.data.listops_language import encode
 from lra.data.prepared import TaskWriter
 from lra.errors import UserError
 
@@ -64,6 +65,14 @@ def test_text_is_decoded_and_harmless(tmp_path, capsys):
     assert "[1] label 1\n  5,000 tokens" in output
     assert output.rstrip().endswith("...")
     assert output.count("long") < 150
+
+
+def test_long_expressions_are_shortened_like_texts(tmp_path, capsys):
+    long = "[SM " + "1 " * 900 + "]"
+    write(tmp_path, "listops", [encode(long), encode("[MAX 2 7 ]")])
+    output = output_of(capsys, "listops", f"--data_dir={tmp_path}", "--examples=1")
+    shown = " ".join(output.partition("  902 tokens\n")[2].split())
+    assert shown == f"{long[:600]} ... = 0".replace("  ", " ")
 
 
 def test_retrieval_shows_both_documents(tmp_path, capsys):
