@@ -23,6 +23,7 @@ class Task:
         num_classes: number of labels.
         pairs: whether an example is two documents.
         pixels: whether bytes are pixels, of which those with value 0 may count as padding.
+        source: what `--source` of `lra.data.prepare` can be; nothing where data are generated.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Task:
     num_classes: int
     pairs: bool = False
     pixels: bool = False
+    source: str = ""
 
 
 TASKS = {
@@ -40,10 +42,26 @@ TASKS = {
         # 15 symbols, stored as ids 1 to 15 (lra.data.listops.VOCABULARY).
         Task("listops", "ListOps", vocab_size=16, first_id=0, num_classes=10),
         # Bytes; id = byte + 1.
-        Task("text", "Text", vocab_size=257, first_id=1, num_classes=2),
-        Task("retrieval", "Retrieval", vocab_size=257, first_id=1, num_classes=2, pairs=True),
+        Task("text", "Text", vocab_size=257, first_id=1, num_classes=2, source="download"),
+        Task(
+            "retrieval",
+            "Retrieval",
+            vocab_size=257,
+            first_id=1,
+            num_classes=2,
+            pairs=True,
+            source="FOLDER, that of LRA's new_aan_pairs.*.tsv",
+        ),
         # Grey levels; id = level.
-        Task("image", "Image", vocab_size=256, first_id=0, num_classes=10, pixels=True),
+        Task(
+            "image",
+            "Image",
+            vocab_size=256,
+            first_id=0,
+            num_classes=10,
+            pixels=True,
+            source="download",
+        ),
         Task("pathfinder", "Pathfinder", vocab_size=256, first_id=0, num_classes=2, pixels=True),
         Task("pathx", "Path-X", vocab_size=256, first_id=0, num_classes=2, pixels=True),
     )

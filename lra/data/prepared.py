@@ -26,6 +26,7 @@ from lra.data import atomic_folder
 from lra.disk_space import is_full
 from lra.errors import UserError
 from lra.files import file_sha256, sync
+from lra.tasks import TASKS
 
 FORMAT_VERSION = 1
 SPLITS = ("train", "validation", "test")
@@ -291,8 +292,14 @@ def _command(root: pathlib.Path, task: str, flags: Iterable[str] = ()) -> str:
     return " ".join(words)
 
 
+def _first_command(root: pathlib.Path, task: str) -> str:
+    """How to prepare what nothing is known of; what is not generated needs its source named."""
+    source = TASKS[task].source if task in TASKS else ""
+    return _command(root, task, [f"--source={source}"] if source else [])
+
+
 def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
-    path, again = root / MANIFEST, _command(root, task)
+    path, again = root / MANIFEST, _first_command(root, task)
     target = root.resolve()
     if atomic_folder.interrupted(target):
         with atomic_folder.locked(target):

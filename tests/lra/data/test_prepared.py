@@ -303,3 +303,20 @@ def test_sequences_index_like_a_list():
     sequences = Sequences(np.arange(5, dtype=np.uint8), np.array([0, 2, 2, 5]))
     assert len(sequences) == 3
     assert [sequences[i].tolist() for i in range(3)] == [[0, 1], [], [2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        ("listops", ""),
+        ("text", " --source=download"),
+        ("image", " --source=download"),
+        ("retrieval", " --source=FOLDER, that of LRA's new_aan_pairs.*.tsv"),
+    ],
+)
+def test_the_hint_is_a_command_that_works(tmp_path, task, more):
+    """Text, Image and Retrieval cannot be prepared without a source."""
+    with pytest.raises(UserError) as error:
+        prepared.load(tmp_path, task)
+    command = f"python -m lra.data.prepare {task} --data_dir={tmp_path}"
+    assert str(error.value).endswith(f"; prepare it: {command}{more}")
