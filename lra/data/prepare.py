@@ -11,7 +11,7 @@ FOLDER (data/raw without one).
 The same request twice is answered from what is there; files named with --source are always read
 again, since they may have changed. Anything else replaces what was prepared before, at once and
 only when complete: a run that fails or is killed leaves it as it was. The exit status of `all` is
-2 where one of the five can neither be kept nor prepared.
+2 where one of the five can neither be kept nor prepared; --dry_run only says what that one needs.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any
 
 from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
-from lra.data import prepared
+from lra.data import prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.errors import UserError
 
@@ -190,7 +190,10 @@ def _do_one(task: str, common: argparse.Namespace) -> str:
         setattr(options, name, getattr(common, name))
     options.raw_dir = common.source
     if common.dry_run:
-        return _estimate_line(options)
+        try:
+            return _estimate_line(options)
+        except raw.NoRawFiles as error:
+            return f"{task:<10}  needs raw files: {error.cure}"
     start = time.monotonic()
     manifest, _ = _prepare(options)
     return summary(task, _folder(options), manifest, time.monotonic() - start)

@@ -7,6 +7,18 @@ from collections.abc import Sequence
 from lra.errors import UserError
 
 
+class NoRawFiles(UserError):
+    """Of a task whose raw files are not in the raw folder.
+
+    Attributes:
+        cure: what to put where, or which command to give.
+    """
+
+    def __init__(self, task: str, cure: str):
+        super().__init__(f"no raw data for {task}: {cure}")
+        self.cure = cure
+
+
 def folder(options: argparse.Namespace) -> pathlib.Path:
     """Where downloads go and raw data is looked for: `raw_dir`, or `<data_dir>/raw` without one."""
     return pathlib.Path(options.raw_dir or pathlib.Path(options.data_dir) / "raw")
@@ -25,7 +37,8 @@ def locate(
         sources: what else `--source` may be; named in the error.
 
     Raises:
-        UserError: the path does not exist, or nothing was found; says what to put where.
+        NoRawFiles: nothing in the raw folder.
+        UserError: the path does not exist.
     """
     parent = folder(options) if options.source is None else pathlib.Path(options.source)
     parent = parent.expanduser()
@@ -33,9 +46,11 @@ def locate(
         if (parent / name).exists():
             return parent / name
     if options.source is None:
-        raise UserError(
-            f"no raw data for {options.task}: put {' or '.join(names)} into {parent}, or give "
-            f"--source={'|'.join(['PATH', *sources])}"
+        command = f"python -m lra.data.prepare {options.task} --data_dir={options.data_dir}"
+        raise NoRawFiles(
+            options.task,
+            f"put {' or '.join(names)} into {parent}, or: {command} "
+            f"--source={'|'.join([*sources, 'PATH'])}",
         )
     if not parent.exists():
         others = f", nor one of {', '.join(sources)}" if sources else ""

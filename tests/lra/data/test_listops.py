@@ -187,6 +187,13 @@ def test_estimate_bounds_what_is_written(tmp_path, short):
     assert listops.estimate(files).bytes >= tokens
 
 
+def test_the_estimate_for_lra_is_the_size_on_disk():
+    from lra.data import listops
+
+    found = listops.estimate(prepare._parser("listops").parse_args(["listops"]))
+    assert found.bytes == 105_200_000, "104,816,178 with seed 0"
+
+
 def test_encode_is_what_is_stored(short):
     tokens = short.split("test").sequences[0]
     np.testing.assert_array_equal(encode(decode(tokens)), tokens)

@@ -237,6 +237,23 @@ def test_dry_run_of_all(tmp_path, toy, capsys):
     assert [len(toy[name].calls) for name in prepare.TABLE_TASKS] == [0, 0, 0, 0, 1]
 
 
+def test_dry_run_of_all_says_what_each_task_needs(tmp_path, capsys):
+    assert command(tmp_path, "all", "--dry_run") == 0
+    output, errors = capsys.readouterr()
+    lines = {line.split()[0]: line for line in output.splitlines()}
+    assert list(lines) == list(prepare.TABLE_TASKS)
+    assert errors == ""
+    again = f"into {tmp_path / 'raw'}, or: python -m lra.data.prepare {{}} --data_dir={tmp_path}"
+    for task, names, sources in (
+        ("text", "aclImdb or aclImdb_v1.tar.gz", "tfds|download|PATH"),
+        ("image", "cifar-10-batches-bin or cifar-10-binary.tar.gz", "tfds|download|PATH"),
+        ("retrieval", "tsv_data or lra_release/tsv_data", "PATH"),
+    ):
+        assert lines[task].startswith(f"{task:<10}  needs raw files: put {names}")
+        assert lines[task].endswith(f"{again.format(task)} --source={sources}")
+    assert "about   105.2 MB" in lines["listops"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
