@@ -60,6 +60,11 @@ def device_name() -> str:
     return cpu_name() if device.platform == "cpu" else device.device_kind
 
 
+def devices_name(number: int) -> str:
+    """The device's name, with how many there are of it if several."""
+    return f"{number} x " * (number > 1) + device_name()
+
+
 def cpu_name() -> str:
     """The model of the CPU and the cores usable."""
     number = cores()

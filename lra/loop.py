@@ -18,7 +18,7 @@ from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace
 from lra.programs import CallMetrics
-from lra.progress import Reporter, Silence, check_events, describe
+from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
 from lra.records import read, write_once
 from lra.results import make_rows
@@ -147,6 +147,9 @@ class Run:
     def to_the_end(self) -> int:
         """Runs until the last step or a stop; returns the exit status."""
         try:
+            params = self._trainer.num_params(self._state)
+            device, where = environment.devices_name(self._trainer.num_devices), self._folder.root
+            self._reporter.say(describe_start(self._config, device, params, self._step, where))
             while not self._is_complete():
                 self._evaluate_if_due()
                 self._train_to_next_boundary()
@@ -226,7 +229,7 @@ class Run:
                 train_seconds=self._progress.train_seconds + seconds,
                 train_examples=self._progress.train_examples + examples,
             )
-        self._reporter.trained(call.end, call.count, metrics, examples / seconds)
+        self._reporter.trained(call.end, call.count, metrics, examples, seconds)
         self._note_divergence(metrics.alive, metrics.diverged_step)
 
     def _note_divergence(self, alive: np.ndarray, diverged_step: np.ndarray) -> None:

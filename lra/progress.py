@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 
 import numpy as np
+from ml_collections import config_dict
 from tqdm import tqdm
 
 from lra.errors import UserError
@@ -53,7 +54,7 @@ class Reporter:
             for line in read_metrics(metrics):
                 if line["step"] >= first:
                     self._add_events("train", step, line["loss"], line["accuracy"])
-        self._speed = 0.0
+        self._speed, self._calls, self._first_seconds = 0.0, 0, 0.0
         # Without a terminal there is no bar; the lines of `say` remain.
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
 
@@ -62,15 +63,18 @@ class Reporter:
         with contextlib.suppress(BrokenPipeError):
             tqdm.write(text, file=sys.stderr)
 
-    def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
-        """Notes a call of `count` steps up to `step`, at `speed` examples/s over all seeds."""
-        self._speed = speed
+    def trained(
+        self, step: int, count: int, metrics: CallMetrics, examples: int, seconds: float
+    ) -> None:
+        """Notes a call of `count` steps up to `step`: `examples`, over all seeds, in `seconds`."""
+        self._speed = speed = examples / seconds
         loss, accuracy = (_known(values, metrics.alive) for values in metrics[:2])
         self._write("train", step, loss, accuracy, examples_per_second=speed)
         self._bar.set_postfix(
             loss=_join(loss, ".3f"), acc=_join(accuracy, ".3f"), ex_s=f"{speed:.0f}"
         )
         self._bar.update(count)
+        self._tell_pace(step, count, seconds)
 
     def evaluated(
         self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
@@ -86,6 +90,18 @@ class Reporter:
             f"step {step}/{self._steps}: {split} accuracy {_join(accuracy, '.4f')}, "
             f"loss {_join(loss, '.4f')}, {self._speed:.0f} examples/s{remaining}"
         )
+
+    def _tell_pace(self, step: int, count: int, seconds: float) -> None:
+        """Once, after the second call: the first one compiles."""
+        self._calls += 1
+        if self._calls == 1:
+            self._first_seconds = seconds
+        if self._calls == 2:
+            left = tqdm.format_interval((self._steps - step) * seconds / count)
+            self.say(
+                f"first call after {self._first_seconds:.0f} s, most of it compilation; now "
+                f"{count / seconds:.3g} steps/s: {left} left, evaluations aside"
+            )
 
     def close(self) -> None:
         """Ends bar and files."""
@@ -120,7 +136,9 @@ class Silence:
     def say(self, text: str) -> None:
         """Nothing."""
 
-    def trained(self, step: int, count: int, metrics: CallMetrics, speed: float) -> None:
+    def trained(
+        self, step: int, count: int, metrics: CallMetrics, examples: int, seconds: float
+    ) -> None:
         """Nothing."""
 
     def evaluated(
@@ -130,6 +148,24 @@ class Silence:
 
     def close(self) -> None:
         """Nothing."""
+
+
+def describe_start(
+    config: config_dict.ConfigDict, device: str, params: int, step: int, workdir: pathlib.Path
+) -> str:
+    """What is going to be trained, in one line: without a terminal the next may take minutes.
+
+    Args:
+        config: of the run.
+        device: or devices.
+        params: trained numbers of one seed.
+        step: that the run begins or goes on at.
+        workdir: of the run.
+    """
+    model = f"{config.task} {config.model.attention.name}"
+    seeds = f"seed{'s' * (len(config.seeds) > 1)} {' '.join(map(str, config.seeds))}"
+    steps = f"from step {step:,} " * (step > 0) + f"to step {config.train.steps:,}"
+    return f"{model}, {params:,} parameters, {seeds}, {steps}, on {device}, in {workdir}; compiling"
 
 
 def describe(row: Row) -> str:

@@ -134,10 +134,10 @@ def _acquired(lock: filelock.BaseFileLock) -> bool:
 
 
 def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | None) -> Outcome:
-    say(f"{run.title()}: running in {folder.root}")
+    log = folder.root / "log.txt"
+    say(f"{run.title()}: running, how far it is stands in {log}")
     started = time.monotonic()
     before = under_way.progress(folder)
-    log = folder.root / "log.txt"
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
     damaged = gather([run], place, mark, [folder.rows])
     left = unfinished([run], place, mark)

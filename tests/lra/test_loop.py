@@ -62,6 +62,12 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_p
     overrides = ("seeds=(0, 5)", "train.steps_per_call=4", *ALL_DEVICES)
     config = tiny_config("listops", "nystrom", *overrides)
     assert train(config, tmp_path, data_dir) == 0
+    output, said = capsys.readouterr()
+    assert output == ""
+    start, pace, *_ = [line for line in said.splitlines() if "|" not in line]
+    assert start.startswith("listops nystrom, ")
+    assert f" parameters, seeds 0 5, to step 12, on 8 x {environment.device_name()}, in " in start
+    assert pace.startswith("first call after ")
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.seed for row in rows] == [0, 5]
     for row in rows:

@@ -4,6 +4,7 @@ import collections
 import io
 import itertools
 import json
+import pathlib
 import struct
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 
 from lra.evaluation_run import Evaluation
 from lra.programs import CallMetrics
-from lra.progress import Reporter
+from lra.progress import Reporter, describe_start
 from lra.report import curves
 from lra.settings import load_config, to_json
 
@@ -29,7 +30,7 @@ def report_two_seeds(tmp_path):
         living = np.array([True, alive])
         steps = np.array([-1, -1 if alive else 1])
         one, other = np.float32([1.5, 2.5]), np.float32([0.25, 0.75])
-        reporter.trained(2, 2, CallMetrics(one, other, living, steps), 100.0)
+        reporter.trained(2, 2, CallMetrics(one, other, living, steps), 200, 2.0)
         reporter.evaluated(2, "validation", Evaluation(other, one, np.zeros((2, 3, 2))), living)
         reporter.close()
         return [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -54,6 +55,32 @@ def test_a_reader_that_has_gone_ends_no_training(report_two_seeds, monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Gone())
     assert len(report_two_seeds(True)) == 2
+
+
+def test_the_pace_is_told_once_after_the_call_that_compiles(tmp_path, capsys):
+    one, living = np.float32([0.5]), np.array([True])
+    reporter = Reporter(
+        (0,), steps=1000, step=0, evaluated=0, metrics=tmp_path / "metrics.jsonl", tensorboard=None
+    )
+    for step, count, seconds in ((1, 1, 31.6), (3, 2, 4.0), (4, 1, 1.0)):
+        metrics = CallMetrics(one, one, living, np.array([-1]))
+        reporter.trained(step, count, metrics, 32 * count, seconds)
+    reporter.close()
+    assert capsys.readouterr().err == (
+        "first call after 32 s, most of it compilation; now 0.5 steps/s: 33:14 left, evaluations "
+        "aside\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "steps"), [(0, "to step 5,000"), (1200, "from step 1,200 to step 5,000")]
+)
+def test_the_first_line_says_what_is_trained(step, steps):
+    config = load_config("configs/listops.py:nystrom", ["seeds=(0, 5)"])
+    assert describe_start(config, "2 x a device", 207_018, step, pathlib.Path("runs/x")) == (
+        f"listops nystrom, 207,018 parameters, seeds 0 5, {steps}, on 2 x a device, in runs/x; "
+        "compiling"
+    )
 
 
 def test_a_diverged_seed_is_in_no_curve(report_two_seeds, tmp_path):
@@ -109,7 +136,7 @@ def test_after_an_earlier_checkpoint_no_event_is_shown_twice(tmp_path, evaluated
 
     def train(reporter, step):
         living = np.array([True])
-        reporter.trained(step, 2, CallMetrics(numbers, numbers, living, np.array([-1])), 1.0)
+        reporter.trained(step, 2, CallMetrics(numbers, numbers, living, np.array([-1])), 2, 2.0)
 
     def evaluate(reporter, step):
         of_step = Evaluation(numbers, numbers, np.zeros((1, 3, 2)))
