@@ -118,16 +118,18 @@ def read(path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json) -> 
 
 
 def check_writable(path: str | os.PathLike) -> None:
-    """Raises UserError if rows cannot be appended to `path`; makes file and folder if need be."""
+    """Raises UserError if rows cannot be appended to `path`; makes its folder if need be."""
     path = pathlib.Path(path)
+    there = path.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Before the lock: its library waits forever where a file cannot be made for some reasons.
         open(path, "ab").close()
     except OSError as error:
         raise _cannot_write(path, error) from None
-    with _locked(path):
-        pass
+    with _locked(path):  # nobody else has written to it but under this lock
+        if not there and path.exists() and not path.stat().st_size:
+            path.unlink()
 
 
 @contextlib.contextmanager

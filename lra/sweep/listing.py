@@ -33,7 +33,7 @@ def listing(
         marks: of the data of each task; None where they are not prepared.
         workdir: folder with one folder for each run.
     """
-    done, costs = Done(rows), costs_of_one_device(rows)
+    done, costs = Done(rows), rows_with_costs(rows)
     failures = {key(row)[:-1]: row.error for row in latest(rows) if not row.final}
     lines, estimates, missing, older = [], [], 0, 0
     for run in sweep.runs:
@@ -71,24 +71,35 @@ def older_text(run: Run, outdated: dict[int, dict[str, Any]]) -> str:
 
 
 class Estimate(NamedTuple):
-    """Seconds that are left of a run, and by what they are known."""
+    """Seconds that are left of a run, and by what they are known.
+
+    Attributes:
+        seconds: that are left.
+        basis: of the estimate, in words.
+        elsewhere: whether by rows of another device than that of the latest row.
+    """
 
     seconds: float
     basis: str
+    elsewhere: bool = False
+
+    def __str__(self) -> str:
+        return f"{'~' if self.elsewhere else 'about '}{duration(self.seconds)} {self.basis}"
 
 
 def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
     """What `run` will still take; None where nothing tells.
 
     A run under way goes on at its own speed, evaluations aside. Of another one the rows of the
-    same task and attention tell, those that trained the same model in the same way if there are
-    any; their time is scaled with steps and seeds, which is too much where several seeds in one
-    program cost little more than one.
+    same task and attention tell, of the device of the latest row if there are any, else of
+    another; those that trained the same model in the same way if there are any. Their time is
+    scaled with steps and seeds, which is too much where several seeds in one program cost little
+    more than one.
 
     Args:
         run: with the seeds to train.
         there: how far it is.
-        costs: the rows to go by.
+        costs: the rows to go by, `rows_with_costs`.
     """
     steps = run.config["train.steps"] - there.step
     if there.examples_per_second:
@@ -96,15 +107,19 @@ def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
         speed = there.examples_per_second
         return Estimate(examples / speed, f"at {speed:,.0f} examples/s, evaluations aside")
     near = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
+    if not near:
+        return None
+    here = [row for row in near if _device(row) == _device(costs[-1])]
+    elsewhere = not here
+    near = here or [row for row in near if _device(row) == _device(near[-1])]
     alike = [row for row in near if _what_costs(row.config) == _what_costs(run.config)]
     chosen = alike or near
-    if not chosen:
-        return None
     each = statistics.median(
         row.wall_seconds / (row.steps * row.seeds_in_program) for row in chosen
     )
     basis = f"by {count(len(chosen), 'row')}" + " of other settings" * (not alike)
-    return Estimate(each * steps * len(run.seeds), basis)
+    basis += f" on {_device_title(chosen[-1])}" * elsewhere
+    return Estimate(each * steps * len(run.seeds), basis, elsewhere)
 
 
 def _what_costs(config: dict[str, Any]) -> dict[str, Any]:
@@ -112,21 +127,24 @@ def _what_costs(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name.startswith(_COSTLY)}
 
 
-def costs_of_one_device(rows: list[Row]) -> list[Row]:
-    """The rows that tell what a step costs, of the device on which the latest of them was made.
+def rows_with_costs(rows: list[Row]) -> list[Row]:
+    """The rows that tell what a step costs.
 
     A run that diverged early was for the most part compilation.
     """
-    costs = [
+    return [
         row
         for row in rows
         if row.status == "ok" and row.wall_seconds and row.steps and row.seeds_in_program
     ]
-    return [row for row in costs if _device(row) == _device(costs[-1])]
 
 
 def _device(row: Row) -> tuple[str | None, int | None]:
     return row.device, row.num_devices
+
+
+def _device_title(row: Row) -> str:
+    return f"{row.num_devices} x " * ((row.num_devices or 1) > 1) + str(row.device)
 
 
 def _metrics(run: Run, mark: str | None, workdir: pathlib.Path) -> pathlib.Path:
@@ -136,7 +154,7 @@ def _metrics(run: Run, mark: str | None, workdir: pathlib.Path) -> pathlib.Path:
 def _notes(
     run: Run, there: UnderWay, left: Estimate | None, mark: str | None, errors: list[str | None]
 ) -> list[str]:
-    notes = [f"about {duration(left.seconds)} {left.basis}" if left else "time unknown"]
+    notes = [str(left) if left else "time unknown"]
     if there.step:
         notes.insert(0, f"{there.step} of {run.config['train.steps']} steps made")
     if mark is None:
@@ -148,15 +166,17 @@ def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
     """The time of all runs that are left, and on what device the rows were made."""
     if not estimates:
         return []
-    known = [left.seconds for left in estimates if left]
-    unknown = len(estimates) - len(known)
-    times = [f"about {duration(sum(known))}"] if known else []
+    known = [left for left in estimates if left]
+    unknown, elsewhere = len(estimates) - len(known), any(left.elsewhere for left in known)
+    total = duration(sum(left.seconds for left in known))
+    times = [f"{'~' if elsewhere else 'about '}{total}"] if known else []
     times += [f"unknown for {count(unknown)}"] if unknown else []
     lines = [f"time left: {', '.join(times)}"]
     if costs:
-        device, number = _device(costs[-1])
-        several = f"{number} x " if (number or 1) > 1 else ""
-        lines.append(f"times by rows are those of {several}{device}, where the latest was made")
+        lines.append(
+            f"times by rows are those of {_device_title(costs[-1])}, where the latest was made"
+            + "; those with ~ of the device they name" * elsewhere
+        )
     return lines
 
 

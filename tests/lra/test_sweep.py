@@ -125,7 +125,10 @@ def test_a_failed_run_is_recorded_with_its_reason(place, behaviour, reason, capf
         ("failed", 0, reason),
         ("failed", 1, reason),
     ]
-    assert f"failed: {reason}" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert f"failed: {reason}" in said
+    log = next(place.workdir.glob("*/log.txt"))
+    assert f"listops standard, seeds 0 1: running, how far it is stands in {log}\n" in said
 
 
 def test_a_failed_run_does_not_stop_the_rest_and_is_tried_again(place):
@@ -181,7 +184,7 @@ def test_a_budget_that_is_over_before_the_first_step_is_said(place, capsys):
     assert "seeds 0 1: the 6 s left of the budget were over before the first step" in said
     assert "give it more" in said
     assert len(place.starts()) == 1
-    assert not place.results.read_text()
+    assert not place.results.exists()
 
 
 def test_a_budget_that_allows_some_steps_is_no_matter(place, capsys):
@@ -363,6 +366,28 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     ]
 
 
+def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, capsys):
+    place.file.write_text(SWEEP)
+    rows = [
+        timed_row(data="another", device="a GPU", num_devices=2, wall_seconds=60.0),
+        timed_row(data="another", seed=1, device="a TPU", wall_seconds=6e4),
+        timed_row(data="another", seed=2, device="a GPU", num_devices=2, wall_seconds=60.0),
+        make_row(data="another", device="a CPU", wall_seconds=600.0),
+    ]
+    records.append(place.results, rows)
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 (~40 s by 2 rows on 2 x a GPU)",
+        "missing  listops nystrom num_landmarks=32, seeds 0 1 "
+        "(about 7 min by 1 row of other settings)",
+        "missing  listops linformer, seeds 0 1 (time unknown)",
+        "0 of 6 rows done, 6 missing",
+        "time left: ~7 min, unknown for 1 run",
+        "times by rows are those of a CPU, where the latest was made; those with ~ of the device "
+        "they name",
+    ]
+
+
 def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place, capsys):
     place.file.write_text(ONE_RUN)
     wider = {"model.mlp_dim": 512}
@@ -469,6 +494,15 @@ def test_runs_without_data_are_said_and_the_others_run(place, capsys):
     assert place.run() == 1
     assert [row.task for row in place.rows()] == ["listops"]
     assert "text: 1 run cannot start: no prepared text in" in capsys.readouterr().err
+
+
+def test_a_sweep_that_cannot_start_leaves_no_file_of_results(place):
+    place.file.write_text("RUNS = [{'config': 'configs/text.py:nystrom'}]")
+    assert place.run() == 1
+    assert not place.results.exists()
+    place.results.write_text("")  # what was there before stays
+    assert place.run() == 1
+    assert place.results.read_text() == ""
 
 
 def test_damaged_data_are_nothing_to_runs_that_are_done(place, capsys):
