@@ -14,7 +14,8 @@ TABLE3 = "table3"
 
 # Keys that say how a run is carried out, not what it computes.
 _EXECUTION = ("mesh.seed", "mesh.data", "train.steps_per_call", "train.checkpoint_seconds")
-_NEUTRAL = ("seeds", "dtype", "matmul_precision", *_EXECUTION)
+_FORMATS = ("dtype", "matmul_precision")
+_NEUTRAL = ("seeds", *_FORMATS, *_EXECUTION)
 
 
 def overrides_of(config: config_dict.ConfigDict) -> dict[str, Any]:
@@ -89,6 +90,12 @@ def defaults_of(task: str, attention: str) -> dict[str, Any]:
 
 
 def describe(config: config_dict.ConfigDict) -> str:
-    """Every key with its value, one a line, and the protocol."""
-    lines = [f"{key} = {value!r}" for key, value in flatten(config).items()]
-    return "\n".join([*lines, f"protocol: {protocol_of(config)}"])
+    """Every key with its value, one a line, beside what was changed its default; the protocol."""
+    defaults, changed = _defaults(config.task, config.model.attention.name), _difference(config, ())
+    lines = [
+        f"{key} = {value!r}" + f"  # default: {defaults.get(key)!r}" * (key in changed)
+        for key, value in flatten(config).items()
+    ]
+    formats = ", ".join(f"{key}={changed[key]}" for key in _FORMATS if key in changed)
+    format_note = f"; another number format: {formats}" * bool(formats)
+    return "\n".join([*lines, f"protocol: {protocol_of(config)}{format_note}"])

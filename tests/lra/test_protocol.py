@@ -5,7 +5,7 @@ Sources: Xiong et al., arXiv 2102.03902, LRA section; mlpen/Nystromformer, LRA, 
 
 import pytest
 
-from lra.protocol import departures
+from lra.protocol import departures, describe
 from lra.published import TASKS
 from lra.settings import flatten, load_config
 
@@ -57,6 +57,22 @@ def test_defaults_are_table_3(task, attention):
     expected["data.zero_is_padding"] = zero_is_padding
     found = flatten(load_config(f"configs/{task}.py:{attention}"))
     assert {k: v for k, v in found.items() if not k.startswith(NEUTRAL)} == expected
+
+
+def test_print_config_marks_what_differs():
+    config = load_config(
+        "configs/listops.py:nystrom", ["train.steps=500", "dtype=bfloat16", "seeds=(0, 1)"]
+    )
+    lines = describe(config).splitlines()
+    assert [line for line in lines if "#" in line] == [
+        "dtype = 'bfloat16'  # default: 'float32'",
+        "seeds = (0, 1)  # default: (0,)",
+        "train.steps = 500  # default: 5000",
+    ]
+    assert lines[-1] == (
+        "protocol: changed: train.steps=500; another number format: dtype=bfloat16"
+    )
+    assert describe(load_config("configs/listops.py:nystrom")).endswith("\nprotocol: table3")
 
 
 def test_a_row_is_compared_with_the_protocol_of_today():
