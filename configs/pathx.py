@@ -1,10 +1,14 @@
-"""Path-X (LRA, arXiv 2011.04006): Pathfinder at 128 x 128 = 16,384 positions.
+"""Path-X: Pathfinder at 128 x 128 = 16,384 positions. Accuracies in percent.
 
-    python -m lra.data.prepare pathx
-    python train.py --config=configs/pathx.py:nystrom --workdir=runs/pathx-nystrom
+Paper:     LRA, arXiv 2011.04006
+Data:      python -m lra.data.prepare pathx
+Train:     python train.py --config=configs/pathx.py:nystrom --workdir=runs/pathx-nystrom
+Published: no model better than chance (LRA); not in Table 3 of Nyströmformer
+Here:      not run yet
+Chance:    about 50
+Time:      not run yet
 
-No model of the LRA paper is better than chance here, and Table 3 leaves the task out; the
-schedule is Pathfinder's with a smaller batch.
+The schedule is Pathfinder's with a smaller batch.
 """
 
 from ml_collections import config_dict

@@ -1,9 +1,14 @@
 """The size that each of the other approximations spends, three seeds each.
 
-    python -m lra.sweep configs/sweeps/projections.py --results=results/sweeps.jsonl
-
-Linformer's projection dimension, Performer's random features and Reformer's hash rounds; Table 3
-has 256, 256 and 2.
+Paper:     Nyströmformer, arXiv 2102.03902, Table 3, has projection dimension 256, 256 features and
+           2 hash rounds only
+Data:      as table.py
+Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/sweeps.jsonl \\
+               --known=results/accuracy.jsonl
+Published: those sizes, in the config of each task
+Here:      not run yet
+Chance:    in the config of each task
+Time:      --dry_run estimates it from the rows there are
 """
 
 SIZES = {

@@ -1,6 +1,13 @@
-"""Table 3 of the Nyströmformer paper (arXiv 2102.03902), three seeds for each cell.
+"""Table 3 of the Nyströmformer paper, three seeds for each cell.
 
-    python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
+Paper:     Xiong et al., 2021, arXiv 2102.03902
+Data:      ListOps and Pathfinder are generated; the others:
+           python -m lra.data.prepare all --dry_run
+Train:     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
+Published: in the config of each task
+Here:      in the config of each task, and results/RESULTS.md
+Chance:    in the config of each task
+Time:      --dry_run estimates it from the rows there are
 
 Task after task, those first whose numbers say most for their time.
 """
