@@ -4,6 +4,8 @@
 #   make test              the tests;  make test-slow: those that take minutes as well
 #   make JAX=cuda13 ...    install JAX for NVIDIA GPUs (any extra of the jax package: cuda12, tpu)
 #   make PYTHON=python3.12 ...    choose the interpreter (3.11 to 3.13)
+#   make lint              the linter alone
+#   make clean             remove .venv and what the tests keep;  make help: these lines
 
 PYTHON ?= python3
 JAX ?= cpu
@@ -15,9 +17,12 @@ QUICK := runs/quickstart
 # tests of a file share is made, and their programs are compiled, once.
 TEST_WORKERS ?= 2
 
-.PHONY: install quickstart test test-slow lint clean
+.PHONY: help install quickstart test test-slow lint clean
 
 install: $(INSTALLED)
+
+help:
+	@sed -n '1,/^$$/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 $(INSTALLED): requirements.txt tests/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -43,4 +48,4 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .jax_cache
