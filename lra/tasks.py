@@ -1,6 +1,6 @@
 """The tasks of the benchmark: what is a fact of each and never a choice of a configuration.
 
-To add one: a module in `lra/data` that prepares it, a line here, and a file in `configs`.
+To add one: see CONTRIBUTING.md.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """The registry of attentions; their contract is in `models.attention.contract`.
 
-To add one: write one file beside the others and one line in `ATTENTIONS`.
+To add one: see CONTRIBUTING.md.
 """
 
 import inspect
