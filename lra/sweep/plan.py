@@ -97,8 +97,9 @@ class Run:
         return f"{words}, seeds {' '.join(map(str, self.seeds))}"
 
     def with_seeds(self, seeds: Iterable[int]) -> "Run":
-        """The same with other seeds."""
-        return dataclasses.replace(self, seeds=tuple(seeds))
+        """The same with other seeds, as if the sweep file had listed it with them."""
+        seeds = tuple(seeds)
+        return dataclasses.replace(self, seeds=seeds, config=self.config | {"seeds": seeds})
 
 
 class Sweep(NamedTuple):

@@ -1,6 +1,8 @@
 """Rows that a sweep finds: damaged, of others, of older defaults."""
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 import shlex
 import signal
@@ -9,8 +11,10 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
+from lra.protocol import identity
 from lra.report import groups as report
 from lra.row import Row, from_json, to_json
+from lra.settings import flatten, load_config
 from lra.sweep import place as places
 from lra.sweep import runner
 from lra.sweep.budget import Budget
@@ -207,3 +211,23 @@ def test_seeds_that_were_begun_together_go_on_together(place, capsys):
     assert folders[0] == folders[2] != folders[1]
     assert len(records.read(place.results)) == 2
     assert place.rows()[0] == first[0]
+
+
+def test_seeds_that_are_left_go_on_where_they_were_begun_alone(place):
+    place.file.write_text(ONE_RUN)
+    assert place.run("--config.seeds=(1,)", standard="in parts") == 75
+    assert place.run("--config.seeds=(0,)") == 0
+    assert place.run() == 0
+    folders = [start["folder"] for start in place.starts()]
+    assert folders[0] == folders[2] != folders[1]
+    assert "--config.seeds=(1,)" in place.starts()[2]["argv"]
+
+
+def test_whole_runs_keep_the_names_of_their_folders(place):
+    """The sweep finds what an earlier version has begun."""
+    run = load_sweep(str(place.file)).runs[1]
+    overrides = ("seeds=(0, 1)", "model.attention.num_landmarks=32")
+    config = flatten(load_config("configs/listops.py:nystrom", overrides))
+    facts = json.dumps([run.key(0, "generated"), [0, 1], identity(config)])
+    expected = hashlib.sha256(facts.encode()).hexdigest()[:8]
+    assert run.folder("generated") == f"listops-nystrom-num_landmarks=32-{expected}"
