@@ -12,6 +12,9 @@ STATUS_STOPPED = 75
 # What a shell reports of a process that a signal has ended is this plus the signal's number.
 _STATUS_OF_SIGNALS = 128
 
+# A signal to a whole tree of processes reaches a child twice: its parent passes it on as well.
+_SAME_SECONDS = 1.0
+
 # Left of a budget for saving and leaving.
 _SAVE_SECONDS = 5.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -26,8 +29,8 @@ class Stop:
 
     As a context manager it listens to SIGTERM and SIGINT until the block is left: the first asks
     for a stop after the present call, a second one ends the process at once, with 128 + its number
-    as status, whatever it is doing. A budget asks for a stop early enough to save before it is
-    over.
+    as status, whatever it is doing; within a second of the first it is the same one. A budget asks
+    for a stop early enough to save before it is over.
 
     Args:
         budget_minutes: from now on; None for no limit.
@@ -66,15 +69,17 @@ class Stop:
 
 
 def _end_at_the_second(receiving: socket.socket) -> None:
-    """Ends the process at the second signal whose number arrives.
+    """Ends the process at the second signal whose number arrives, those of the first second aside.
 
     Python runs handlers between two of its instructions, so not while XLA compiles or computes;
     numbers are sent here when a signal arrives.
     """
-    arrived = 0
+    end_of_first = None
     with receiving:
         while numbers := receiving.recv(64):
-            for number in numbers:
-                arrived += number in _SIGNALS
-                if arrived == 2:
+            for number in filter(_SIGNALS.__contains__, numbers):
+                now = time.monotonic()
+                if end_of_first is None:
+                    end_of_first = now + _SAME_SECONDS
+                elif now > end_of_first:
                     os._exit(_STATUS_OF_SIGNALS + number)

@@ -52,9 +52,11 @@ class Place:
     def run(self, *more: str, **behaviour: str) -> int:
         return main(self.argv(*more), train=fake(**behaviour))
 
-    def start(self, *more: str, **behaviour: str) -> subprocess.Popen:
-        """The same in a process of its own."""
-        code = f"main({self.argv(*more)}, train={fake(**behaviour)})"
+    def start(
+        self, *more: str, train: tuple[str, ...] | None = None, **behaviour: str
+    ) -> subprocess.Popen:
+        """The same in a process of its own; `train` instead of the stand-in."""
+        code = f"main({self.argv(*more)}, train={train or fake(**behaviour)})"
         code = f"from lra.command_line import run; run(lambda _: {code})"
         return subprocess.Popen(
             [sys.executable, "-c", f"from lra.sweep.__main__ import main; {code}"],

@@ -57,9 +57,11 @@ def test_a_second_signal_ends_the_process_at_once(busy, number):
     """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
-    process.send_signal(number)
-    time.sleep(0.3)
-    assert process.poll() is None
+    for _ in range(2):  # within a second they are one
+        process.send_signal(number)
+        time.sleep(0.3)
+        assert process.poll() is None
+    time.sleep(1.0)
     process.send_signal(number)
     assert process.wait(timeout=20) == 128 + number
     process.stdout.close()

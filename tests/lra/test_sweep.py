@@ -171,6 +171,32 @@ def test_a_signal_is_passed_on_and_the_next_call_goes_on(place, number):
     assert place.starts()[2]["folder"] == place.starts()[1]["folder"]
 
 
+STOPS = """
+import os, pathlib, sys, time
+from lra.stopping import STATUS_STOPPED, Stop
+(folder,) = [word.partition("=")[2] for word in sys.argv if word.startswith("--workdir=")]
+with Stop() as stop:
+    pathlib.Path(folder, "pid").write_text(str(os.getpid()))
+    while not stop.before(0):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    pathlib.Path(folder, "saved").touch()
+sys.exit(STATUS_STOPPED)
+"""
+
+
+@pytest.mark.parametrize("child_first", [True, False])
+def test_a_signal_to_sweep_and_child_lets_the_child_save(place, child_first):
+    place.file.write_text(ONE_RUN)
+    sweep = place.start(train=(sys.executable, "-c", STOPS))
+    wait_for(lambda: any(path.read_text() for path in place.workdir.glob("*/pid")))
+    child = int(next(place.workdir.glob("*/pid")).read_text())
+    for process in (child, sweep.pid) if child_first else (sweep.pid, child):
+        os.kill(process, signal.SIGTERM)
+    assert sweep.wait(60) == 75
+    assert list(place.workdir.glob("*/saved"))
+
+
 def test_the_budget_is_shared_and_a_small_rest_of_it_starts_nothing(place):
     assert place.run("--budget_minutes=1.001") == 75
     assert len(place.starts()) == 1
