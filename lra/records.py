@@ -136,7 +136,8 @@ def check_writable(path: str | os.PathLike) -> None:
 def _locked(path: pathlib.Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(f"{path}.lock"):
+        # Of the file itself, whatever links lead to it.
+        with filelock.FileLock(f"{os.path.realpath(path)}.lock"):
             yield
     except OSError as error:
         raise _cannot_write(path, error) from None

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -326,3 +327,17 @@ def test_writers_killed_at_random_moments_leave_each_row_once(tmp_path):
     seeds = [row.seed for row in records.read(path)]
     assert seeds == list(range(len(seeds)))
     assert len(seeds) > 3
+
+
+def test_the_lock_is_that_of_the_file_and_not_of_a_link(tmp_path):
+    """Two writers by two names would not see each other."""
+    folder = tmp_path / "real"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    path = tmp_path / "rows.jsonl"
+    path.symlink_to(tmp_path / "link" / "rows.jsonl")
+    for name in (path, tmp_path / "link" / "rows.jsonl", folder / "rows.jsonl"):
+        assert records.append(name, [make_row()]) == (name == path)
+    assert [lock.relative_to(tmp_path) for lock in tmp_path.rglob("*.lock")] == [
+        pathlib.Path("real", "rows.jsonl.lock")
+    ]
