@@ -7,6 +7,7 @@ not become a result; a line without one (written by hand) is read as well.
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
@@ -92,11 +93,13 @@ def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
     return True
 
 
-def read(path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json) -> list:
+def read(
+    path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json, *, repair: bool = True
+) -> list:
     """All rows of a file in order, superseded failures included (see `latest`).
 
     A last line that was cut short (its writer was killed) is said on stderr and moved to
-    `<path>.broken`; it stays where it is if the file cannot be written.
+    `<path>.broken`; it stays where it is if the file cannot be written, or without `repair`.
 
     Raises:
         UserError: no such file; any other line that is not a row (file and line are named).
@@ -109,12 +112,18 @@ def read(path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json) -> 
     rows, _, broken = _parse(path, path.read_bytes(), parse)
     if not broken:
         return rows
-    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+    if repair and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         # Perhaps it is only being written just now: looks again when nobody else can write.
         with _locked(path):
             return _read_and_repair(path, parse)
-    print(f"{path}: its last line is cut short and not used", file=sys.stderr)
+    _say_once(f"{path}: its last line is cut short and not used")
     return rows
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """Some files are read again and again."""
+    print(line, file=sys.stderr)
 
 
 def check_writable(path: str | os.PathLike) -> None:

@@ -54,7 +54,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         known=tuple(map(pathlib.Path, options.known)),
     )
     for path in place.known:
-        records.read(path)  # said before anything is done
+        records.read(path, repair=False)  # said before anything is done
     if options.dry_run:
         print(listing(sweep, place.rows(), marks(sweep, place), place.workdir))
         return 0

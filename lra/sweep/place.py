@@ -51,7 +51,7 @@ class Place:
 
     def rows(self) -> list[Row]:
         """The rows so far, results of other files first; among these none of older defaults."""
-        known = [row for path in self.known for row in records.read(path)]
+        known = [row for path in self.known for row in records.read(path, repair=False)]
         known = [row for row in known if row.final and not older_defaults(row)]
         return known + (records.read(self.results) if self.results.exists() else [])
 

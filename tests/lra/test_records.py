@@ -138,6 +138,18 @@ def test_a_last_line_that_cannot_be_moved_is_still_not_used(tmp_path, capsys, mo
     assert "not used" in capsys.readouterr().err
 
 
+def test_a_file_that_is_only_read_stays_as_it_is(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row(), make_row(seed=1)])
+    content = path.read_bytes()[:-30]
+    path.write_bytes(content)
+    for _ in range(2):
+        assert records.read(path, repair=False) == [make_row()]
+    assert path.read_bytes() == content
+    assert not (tmp_path / "rows.jsonl.broken").exists()
+    assert capsys.readouterr().err.count("its last line is cut short and not used") == 1
+
+
 def test_a_broken_line_elsewhere_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     good = to_json(make_row())

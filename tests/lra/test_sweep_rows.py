@@ -80,6 +80,8 @@ def test_results_of_known_files_are_done(place, capsys):
     runs = load_sweep(str(place.file)).runs
     failed = failed_row(attention="linformer", config=runs[2].config, protocol=runs[2].protocol)
     records.append(table, [*(row_of(runs[0], seed) for seed in (0, 1)), failed])
+    with open(table, "ab") as file:
+        file.write(b'{"schema": 1, "tas')  # of somebody who is writing just now
     before = table.read_bytes()
     assert place.run(f"--known={table}") == 0
     assert [row.attention for row in place.rows()] == ["nystrom"] * 2 + ["linformer"] * 2
@@ -87,6 +89,7 @@ def test_results_of_known_files_are_done(place, capsys):
     capsys.readouterr()
     place.run(f"--known={table}", "--dry_run")
     assert "6 of 6 rows done, 0 missing" in capsys.readouterr().out
+    assert table.read_bytes() == before
     with pytest.raises(UserError, match="no rows in other"):
         place.run("--known=other.jsonl")
 
