@@ -18,6 +18,7 @@ def _flags() -> list[Case]:
     return [
         Case(SWEEP, "required: SWEEP.py, --results"),
         Case(f"{SWEEP} swep.py {TO_RESULTS}", "did you mean 'sweep.py'?"),
+        Case(f"{SWEEP} data {TO_RESULTS}", "data is a folder: name a sweep file"),
         Case(f"{COMMAND} --launcher=cloud", "invalid choice: 'cloud'"),
         Case(slurm, "needs the minutes a job may take: --slurm=timeout_min"),
         Case(f"{slurm} --slurm=timeout_min=2", "whole minutes above 3"),
@@ -42,10 +43,10 @@ def _runs() -> list[Case]:
             ("RUNS = [{'config': 'configs/lists.py'}]", "run 1: no config file"),
             (f"RUNS = [{{'config': {STANDARD}, 'steps': 1}}]", "run 1: unknown config key"),
             (f"RUNS = [{{'config': {STANDARD}, 'seeds': 3}}]", '--config.seeds="(3,)"'),
-            ("RUNS = 1 / 0", "ZeroDivisionError"),
+            ("RUNS = 1 / 0", "sweep.py, line 1: ZeroDivisionError"),
             ("RUNS = [", "sweep.py: SyntaxError"),
-            ("import sys\nsys.exit(0)", "sweep.py: SystemExit: 0"),
-            ("def runs():\n    raise SystemExit", "sweep.py: SystemExit"),
+            ("import sys\nsys.exit(0)", "sweep.py, line 2: SystemExit: 0"),
+            ("def runs():\n    raise SystemExit", "sweep.py, line 2: SystemExit"),
         )
     ]
 

@@ -21,6 +21,7 @@ import pathlib
 import re
 import runpy
 import sys
+import traceback
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -179,6 +180,8 @@ def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] 
 def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[str, Any]]]:
     """The list of runs as it stands in the file, and `DATA`."""
     file = pathlib.Path(path)
+    if file.is_dir():
+        raise UserError(f"{path} is a folder: name a sweep file, {file / 'SWEEP.py'}")
     if not file.is_file():
         there = [str(other) for other in file.parent.glob("*.py") if other.name != "__init__.py"]
         raise UserError(f"no sweep file {path}{near_match(path, there)}")
@@ -188,7 +191,7 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         if "runs" in names:
             runs = names["runs"](tasks) if tasks else names["runs"]()
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path}: {type(error).__name__}: {error}") from error
+        raise UserError(f"{_line_of(path, error)}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
         raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")
     wanted = names.get("DATA", {})
@@ -199,15 +202,29 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
     return runs, wanted
 
 
+def _line_of(path: str, error: BaseException) -> str:
+    """`mine.py, line 3`: where in the file at `path` an exception was raised, or what called it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    return f"{path}, line {lines[-1]}" if lines else path
+
+
+def _text(value: Any) -> str:
+    """A value of a sweep file as on the command line, where sequences are tuples."""
+    return value if isinstance(value, str) else repr(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # of NumPy, also a scalar
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
+
+
 def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
     where = f"{path}, run {number}"
     if not isinstance(item, dict) or not isinstance(item.get("config"), str):
         raise UserError(f"{where}: not of the form {_FORM}: {item!r}")
-    own = tuple(
-        f"{name}={value if isinstance(value, str) else repr(value)}"
-        for name, value in item.items()
-        if name != "config"
-    )
+    own = tuple(f"{name}={_text(value)}" for name, value in item.items() if name != "config")
     overrides = last_of_each_key(own + more)
     try:
         config = load_config(item["config"], own + more)

@@ -482,6 +482,8 @@ def test_runs_are_called_by_what_tells_them_apart(place):
         ("RUNS = [{'config': 'configs/listop.py:nystrom'}]", "run 1: no config file"),
         ("RUNS = [{'config': 'configs/listops.py:nystrom', 'train.step': 1}]", "train.steps"),
         ("RUNS = [{'config': 'configs/listops.py:nystrom', 'seeds': ()}]", "seeds is empty"),
+        ("\nimport math\nRUNS = [math.log(0)]", "sweep.py, line 3: ValueError"),
+        ("def runs():\n    raise KeyError('mine')", "sweep.py, line 2: KeyError: 'mine'"),
     ],
 )
 def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
@@ -489,6 +491,29 @@ def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
     with pytest.raises(UserError, match=message):
         place.run()
     assert not place.workdir.exists()
+
+
+def test_a_folder_is_no_sweep_file(place):
+    place.file.unlink()
+    place.file.mkdir()
+    with pytest.raises(UserError, match=r"sweep\.py is a folder: name a sweep file"):
+        place.run()
+
+
+def test_numbers_of_numpy_and_sequences_of_any_kind_are_values(place):
+    place.file.write_text(
+        "import numpy as np\n"
+        "run = {'config': 'configs/listops.py:nystrom'}\n"
+        "RUNS = [run | {'train.learning_rate': rate} for rate in np.logspace(-4, -3, 2)]\n"
+        "RUNS += [run | {'model.attention.num_landmarks': np.int64(32), 'seeds': [0, 1]}]\n"
+        "RUNS += [run | {'train.steps': 9, 'seeds': range(3)}]\n"
+        "RUNS += [run | {'train.steps': 8, 'seeds': np.arange(2)}]\n"
+        "RUNS += [run | {'train.steps': 7, 'seeds': (np.int64(4),)}]\n"
+    )
+    runs = load_sweep(str(place.file)).runs
+    assert [run.config["train.learning_rate"] for run in runs[:2]] == [1e-4, 1e-3]
+    assert runs[2].config["model.attention.num_landmarks"] == 32
+    assert [run.seeds for run in runs] == [(0,), (0,), (0, 1), (0, 1, 2), (0, 1), (4,)]
 
 
 def test_bad_flags_are_named(place):
