@@ -3,7 +3,9 @@
 import time
 
 # A start needs about this long before it makes progress; less of a budget is not worth one.
-_SHORTEST_MINUTES = 1.0
+SHORTEST_MINUTES = 1.0
+# For trainings whose sweep was killed: they go on until they have saved.
+_PATIENCE_SECONDS = 30.0
 
 
 class Budget:
@@ -12,6 +14,7 @@ class Budget:
     def __init__(self, minutes: float | None):
         self._end = None if minutes is None else time.monotonic() + 60 * minutes
         self._started = False
+        self._end_of_patience: float | None = None
 
     def left(self) -> float | None:
         """Minutes left; None for no limit."""
@@ -22,9 +25,17 @@ class Budget:
         left = self.left()
         if left is None:
             return True
-        return left > (_SHORTEST_MINUTES if self._started else 0.0)
+        return left > (SHORTEST_MINUTES if self._started else 0.0)
 
     def start(self) -> float | None:
         """Notes that a child is started; returns the minutes it may take."""
         self._started = True
         return self.left()
+
+    def patience(self) -> float:
+        """Seconds to wait for a training that has no sweep; a sweep waits for all of them once."""
+        now, left = time.monotonic(), self.left()
+        if self._end_of_patience is None:
+            self._end_of_patience = now + _PATIENCE_SECONDS
+        seconds = max(0.0, self._end_of_patience - now)
+        return seconds if left is None else min(seconds, 60 * left)

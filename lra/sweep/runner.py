@@ -10,6 +10,7 @@ waiting for its end.
 
 import contextlib
 import enum
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 import filelock
 
 from lra import records
+from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
@@ -27,7 +29,8 @@ from lra.sweep.plan import Run, count
 from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
-_ORPHAN_SECONDS = 30.0
+# With less than this free a child that says nothing had no room to, and the next will not either.
+_FULL_BYTES = 1e6
 
 
 class Outcome(enum.Enum):
@@ -88,7 +91,7 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failure
         return Outcome.DONE
     (run,) = left
     folder = place.folder(run, mark)
-    with _claimed(folder) as ours:
+    with _claimed(folder, budget) as ours:
         if not ours:
             return Outcome.BUSY
         # Someone may have finished it before we had the lock.
@@ -108,26 +111,33 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failure
 
 
 @contextlib.contextmanager
-def _claimed(folder: Workdir) -> Iterator[bool]:
+def _claimed(folder: Workdir, budget: Budget) -> Iterator[bool]:
     """Whether the run in `folder` is ours for as long as the block lasts."""
     folder.root.mkdir(parents=True, exist_ok=True)
-    sweeps = filelock.FileLock(folder.root / ".sweep.lock", blocking=False)
-    # Held by a train.py whose sweep was killed until it has saved its state: worth waiting for.
-    trains = filelock.FileLock(folder.lock, timeout=_ORPHAN_SECONDS)
+    sweeps = filelock.FileLock(folder.root / ".sweep.lock")
     if not _acquired(sweeps):
         yield False
         return
     try:
-        alone = _acquired(trains)
-        trains.release()
-        yield alone
+        yield _has_no_training(folder, budget)
     finally:
         sweeps.release()
 
 
-def _acquired(lock: filelock.BaseFileLock) -> bool:
+def _has_no_training(folder: Workdir, budget: Budget) -> bool:
+    """Whether nobody trains in `folder`; a train.py whose sweep was killed is waited for."""
+    trains = filelock.FileLock(folder.lock)
+    free = _acquired(trains)
+    if not free and (seconds := budget.patience()) > 0:
+        say(f"{folder.root}: waiting up to {duration(seconds)} for another train.py to end")
+        free = _acquired(trains, seconds)
+    trains.release()
+    return free
+
+
+def _acquired(lock: filelock.BaseFileLock, seconds: float = 0.0) -> bool:
     try:
-        lock.acquire()
+        lock.acquire(timeout=seconds)
     except filelock.Timeout:
         return False
     return True
@@ -148,6 +158,10 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     if ended.told or ended.status == STATUS_STOPPED:
         made_some = under_way.progress(folder) != before
         return _stopped(run, ended.told, minutes, made_some)
+    if not ended.output.strip() and shutil.disk_usage(folder.root).free < _FULL_BYTES:
+        raise UserError(
+            f"no space left in {folder.root}: free some, then the same command goes on from here"
+        )
     note(folder)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     return _failed(left[0], place, mark, damaged.get(folder.rows, reason), f" (log: {log})")

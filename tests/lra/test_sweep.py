@@ -1,16 +1,19 @@
 """The sweep against a stand-in for train.py: each run once, whatever happens to whom."""
 
+import contextlib
 import os
 import pathlib
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from typing import Any
 
+import filelock
 import pytest
 
 from lra import records
@@ -230,6 +233,42 @@ def test_a_budget_that_allows_part_of_an_evaluation_is_no_matter(place, capsys):
         assert place.run("--budget_minutes=2", standard="evaluates") == 75
         assert "stopped before its end; the same command goes on" in capsys.readouterr().err
     assert place.run("--budget_minutes=2", standard="evaluates") == 0
+
+
+def test_trainings_without_a_sweep_are_waited_for_once_within_the_budget(place, capsys):
+    with contextlib.ExitStack() as stack:
+        for run in load_sweep(str(place.file)).runs:
+            folder = place.workdir / run.folder("generated")
+            folder.mkdir(parents=True)
+            stack.enter_context(filelock.FileLock(folder / ".lock"))
+        start = time.monotonic()
+        assert place.run("--budget_minutes=0.05") == 75
+        assert time.monotonic() - start < 15
+    said = capsys.readouterr().err
+    assert said.count("for another train.py to end") == 1
+    assert "waiting up to 3 s" in said
+    assert not place.starts()
+
+
+def test_patience_ends_once_and_never_behind_the_budget(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    endless, short = Budget(None), Budget(0.25)
+    assert (endless.patience(), short.patience()) == (30.0, 15.0)
+    now[0] += 10
+    assert (endless.patience(), short.patience()) == (20.0, 5.0)
+    now[0] += 90
+    assert (endless.patience(), short.patience()) == (0.0, 0.0)
+
+
+def test_a_full_disk_ends_the_sweep(place, monkeypatch):
+    """It is no failure of the run, which had no room for a line in its log."""
+    full = shutil.disk_usage(place.root)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(UserError, match=r"no space left in .*listops-standard.*: free some"):
+        place.run(standard="killed")
+    assert len(place.starts()) == 1
+    assert not records.read(place.results)
 
 
 def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys):
