@@ -21,10 +21,11 @@ from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import launchers
 from lra.sweep.budget import Budget
+from lra.sweep.data import Data
 from lra.sweep.listing import listing
 from lra.sweep.place import Place, say
 from lra.sweep.plan import Sweep, count, load_sweep
-from lra.sweep.ready import make_ready, marks
+from lra.sweep.ready import Ready, marks
 from lra.sweep.runner import execute
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
@@ -49,14 +50,13 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         results=pathlib.Path(options.results),
         workdir=workdir,
         # Data that only this sweep wants do not belong among everybody's.
-        data_dir=options.data_dir or str(workdir / "data" if sweep.data else "data"),
-        wanted=sweep.data,
+        data=Data(options.data_dir or str(workdir / "data" if sweep.data else "data"), sweep.data),
         known=tuple(map(pathlib.Path, options.known)),
     )
     for path in place.known:
         records.read(path, repair=False)  # said before anything is done
     if options.dry_run:
-        print(listing(sweep, place.rows(), marks(sweep, place), place.workdir))
+        print(listing(sweep, place, marks(sweep, place)[0]))
         return 0
     executor = None
     if options.launcher == "slurm":
@@ -74,23 +74,23 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
     local = options.launcher == "local"
     budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
-    runs, failed, older, stopped = make_ready(sweep, place, budget)
+    ready, failed, stopped = Ready(sweep, place, budget), 0, False
     if options.launcher == "print":
-        for command in launchers.commands(runs, place, options.budget_minutes):
+        for command in launchers.commands(ready, place, options.budget_minutes):
             print(command)
     elif options.launcher == "slurm":
-        jobs = launchers.submit(runs, place, options.budget_minutes, executor)
+        jobs = launchers.submit(ready, place, options.budget_minutes, executor)
         numbers = ", ".join(job.job_id for job in jobs) or "nothing to do"
         say(f"submitted {count(len(jobs), 'job')}: {numbers}")
     else:
-        say(f"{count(len(sweep.runs))}, {len(runs)} to execute, rows go to {place.results}")
-        more, early = execute(runs, place, budget)
-        failed, stopped = failed + more, stopped or early
+        say(f"{count(len(sweep.runs))}, {len(ready)} to execute, rows go to {place.results}")
+        failed, stopped = execute(ready, place, budget)
+    failed += ready.cannot
     if failed:
         say(f"{count(failed)} failed or could not start; the same command tries again")
-    if stopped:
+    if stopped or ready.postponed:
         return STATUS_STOPPED
-    return _STATUS_SOME_FAILED if failed or older else 0
+    return _STATUS_SOME_FAILED if failed or ready.older else 0
 
 
 def _parser() -> ArgumentParser:

@@ -1,5 +1,6 @@
 """The data of a sweep: what is prepared, and preparing what can be generated."""
 
+import dataclasses
 import importlib
 import pathlib
 import sys
@@ -31,45 +32,55 @@ def check(wanted: Any) -> None:
             raise UserError(f"DATA of {task}: {error}; {cure}") from None
 
 
-def mark(data_dir: str, task: str, wanted: dict[str, Any]) -> str | None:
-    """How the prepared data of `task` are marked; None if there are none.
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The prepared data of a sweep.
 
-    Args:
-        data_dir: folder of the prepared data.
-        task: the task's name.
-        wanted: flags of `lra.data.prepare` that the sweep asks for.
-
-    Raises:
-        UserError: they are damaged, or were prepared with other flags.
+    Attributes:
+        folder: with one folder for each task.
+        wanted: by task, flags of `lra.data.prepare` that the sweep asks for.
     """
-    try:
-        manifest = prepared.load(data_dir, task, check_hashes=False).manifest
-    except UserError:
-        if (pathlib.Path(data_dir) / task / prepared.MANIFEST).exists():
-            raise
-        return None
-    request = manifest["request"] or {}
-    for name, value in wanted.items():
-        if request.get(name) != value:
-            raise UserError(
-                f"the sweep wants {task} with {name}={value}, that in {data_dir} has "
-                f"{request.get(name, 'another source')}; choose another --data_dir"
-            )
-    return manifest["data"]
 
+    folder: str
+    wanted: dict[str, dict[str, Any]]
 
-def seconds_to_generate(data_dir: str, task: str, wanted: dict[str, Any]) -> float:
-    """What generating the data of `task`, which are not there, will take, by its own estimate.
+    def mark(self, task: str) -> str | None:
+        """How the data of `task` are marked; None if there are none.
 
-    Raises:
-        UserError: this task cannot be generated.
-    """
-    if "generate" not in importlib.import_module(preparing.MODULES[task]).SOURCES:
-        prepared.load(data_dir, task)  # raises: the message says how to prepare it
-    return preparing.estimate_task(task, data_dir, source="generate", **wanted).seconds
+        Raises:
+            UserError: they are damaged, or were prepared with other flags.
+        """
+        try:
+            manifest = prepared.load(self.folder, task, check_hashes=False).manifest
+        except UserError:
+            if (pathlib.Path(self.folder) / task / prepared.MANIFEST).exists():
+                raise
+            return None
+        request = manifest["request"] or {}
+        for name, value in self._flags(task).items():
+            if request.get(name) != value:
+                raise UserError(
+                    f"the sweep wants {task} with {name}={value}, that in {self.folder} has "
+                    f"{request.get(name, 'another source')}; choose another --data_dir"
+                )
+        return manifest["data"]
 
+    def seconds_to_generate(self, task: str) -> float:
+        """What generating the data of `task`, which are not there, will take, by its own estimate.
 
-def generate(data_dir: str, task: str, wanted: dict[str, Any]) -> str:
-    """Generates the data of `task`, which can be generated, and returns their mark."""
-    print(f"generating {task} in {data_dir}", file=sys.stderr)
-    return preparing.prepare_task(task, data_dir, source="generate", **wanted)["data"]
+        Raises:
+            UserError: this task cannot be generated.
+        """
+        if "generate" not in importlib.import_module(preparing.MODULES[task]).SOURCES:
+            prepared.load(self.folder, task)  # raises: the message says how to prepare it
+        flags = self._flags(task)
+        return preparing.estimate_task(task, self.folder, source="generate", **flags).seconds
+
+    def generate(self, task: str) -> str:
+        """Generates the data of `task`, which can be generated, and returns their mark."""
+        print(f"generating {task} in {self.folder}", file=sys.stderr)
+        flags = self._flags(task)
+        return preparing.prepare_task(task, self.folder, source="generate", **flags)["data"]
+
+    def _flags(self, task: str) -> dict[str, Any]:
+        return self.wanted.get(task, {})

@@ -6,25 +6,26 @@ hold a reason once, however often a run fails for it.
 
 import contextlib
 import pathlib
-from collections.abc import Iterable
 
 from lra.row import now
 from lra.workdir import Workdir
+
+_NAME = "failures.txt"
 
 
 class Failures:
     """What has failed since this was made.
 
     Args:
-        folders: of the runs of the sweep.
+        workdir: folder with one folder for each run.
     """
 
-    def __init__(self, folders: Iterable[Workdir]):
-        self._before = {folder.root: _size(_file(folder)) for folder in folders}
+    def __init__(self, workdir: pathlib.Path):
+        self._before = {path: _size(path) for path in workdir.glob(f"*/{_NAME}")}
 
     def new(self, folder: Workdir) -> bool:
         """Whether the run in `folder` has failed since; only its owner asks, so it stays true."""
-        return _size(_file(folder)) > self._before.get(folder.root, 0)
+        return _size(_file(folder)) > self._before.get(_file(folder), 0)
 
 
 def note(folder: Workdir) -> None:
@@ -35,7 +36,7 @@ def note(folder: Workdir) -> None:
 
 
 def _file(folder: Workdir) -> pathlib.Path:
-    return folder.root / "failures.txt"
+    return folder.root / _NAME
 
 
 def _size(path: pathlib.Path) -> int:

@@ -17,6 +17,7 @@ import shlex
 import shutil
 import signal
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from lra.errors import UserError
@@ -45,7 +46,7 @@ _DEFAULTS = {
 }
 
 
-def commands(runs: list[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
+def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
     """One shell-quoted command a run; their rows are taken in by the next call of the sweep.
 
     They share the compile cache of local children.
@@ -109,7 +110,9 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
     return executor
 
 
-def submit(runs: list[tuple[Run, str]], place: Place, minutes: float, executor: Any) -> list[Any]:
+def submit(
+    runs: Iterable[tuple[Run, str]], place: Place, minutes: float, executor: Any
+) -> list[Any]:
     """Submits one array with a job for each run, to train `minutes` a start; returns the jobs."""
     jobs = [_Job(run, place, mark, minutes) for run, mark in runs]
     if not jobs:  # submitit warns of an empty array
@@ -128,7 +131,7 @@ class _Job:
     minutes: float
 
     def __call__(self) -> str:
-        failures = Failures([self.place.folder(self.run, self.mark)])
+        failures = Failures(self.place.workdir)
         outcome = attempt(self.run, self.place, self.mark, Budget(self.minutes), failures)
         if outcome is Outcome.FAILED:
             raise RuntimeError(f"{self.run.title()} failed: see {self.place.results}")

@@ -1,15 +1,13 @@
 """What `--dry_run` tells: the state of each run and the time the rest will take."""
 
-import pathlib
 import statistics
 from typing import Any, NamedTuple
 
 from lra.records import Row, key, latest
 from lra.sweep import under_way
-from lra.sweep.place import to_train
-from lra.sweep.plan import Done, Run, Sweep, count
+from lra.sweep.place import Place, find, to_train
+from lra.sweep.plan import Done, Run, Sweep, count, in_order
 from lra.sweep.under_way import UnderWay
-from lra.workdir import Workdir
 
 _COSTLY = (
     "dtype",
@@ -22,32 +20,32 @@ _COSTLY = (
 )
 
 
-def listing(
-    sweep: Sweep, rows: list[Row], marks: dict[str, str | None], workdir: pathlib.Path
-) -> str:
-    """One line a run, then counts and an estimate.
+def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
+    """One line a run in the order of execution, then counts and an estimate.
 
     Args:
         sweep: the sweep.
-        rows: those there are.
-        marks: of the data of each task; None where they are not prepared.
-        workdir: folder with one folder for each run.
+        place: of the sweep.
+        marks: of the data of each task; None or nothing where they are not prepared.
     """
-    done, costs = Done(rows), rows_with_costs(rows)
+    rows = place.rows()
+    not_copied, _ = find(sweep.runs, place.row_files(sweep.runs))
+    copied, done, costs = Done(rows), Done([*rows, *not_copied]), rows_with_costs(rows)
     failures = {key(row)[:-1]: row.error for row in latest(rows) if not row.final}
     lines, estimates, missing, older = [], [], 0, 0
-    for run in sweep.runs:
-        mark = marks[run.task]
-        left = to_train(run, done, mark, workdir)
+    for run in in_order(sweep.runs, rows):
+        mark = marks.get(run.task)
+        left = to_train(run, done, mark, place)
         missing += len(done.missing(run, mark))
         if outdated := done.older(run, mark):
             older += len(outdated)
             lines.append(f"older    {older_text(run, outdated)}")
         elif not left.seeds:
-            lines.append(f"done     {run.title()}")
+            waiting = " (not yet copied)" * bool(copied.missing(run, mark))
+            lines.append(f"done     {run.title()}{waiting}")
         if not left.seeds:
             continue
-        there = under_way.read(_metrics(left, mark, workdir))
+        there = UnderWay() if mark is None else under_way.read(place.folder(left, mark).metrics)
         estimates.append(estimate(left, there, costs))
         errors = [failures.get(left.key(seed, "")[:-1]) for seed in left.seeds]
         notes = _notes(left, there, estimates[-1], mark, errors)
@@ -145,10 +143,6 @@ def _device(row: Row) -> tuple[str | None, int | None]:
 
 def _device_title(row: Row) -> str:
     return f"{row.num_devices} x " * ((row.num_devices or 1) > 1) + str(row.device)
-
-
-def _metrics(run: Run, mark: str | None, workdir: pathlib.Path) -> pathlib.Path:
-    return Workdir(workdir / run.folder(mark or "")).metrics
 
 
 def _notes(

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from lra import records
 from lra.errors import UserError
 from lra.records import Row
-from lra.sweep import data
+from lra.sweep import under_way
+from lra.sweep.data import Data
 from lra.sweep.plan import Done, Run, older_defaults
 from lra.workdir import Workdir
 
@@ -26,28 +27,14 @@ class Place:
         results: the file of rows.
         known: other files of rows, which are only read: their results count as done.
         workdir: folder with one folder for each run.
-        data_dir: folder of the prepared data.
-        wanted: by task, flags of `lra.data.prepare` that the sweep asks for.
+        data: the prepared data.
     """
 
     train: tuple[str, ...]
     results: pathlib.Path
     workdir: pathlib.Path
-    data_dir: str
-    wanted: dict
+    data: Data
     known: tuple[pathlib.Path, ...] = ()
-
-    def mark(self, task: str) -> str | None:
-        """How the prepared data of `task` are marked; None if there are none."""
-        return data.mark(self.data_dir, task, self.wanted.get(task, {}))
-
-    def seconds_to_generate(self, task: str) -> float:
-        """What `generate` will take; UserError where the data cannot be generated."""
-        return data.seconds_to_generate(self.data_dir, task, self.wanted.get(task, {}))
-
-    def generate(self, task: str) -> str:
-        """Generates the data of `task`, which are not there; returns their mark."""
-        return data.generate(self.data_dir, task, self.wanted.get(task, {}))
 
     def rows(self) -> list[Row]:
         """The rows so far, results of other files first; among these none of older defaults."""
@@ -74,35 +61,42 @@ class Place:
             *self.train,
             f"--config={run.spec}",
             f"--workdir={self.folder(run, mark).root}",
-            f"--data_dir={self.data_dir}",
+            f"--data_dir={self.data.folder}",
             *limit,
             *(f"--config.{override}" for override in run.overrides),
             f"--config.seeds=({seeds})",
         ]
 
 
-def gather(
-    runs: list[Run], place: Place, mark: str | None, files: Iterable[pathlib.Path]
-) -> dict[pathlib.Path, str]:
-    """Copies the rows of `runs` from files that `train.py` has written to the results.
+def find(
+    runs: list[Run], files: Iterable[pathlib.Path]
+) -> tuple[list[Row], dict[pathlib.Path, str]]:
+    """The rows of `runs`, on whatever data, in files that `train.py` has written.
 
     Returns:
-        The files that cannot be read, of which nothing is taken, and why.
-
-    Raises:
-        UserError: the results file is damaged or cannot be written.
+        The rows, and the files that cannot be read, of which nothing is taken, with the reason.
     """
-    wanted = {run.key(seed, mark or "") for run in runs for seed in run.seeds}
+    wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
     found, unreadable = [], {}
     for path in filter(os.path.exists, files):
         try:
-            found += [row for row in records.read(path) if records.key(row) in wanted]
+            rows = records.read(path, repair=False)
+            found += [row for row in rows if records.key(row)[:-1] in wanted]
         except UserError as error:
             unreadable[path] = f"{error}; {_CURE}"
         except OSError as error:
             unreadable[path] = f"cannot read {path}: {error.strerror}"
     # Rows of older defaults would be in the way of those that the runs are to have.
-    found = [row for row in found if not older_defaults(row)]
+    return [row for row in found if not older_defaults(row)], unreadable
+
+
+def gather(runs: list[Run], place: Place, files: Iterable[pathlib.Path]) -> dict[pathlib.Path, str]:
+    """Copies what `find` finds to the results; returns what cannot be read.
+
+    Raises:
+        UserError: the results file is damaged or cannot be written.
+    """
+    found, unreadable = find(runs, files)
     if found:
         records.append(place.results, found)
     return unreadable
@@ -111,19 +105,25 @@ def gather(
 def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
     """Those of `runs` of which seeds have no result, as `to_train`."""
     done = Done(place.rows())
-    left = [to_train(run, done, mark, place.workdir) for run in runs]
+    left = [to_train(run, done, mark, place) for run in runs]
     return [run for run in left if run.seeds]
 
 
-def to_train(run: Run, done: Done, mark: str | None, workdir: pathlib.Path) -> Run:
-    """`run` with the seeds that have no result, or with all where their training has begun.
+def to_train(run: Run, done: Done, mark: str | None, place: Place) -> Run:
+    """`run` with the seeds that have no result, or with those that have begun with them.
 
     What was trained together goes on together: a seed that has got its row elsewhere is trained to
     its end once more, and its row is not doubled.
     """
     missing = done.missing(run, mark)
-    begun = mark is not None and Workdir(workdir / run.folder(mark)).metrics.exists()
-    return run if missing and begun else run.with_seeds(missing)
+    if missing and mark is not None:
+        finished = done.finished(run, mark)
+        # It began without those that had rows at that time.
+        for number in range(len(finished)):
+            begun = run.with_seeds(seed for seed in run.seeds if seed not in finished[:number])
+            if under_way.read(place.folder(begun, mark).metrics).step:
+                return begun
+    return run.with_seeds(missing)
 
 
 def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:

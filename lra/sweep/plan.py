@@ -131,6 +131,11 @@ class Done:
         """Seeds without a result on data marked `data`; None: on any data (not prepared yet)."""
         return tuple(seed for seed in run.seeds if self._found(run, seed, data) is None)
 
+    def finished(self, run: Run, data: str) -> list[int]:
+        """The other seeds, in the order of their rows."""
+        seeds = {run.key(seed, data): seed for seed in run.seeds}
+        return [seeds[name] for name in self._departures if name in seeds]
+
     def older(self, run: Run, data: str | None) -> dict[int, dict[str, Any]]:
         """Seeds with a result of older defaults, and these defaults."""
         found = {seed: self._found(run, seed, data) for seed in run.seeds}
@@ -146,6 +151,29 @@ def older_defaults(row: Row) -> dict[str, Any]:
     """What a row does not say to have changed, and yet is not as `configs` has it now."""
     found = departures(row.task, row.attention, row.config)
     return {name: value for name, value in found.items() if name not in row.config_overrides}
+
+
+def by_task(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs of each task, the tasks as they first appear."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.task, []).append(run)
+    return found
+
+
+def in_order(runs: Iterable[Run], rows: Iterable[Row]) -> list[Run]:
+    """The runs as they are executed: task by task, those that failed before at the end of theirs.
+
+    Args:
+        runs: in the order of the sweep file.
+        rows: all there are.
+    """
+    failed = {key(row)[:-1] for row in latest(rows) if not row.final}
+
+    def has_failed(run: Run) -> bool:
+        return any(run.key(seed, "")[:-1] in failed for seed in run.seeds)
+
+    return [run for of_task in by_task(runs).values() for run in sorted(of_task, key=has_failed)]
 
 
 def count(number: int, noun: str = "run") -> str:

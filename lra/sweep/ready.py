@@ -1,107 +1,116 @@
 """What has to be there before the runs of a sweep are executed."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from lra import records
 from lra.errors import UserError
-from lra.sweep.budget import Budget
+from lra.sweep.budget import SHORTEST_MINUTES, Budget
 from lra.sweep.listing import duration, older_text
-from lra.sweep.place import Place, gather, record_failure, say, unfinished
-from lra.sweep.plan import Done, Run, Sweep, count
+from lra.sweep.place import Place, gather, say, unfinished
+from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 
 
-class Ready(NamedTuple):
-    """What is to be done.
+class Ready:
+    """The runs to execute, with the seeds to train (`place.to_train`) and the marks of their data.
+
+    Once made it has taken in the rows that runs have written without us: those of
+    `--launcher=print`, of a killed sweep, of another machine. Data that are missing are generated
+    when the first run of their task comes up.
 
     Attributes:
-        runs: those to execute, with the seeds to train (`place.to_train`), and the marks of their
-            data.
-        cannot: how many cannot be: their data are neither prepared nor can be generated, or the
-            rows in their folder are damaged.
+        cannot: how many cannot be: their data are neither prepared nor can be generated.
         older: how many have rows of older defaults in their way.
         postponed: whether others wait for data that the budget has no time to generate.
-    """
-
-    runs: list[tuple[Run, str]]
-    cannot: int
-    older: int
-    postponed: bool
-
-
-def make_ready(sweep: Sweep, place: Place, budget: Budget) -> Ready:
-    """Takes in rows that runs have written without us, and generates data that are missing.
-
-    Such rows are those of `--launcher=print` and of a killed sweep.
 
     Raises:
         UserError: the results file is damaged or cannot be written.
     """
-    records.check_writable(place.results)
-    todo, cannot, older, postponed = [], 0, 0, False
-    for task in dict.fromkeys(run.task for run in sweep.runs):
-        runs = [run for run in sweep.runs if run.task == task]
+
+    def __init__(self, sweep: Sweep, place: Place, budget: Budget):
+        records.check_writable(place.results)
+        unreadable = gather(sweep.runs, place, place.row_files(sweep.runs))
+        self._place, self._budget, self.postponed = place, budget, False
+        self._tasks = by_task(in_order(sweep.runs, place.rows()))
+        self._marks, self.cannot = marks(sweep, place)
+        self.older = sum(
+            _of_older_defaults(runs, place, self._marks.get(task))
+            for task, runs in self._tasks.items()
+        )
+        self._say_what_is_not_read(unreadable)
+
+    def __len__(self) -> int:
+        """How many there are, by what is known before data are generated."""
+        return sum(len(self._left(task)) for task in self._marks)
+
+    def __iter__(self) -> Iterator[tuple[Run, str]]:
+        for task in self._tasks:
+            if task in self._marks and self._has_data(task):
+                yield from [(run, self._marks[task]) for run in self._left(task)]
+
+    def _left(self, task: str) -> list[Run]:
+        return unfinished(self._tasks[task], self._place, self._marks[task])
+
+    def _has_data(self, task: str) -> bool:
+        """Whether there are data, now at the latest, of what is not done."""
+        if self._marks[task] is None and self._left(task):
+            try:
+                if not self._fits(task):
+                    self.postponed = True
+                    return False
+                self._marks[task] = self._place.data.generate(task)
+            except UserError as error:
+                self.cannot += _cannot_start(task, self._tasks[task], self._place, error)
+        return self._marks[task] is not None
+
+    def _fits(self, task: str) -> bool:
+        """Whether the budget has time to generate the data of `task`; says so where it has not."""
+        seconds, left = self._place.data.seconds_to_generate(task), self._budget.left()
+        if left is None or seconds <= 60 * (left - SHORTEST_MINUTES):
+            return True
+        say(
+            f"{task}: generating its data takes about {duration(seconds)}, more than the "
+            f"{duration(60 * left)} left of the budget allow; give it more"
+        )
+        return False
+
+    def _say_what_is_not_read(self, unreadable: dict) -> None:
+        """All but what a run finds in its own folder: that is its failure."""
+        own = {
+            self._place.folder(run, mark).rows
+            for task, mark in self._marks.items()
+            if mark is not None
+            for run in self._left(task)
+        }
+        for path, reason in unreadable.items():
+            if path not in own:
+                say(f"not read: {reason}")
+
+
+def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], int]:
+    """How the data of each task are marked.
+
+    Returns:
+        The marks by task, None for data that can be generated, nothing for those that cannot be
+        had; and how many runs cannot start for want of them, which is said.
+    """
+    found, cannot = {}, 0
+    for task, runs in by_task(sweep.runs).items():
         try:
-            mark = place.mark(task)
-            if mark is None and unfinished(runs, place, mark):
-                if not _fits(task, place, budget):
-                    postponed = True
-                    continue
-                mark = place.generate(task)
+            mark = place.data.mark(task)
+            if mark is None:
+                place.data.seconds_to_generate(task)
+            found[task] = mark
         except UserError as error:
-            without_data = len(unfinished(runs, place, None))
-            if without_data:  # else damaged data are nothing to this sweep
-                say(f"{task}: {count(without_data)} cannot start: {error}")
-            cannot += without_data
-            continue
-        if mark is not None:
-            ready, damaged = _with_rows_taken_in(runs, place, mark)
-            todo += [(run, mark) for run in ready]
-            cannot += damaged
-        older += _of_older_defaults(runs, place, mark)
-    return Ready(todo, cannot, older, postponed)
+            cannot += _cannot_start(task, runs, place, error)
+    return found, cannot
 
 
-def marks(sweep: Sweep, place: Place) -> dict[str, str | None]:
-    """Of the data of each task; None where there are none, or damaged ones, which is said."""
-    found = {}
-    for task in dict.fromkeys(run.task for run in sweep.runs):
-        try:
-            found[task] = place.mark(task)
-        except UserError as error:
-            found[task] = None
-            left = unfinished([run for run in sweep.runs if run.task == task], place, None)
-            if left:
-                say(f"{task}: {count(len(left))} cannot start: {error}")
-    return found
-
-
-def _fits(task: str, place: Place, budget: Budget) -> bool:
-    """Whether the budget has time to generate the data of `task`; says so where it has not."""
-    seconds, left = place.seconds_to_generate(task), budget.left()
-    if left is None or seconds <= 60 * left:
-        return True
-    say(
-        f"{task}: generating its data takes about {duration(seconds)}, more than the "
-        f"{duration(60 * left)} left of the budget; give it more"
-    )
-    return False
-
-
-def _with_rows_taken_in(runs: list[Run], place: Place, mark: str) -> tuple[list[Run], int]:
-    """What is left of `runs` with the rows in their folders, and how many have damaged ones."""
-    unreadable = gather(runs, place, mark, place.row_files(runs))
-    ready, damaged = [], 0
-    for run in unfinished(runs, place, mark):
-        reason = unreadable.pop(place.folder(run, mark).rows, None)
-        if reason is None:
-            ready.append(run)
-        else:
-            say(f"{run.title()}: failed: {reason}")
-            record_failure(run, place, mark, reason)
-            damaged += 1
-    for reason in unreadable.values():
-        say(f"not read: {reason}")
-    return ready, damaged
+def _cannot_start(task: str, runs: list[Run], place: Place, error: UserError) -> int:
+    """Says that what is left of `runs` cannot start; returns how many these are."""
+    left = len(unfinished(runs, place, None))
+    if left:  # else damaged data are nothing to this sweep
+        say(f"{task}: {count(left)} cannot start: {error}")
+    return left
 
 
 def _of_older_defaults(runs: list[Run], place: Place, mark: str | None) -> int:

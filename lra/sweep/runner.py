@@ -13,7 +13,7 @@ import enum
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import filelock
 
@@ -56,24 +56,32 @@ _TOLD = {
 }
 
 
-def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[int, bool]:
+def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tuple[int, bool]:
     """Runs what is to be done, in order.
+
+    Args:
+        runs: what is to be done, with the marks of its data; asked for the next when it comes up.
+        place: of the sweep.
+        budget: of the sweep.
 
     Returns:
         How many runs failed, and whether budget or signal ended it before all were done.
     """
     failed, told = 0, False
-    failures = Failures(place.folder(run, mark) for run, mark in runs)
-    while runs:
-        busy = []
+    failures = Failures(place.workdir)
+    while True:
+        tried, busy = 0, []
         for run, mark in runs:
+            tried += 1
             outcome = attempt(run, place, mark, budget, failures)
             if outcome.ends_the_sweep:
                 return failed, True
             failed += outcome is Outcome.FAILED
             if outcome is Outcome.BUSY:
                 busy.append((run, mark))
-        if busy == runs:
+        if not busy:
+            return failed, False
+        if len(busy) == tried:
             if not budget.allows_a_start():
                 return failed, True
             if not told:
@@ -81,7 +89,6 @@ def execute(runs: list[tuple[Run, str]], place: Place, budget: Budget) -> tuple[
                 told = True
             time.sleep(_WAIT_SECONDS)
         runs = busy
-    return failed, False
 
 
 def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
@@ -95,12 +102,12 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failure
         if not ours:
             return Outcome.BUSY
         # Someone may have finished it before we had the lock.
-        damaged = gather([run], place, mark, [folder.rows])
-        if damaged:
-            note(folder)
-            return _failed(run, place, mark, damaged[folder.rows])
+        damage = _take_in(run, place, folder)
         if not unfinished([run], place, mark):
             return Outcome.DONE
+        if damage:
+            note(folder)
+            return _failed(run, place, mark, damage)
         if failures.new(folder):
             say(f"{run.title()}: failed in another sweep")
             return Outcome.FAILED
@@ -149,7 +156,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     started = time.monotonic()
     before = under_way.progress(folder)
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
-    damaged = gather([run], place, mark, [folder.rows])
+    damage = _take_in(run, place, folder)
     left = unfinished([run], place, mark)
     if not left:
         seconds = time.monotonic() - started
@@ -164,7 +171,12 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         )
     note(folder)
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
-    return _failed(left[0], place, mark, damaged.get(folder.rows, reason), f" (log: {log})")
+    return _failed(left[0], place, mark, damage or reason, f" (log: {log})")
+
+
+def _take_in(run: Run, place: Place, folder: Workdir) -> str | None:
+    """Copies the rows of `run` from its folder; returns why not, where they cannot be read."""
+    return gather([run], place, [folder.rows]).get(folder.rows)
 
 
 def _failed(run: Run, place: Place, mark: str, reason: str, more: str = "") -> Outcome:

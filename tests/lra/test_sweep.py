@@ -24,6 +24,7 @@ from lra.sweep import place as places
 from lra.sweep.__main__ import main
 from lra.sweep.budget import Budget
 from lra.sweep.child import Ended
+from lra.sweep.data import Data
 from lra.sweep.failures import Failures
 from lra.sweep.listing import duration
 from lra.sweep.plan import load_sweep
@@ -279,7 +280,7 @@ def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys
 
 def test_the_smallest_rest_of_a_budget_is_a_budget():
     run = load_sweep("configs/sweeps/quick.py").runs[0]
-    place = places.Place((), pathlib.Path(), pathlib.Path(), "data", {})
+    place = places.Place((), pathlib.Path(), pathlib.Path(), Data("data", {}))
     assert "--budget_minutes=0.001" in place.command(run, "generated", 1e-5)
 
 
@@ -331,17 +332,17 @@ def test_two_sweeps_share_the_runs(place):
 def test_a_failure_is_not_repeated_by_those_who_waited(place):
     place.file.write_text(ONE_RUN)
     (run,) = load_sweep(str(place.file)).runs
-    data_dir = str(place.root / "data")
-    there = places.Place(fake(standard="crash"), place.results, place.workdir, data_dir, {})
+    data = Data(str(place.root / "data"), {})
+    there = places.Place(fake(standard="crash"), place.results, place.workdir, data)
 
     def attempt_with(failures: Failures) -> Outcome:
         return attempt(run, there, "generated", Budget(None), failures)
 
-    waiting, other = (Failures([there.folder(run, "generated")]) for _ in range(2))
+    waiting, other = (Failures(place.workdir) for _ in range(2))
     assert attempt_with(other) is Outcome.FAILED
     assert attempt_with(waiting) is Outcome.FAILED
     assert len(place.starts()) == 1
-    assert attempt_with(Failures([there.folder(run, "generated")])) is Outcome.FAILED
+    assert attempt_with(Failures(place.workdir)) is Outcome.FAILED
     assert len(place.starts()) == 2
 
 
@@ -479,6 +480,27 @@ def timed_row(accuracy: float | None = 0.5, **values: Any) -> Row:
 
 def test_durations():
     assert [duration(s) for s in (45, 700, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
+
+
+def test_the_order_said_is_the_order_of_execution(place, capsys):
+    """Task by task, and what has failed before is not in the way of the others."""
+    write_data(place.root / "data", "image")
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:{attention}'}"
+        " for attention in ('nystrom', 'standard', 'linformer') for task in ('listops', 'image')]"
+    )
+    assert place.run("--tasks=listops", "--config.seeds=(0,)", nystrom="crash", standard="slow")
+    capsys.readouterr()
+    place.run("--dry_run")
+    said = [line.split()[1:3] for line in capsys.readouterr().out.splitlines()[:6]]
+    assert [(task, attention.strip(",")) for task, attention in said] == [
+        ("listops", "standard"), ("listops", "linformer"), ("listops", "nystrom"),
+        ("image", "nystrom"), ("image", "standard"), ("image", "linformer"),
+    ]  # fmt: skip
+    place.run()
+    assert [start["folder"].split("-")[:2] for start in place.starts()[2:]] == [
+        [task, attention.strip(",")] for task, attention in said
+    ]
 
 
 def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
@@ -631,6 +653,32 @@ def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
     assert place.run() == 1
     assert "choose another --data_dir" in capsys.readouterr().err
     assert not place.starts()
+
+
+def test_data_are_generated_when_the_first_run_comes_up(place, capsys):
+    place.file.write_text(
+        f"{GENERATED}RUNS.insert(0, {{'config': 'configs/text.py:nystrom'}})\n"
+        "RUNS.append({'config': 'configs/image.py:nystrom'})\n"
+    )
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    assert place.run(f"--data_dir={data_dir}") == 1
+    assert [row.task for row in place.rows()] == ["text", "listops"]
+    said = capsys.readouterr().err.splitlines()
+    # What cannot be had is said before anything is done.
+    order = ["image: 1 run cannot start", "3 runs, 2 to execute", "text nystrom, seeds 0: running"]
+    order += ["text nystrom, seeds 0: test accuracy", "generating listops", "listops nystrom"]
+    positions = [[line.startswith(text) for line in said].index(True) for text in order]
+    assert positions == sorted(positions)
+
+
+def test_data_are_not_generated_for_the_last_minute(place, capsys):
+    place.file.write_text(GENERATED)
+    data_dir = place.root / "other"
+    assert place.run("--budget_minutes=0.9", f"--data_dir={data_dir}") == 75
+    assert "more than the 54 s left of the budget allow" in capsys.readouterr().err
+    assert not data_dir.exists()
+    assert place.run("--budget_minutes=2", f"--data_dir={data_dir}") == 0
 
 
 def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):

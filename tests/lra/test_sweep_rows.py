@@ -3,8 +3,10 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import shlex
+import shutil
 import signal
 
 import pytest
@@ -16,12 +18,14 @@ from lra.report import groups as report
 from lra.row import Row, from_json, to_json
 from lra.settings import flatten, load_config
 from lra.sweep import place as places
-from lra.sweep import runner
+from lra.sweep import runner, under_way
 from lra.sweep.budget import Budget
+from lra.sweep.data import Data
 from lra.sweep.failures import Failures
 from lra.sweep.plan import Done, load_sweep, older_defaults
+from lra.workdir import Workdir
 from tests.lra.row_factory import failed_row, make_row
-from tests.lra.sweep_place import ONE_RUN, Place
+from tests.lra.sweep_place import ONE_RUN, Place, write_data
 
 
 @pytest.fixture(autouse=True)
@@ -61,13 +65,13 @@ def test_damaged_rows_of_a_run_are_its_failure_and_no_others(place, damage, caps
         rows.write_bytes(damage)
     assert place.run() == 1
     assert [(row.attention, row.status) for row in place.rows()] == [
-        ("nystrom", "failed"), ("nystrom", "failed"),
-        ("standard", "ok"), ("standard", "ok"), ("linformer", "ok"), ("linformer", "ok"),
+        ("standard", "ok"), ("standard", "ok"), ("nystrom", "failed"), ("nystrom", "failed"),
+        ("linformer", "ok"), ("linformer", "ok"),
     ]  # fmt: skip
     said = capsys.readouterr().err
     assert said.count(str(rows)) == 1
     assert "listops nystrom num_landmarks=32, seeds 0 1: failed: " in said
-    assert str(rows) in place.rows()[0].error
+    assert str(rows) in place.rows()[2].error
     assert len(place.starts()) == 2
     rows.rename(folder / "aside")
     assert place.run() == 0
@@ -122,8 +126,9 @@ def test_rows_that_a_run_writes_damaged_are_its_failure(place, capsys):
     assert "rows.jsonl, line 1: not a row" in place.rows()[2].error
     # A job of Slurm finds them at its start.
     run = load_sweep(str(place.file)).runs[1]
-    there = places.Place((), place.results, place.workdir, str(place.root / "data"), {})
-    failures = Failures([])
+    data = Data(str(place.root / "data"), {})
+    there = places.Place((), place.results, place.workdir, data)
+    failures = Failures(place.workdir)
     assert runner.attempt(run, there, "generated", Budget(None), failures) is runner.Outcome.FAILED
 
 
@@ -234,3 +239,76 @@ def test_whole_runs_keep_the_names_of_their_folders(place):
     facts = json.dumps([run.key(0, "generated"), [0, 1], identity(config)])
     expected = hashlib.sha256(facts.encode()).hexdigest()[:8]
     assert run.folder("generated") == f"listops-nystrom-num_landmarks=32-{expected}"
+
+
+def test_a_training_without_a_step_has_not_begun(place):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    folder = place.workdir / run.folder("generated")
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").touch()
+    assert place.run("--config.seeds=(0,)") == 0
+    assert place.run() == 0
+    assert "--config.seeds=(1,)" in place.starts()[1]["argv"]
+
+
+def test_seeds_that_were_begun_beside_others_go_on(place):
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    assert place.run("--config.seeds=(0,)") == 0
+    assert place.run(standard="in parts") == 75
+    assert place.run("--config.seeds=(1,)") == 0
+    assert place.run() == 0
+    folders = [start["folder"] for start in place.starts()]
+    assert folders[1] == folders[3]
+    assert "--config.seeds=(1, 2)" in place.starts()[3]["argv"]
+    assert [row.seed for row in records.read(place.results)] == [0, 1, 2]
+
+
+def test_rows_are_taken_in_where_their_data_are_not(place):
+    """Trained on one machine, brought to another."""
+    write_data(place.root / "data", "text")
+    place.file.write_text("RUNS = [{'config': 'configs/text.py:nystrom'}]")
+    place.run()
+    rows = place.rows()
+    place.results.unlink()
+    shutil.rmtree(place.root / "data" / "text")
+    assert place.run() == 0
+    assert place.rows() == rows
+    assert len(place.starts()) == 1
+
+
+def test_rows_are_taken_in_before_data_are_generated(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.results.unlink()
+    shutil.rmtree(place.root / "data" / "listops")
+    assert place.run() == 0
+    assert len(place.rows()) == 2
+    assert "generating" not in capsys.readouterr().err
+
+
+def test_dry_run_says_what_is_done_and_not_yet_copied(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.results.unlink()
+    capsys.readouterr()
+    before = sorted(place.root.rglob("*"))
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "done     listops standard, seeds 0 1 (not yet copied)",
+        "2 of 2 rows done, 0 missing",
+    ]
+    assert sorted(place.root.rglob("*")) == before
+
+
+def test_a_part_of_an_evaluation_that_is_saved_anew_is_progress(tmp_path):
+    folder = Workdir(tmp_path)
+    folder.evaluations.mkdir()
+    part = folder.evaluations / "test-best.npz"
+    seen = [under_way.progress(folder)]
+    for nanoseconds in (1, 2):
+        part.touch()
+        os.utime(part, ns=(nanoseconds, nanoseconds))
+        seen.append(under_way.progress(folder))
+    assert seen[0] != seen[1] != seen[2]
+    assert under_way.progress(folder) == seen[2]
