@@ -3,6 +3,11 @@
     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
     python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl --tasks=text
 
+For other schedulers it prints the commands, one a line; the next sweep takes in their rows:
+
+    python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl \\
+        --launcher=print | xargs -d '\\n' -P2 -n1 sh -c
+
 Stop it at any moment; the same command goes on from there. --config.KEY=VALUE holds for all runs.
 Exit status: 0 all done, 1 some runs failed, 2 bad input, 75 stopped before the end (budget or
 signal; run it again to go on).

@@ -13,6 +13,7 @@ What was lost in another way the next call of the sweep submits again.
 """
 
 import dataclasses
+import os
 import shlex
 import shutil
 import signal
@@ -49,12 +50,17 @@ _DEFAULTS = {
 def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
     """One shell-quoted command a run; their rows are taken in by the next call of the sweep.
 
-    They share the compile cache of local children.
+    They share the compile cache of local children, and run from any folder: their paths are
+    absolute.
     """
+    data = dataclasses.replace(place.data, folder=os.path.abspath(place.data.folder))
+    place = dataclasses.replace(place, workdir=place.workdir.absolute(), data=data)
     variables = [f"{name}={value}" for name, value in child.additions(place.workdir).items()]
-    return [
-        shlex.join(["env", *variables, *place.command(run, mark, minutes)]) for run, mark in runs
-    ]
+    lines = []
+    for run, mark in runs:
+        run = dataclasses.replace(run, spec=os.path.abspath(run.spec))
+        lines.append(shlex.join(["env", *variables, *place.command(run, mark, minutes)]))
+    return lines
 
 
 def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:

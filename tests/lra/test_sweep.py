@@ -364,6 +364,28 @@ def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
     assert len(place.starts()) == 3
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs xargs -d, which is GNU's")
+def test_printed_commands_run_from_any_folder_as_help_says(place, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        place.run("--help")
+    recipe = re.search(r"--launcher=print \| (xargs .*)", capsys.readouterr().out)[1]
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path.cwd()))
+    config = place.root / "configs"
+    config.mkdir()
+    for name in ("default", "listops"):
+        shutil.copy(f"configs/{name}.py", config)
+    monkeypatch.chdir(place.root)
+    flags = ["--workdir=runs", "--data_dir=data", "--launcher=print"]
+    assert main(["sweep.py", "--results=results.jsonl", *flags], train=fake()) == 0
+    place.workdir.mkdir()
+    elsewhere = place.root / "elsewhere"
+    elsewhere.mkdir()
+    lines = capsys.readouterr().out.encode()
+    subprocess.run(recipe, shell=True, input=lines, cwd=elsewhere, check=True)
+    assert place.run() == 0
+    assert (len(place.rows()), len(place.starts())) == (6, 3)
+
+
 def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
     place.run("--launcher=print")
