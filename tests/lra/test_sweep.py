@@ -269,7 +269,7 @@ def test_a_full_disk_ends_the_sweep(place, monkeypatch):
     with pytest.raises(UserError, match=r"no space left in .*listops-standard.*: free some"):
         place.run(standard="killed")
     assert len(place.starts()) == 1
-    assert not records.read(place.results)
+    assert not place.results.exists()
 
 
 def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys):
