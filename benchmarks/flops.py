@@ -17,9 +17,10 @@ def product_flops(function: Callable, *arguments: Any) -> int:
     """Two operations for each multiply-and-add of `function(*arguments)`, shapes being enough.
 
     Loops of known length (`scan`) count each turn, a `while` counts once; of the branches of a
-    condition, of which one is for each platform, the one with the most counts. Of cuDNN's attention
-    count the products that exact attention takes, two forward and four backward, not those that its
-    kernel makes once more. Elementwise work does not count.
+    condition, of which one is for each platform, the one with the most counts. A Pallas kernel
+    counts once for each program of its grid. Of cuDNN's attention count the products that exact
+    attention takes, two forward and four backward, not those that its kernel makes once more.
+    Elementwise work does not count.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 
@@ -41,6 +42,8 @@ def _count(jaxpr: core.Jaxpr) -> int:
             total += max(_count(branch.jaxpr) for branch in equation.params["branches"])
         else:
             turns = equation.params.get("length", 1)
+            if equation.primitive.name == "pallas_call":
+                turns = math.prod(equation.params["grid_mapping"].grid)
             total += turns * sum(_count(inner) for inner in _inner(equation.params))
     return total
 

@@ -14,7 +14,7 @@ from ml_collections import config_dict
 ATTENTIONS = {
     "standard": {
         "dropout": 0.1,  # of attention weights; NYS applies it in its softmax baseline only
-        "implementation": "auto",  # auto | xla | chunked | cudnn
+        "implementation": "auto",  # auto | xla | chunked | cudnn | flash
     },
     "nystrom": {
         "num_landmarks": 64,  # NYS README: "nystrom-64"

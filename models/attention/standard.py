@@ -1,10 +1,11 @@
-"""Exact softmax attention (Vaswani et al. 2017, arXiv 1706.03762), in three implementations.
+"""Exact softmax attention (Vaswani et al. 2017, arXiv 1706.03762), in four implementations.
 
     out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j          over the real positions j
 
 Time O(length^2 head_dim). Memory O(length^2) for `xla` (`models.attention.materialised`), which
-holds all scores; O(length) for `chunked` (`models.attention.chunked`) and `cudnn`
-(`models.attention.cudnn`).
+holds all scores; O(length) for `chunked` (`models.attention.chunked`), `cudnn`
+(`models.attention.cudnn`) and `flash` (`models.attention.flash`). The last two are kernels of GPUs;
+`auto` does not choose `flash`, which was not timed yet.
 
 Attention weights are dropped with probability 0.1 in training, as in the baseline behind Table 3
 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).
@@ -29,7 +30,7 @@ from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
 from models.dropout import check_rate, keep_probability, keep_weights, weight_seeds
 
-IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn")
+IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
 # On accelerators `xla` while its memory is affordable. Two layers with dropout keep 4 times the
 # scores for the backward pass (3 times with 16-bit inputs) and use 1 or 2 times more, and seeds
@@ -122,7 +123,8 @@ class StandardAttention(nnx.Module):
         Args:
             length, heads, head_dim, layer, shared, rngs: see `models.attention.make`.
             dropout: the probability of dropping an attention weight in training.
-            implementation: `xla`, `chunked`, `cudnn`, or `auto`, see `choose_implementation`.
+            implementation: `xla`, `chunked`, `cudnn`, `flash`, or `auto`, see
+                `choose_implementation`.
 
         Raises:
             ValueError: an unknown implementation, or a dropout that is no probability below 1.
@@ -145,7 +147,7 @@ class StandardAttention(nnx.Module):
         """Attends; drops attention weights if there is a key.
 
         Raises:
-            ValueError: `cudnn` with dropout, or where its kernel does not run.
+            ValueError: `cudnn` with dropout; `cudnn` or `flash` where their kernels do not run.
         """
         drops = key is not None and self.dropout > 0
         implementation = self.implementation
@@ -160,6 +162,11 @@ class StandardAttention(nnx.Module):
                     "attention dropout to 0 or choose 'auto', 'chunked' or 'xla'"
                 )
             return cudnn.cudnn_attention(q, k, v, mask)
+        if implementation == "flash":
+            # Here, since Pallas takes a fifth of a second to import.
+            from models.attention.flash import flash_attention
+
+            return flash_attention(q, k, v, mask, dropout=self.dropout, key=key)
         if implementation == "xla":
             return materialised_attention(q, k, v, mask, dropout=self.dropout, key=key)
         return chunked_attention(q, k, v, mask, dropout=self.dropout, key=key)

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.flops import product_flops
+from models.attention.chunked import Blocks
 from models.attention.cudnn import prefix_attention
+from models.attention.flash import flash_attention
 from models.attention.linformer import linformer_attention
 from models.attention.standard import standard_attention
 from tests.cudnn_driver import without_driver
@@ -36,6 +38,20 @@ def test_cudnn_counts_as_exact_attention_does(mode, monkeypatch):
     fused = count(lambda q, k, v: prefix_attention(q, k, v, mask, implementation="cudnn"))
     assert fused == count(lambda q, k, v: standard_attention(q, k, v, mask))
     assert fused == (2 if mode == "forward" else 6) * (2 * 2 * 2 * 16 * 16 * 8)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_kernels_count_for_each_of_their_programs(seeds):
+    """Blocks of scores are computed again in both of the kernels of the backward pass."""
+    x = jnp.ones((seeds, 2, 32, 2, 16))
+    mask, blocks = jnp.ones((2, 32), bool), Blocks(16, 8)
+
+    def total(q, k, v):
+        return jnp.sum(flash_attention(q, k, v, mask, blocks=blocks, interpret=True))
+
+    one = seeds * (2 * 2 * 2 * 32 * 32 * 16)
+    assert product_flops(jax.vmap(total), x, x, x) == 2 * one
+    assert product_flops(jax.vmap(jax.grad(total, argnums=(0, 1, 2))), x, x, x) == (2 + 4 + 3) * one
 
 
 @pytest.mark.parametrize("length", [1024, 8192])  # less than a block of positions, or two

@@ -243,6 +243,7 @@ def test_a_gpu_has_no_products_in_bfloat16(tiny_config, data_dir, monkeypatch):
             "model.attention.implementation=cudnn",
             "'cudnn' cannot drop attention weights",
         ),
+        ("standard", "model.attention.implementation=flash", "a head_dim that is a power of two"),
         ("standard", "model.positions=rotary", "positions must be one of"),
         ("standard", "model.pooling=last", "pooling must be one of"),
     ],

@@ -1,0 +1,299 @@
+"""Exact attention with dropout of weights in three GPU kernels: FlashAttention (arXiv 2205.14135).
+
+    out_i = sum_j m_ij p_ij v_j / (1 - dropout)       p_ij = exp(s_ij - logsumexp_i)
+    s_ij = q_i . k_j / sqrt(head_dim)                 over the real positions j
+
+m_ij is 0 where dropout takes the weight and 1 elsewhere. Blocks of scores live in registers: the
+forward kernel, one program for each block of queries of a head, goes through the keys with the
+online softmax (arXiv 1805.02867) and writes the output and logsumexp only. Backward they are
+computed again from these, with n_i = (1 - dropout) g_i . out_i, the mean of dp under p:
+
+    dp_ij = g_i . v_j    ds_ij = m_ij p_ij dp_ij - p_ij n_i    (each up to the factors at the end)
+    dv_j = sum_i m_ij p_ij g_i / (1 - dropout)
+    dk_j = sum_i ds_ij q_i c    dq_i = sum_j ds_ij k_j c    c = 1 / (sqrt(head_dim) (1 - dropout))
+
+in one kernel over blocks of keys, for dk and dv, and one over blocks of queries, for dq: seven
+products of blocks instead of five, but no sum has two programs. Nothing is added atomically, so
+results are deterministic. The m are those of the other implementations: 32-bit arithmetic on a seed
+for each key and the number of the query (`models.dropout`).
+
+Time O(length^2 head_dim), memory O(length head_dim). Sums are float32; products are of the inputs'
+format, those of float32 in the precision that `jax.default_matmul_precision` asks for (TF32 unless
+it asks for "highest" or "float32", which take no tensor cores).
+
+The kernels are Pallas's, compiled by Triton. They were interpreted and lowered, but neither run on
+a GPU nor timed. JAX warns from 0.11 on that it will remove Pallas's Triton backend. XLA cannot
+divide a kernel among devices: on a mesh of several each computes everything.
+
+Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second derivatives.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Bool, Float
+
+from models.attention.blocks import padded
+from models.attention.chunked import Blocks
+from models.dropout import keep_entries, keep_probability, weight_seeds
+
+# Not tuned, nor are warps and stages: sizes with which Triton, for compute capability 9.0, keeps
+# scores and sums in registers. Float32 without tensor cores leaves room for less, as wide heads do.
+_FORWARD, _BACKWARD = Blocks(queries=128, keys=64), Blocks(queries=64, keys=64)
+_SMALL, _NARROW = Blocks(queries=32, keys=32), 64
+_WARPS, _STAGES = 4, 2
+
+_FORMATS = ("float32", "bfloat16", "float16")
+_LEAST_HEAD_DIM = 16  # Triton's products contract at least so much
+
+
+class _Options(NamedTuple):
+    dropout: float
+    forward: Blocks
+    backward: Blocks
+    interpret: bool
+
+
+def flash_attention(
+    q: Float[Array, "batch length heads head_dim"],
+    k: Float[Array, "batch length heads head_dim"],
+    v: Float[Array, "batch length heads head_dim"],
+    mask: Bool[Array, "batch length"],
+    *,
+    dropout: float = 0.0,
+    key: jax.Array | None = None,
+    blocks: Blocks | None = None,
+    interpret: bool = False,
+) -> Float[Array, "batch length heads head_dim"]:
+    """Softmax attention over the real keys, in O(length) memory forward and backward.
+
+    Args:
+        q, k, v, mask: see `models.attention.contract`.
+        dropout: the probability of dropping an attention weight; the others grow accordingly.
+        key: where dropout masks are drawn from; None: no dropout.
+        blocks: sizes of a block in all kernels, powers of two; None: those that GPUs are to take.
+        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+
+    Raises:
+        ValueError: a format or a width of heads that the kernels do not take, or no GPU.
+    """
+    _check(q, k, v, interpret)
+    batch, length, heads, head_dim = q.shape
+    dropout = 0.0 if key is None else dropout
+    narrow = q.dtype.itemsize == 2 and head_dim <= _NARROW
+    forward, backward = (_FORWARD, _BACKWARD) if narrow else (_SMALL, _SMALL)
+    options = _Options(dropout, blocks or forward, blocks or backward, interpret)
+    size = math.lcm(*options.forward, *options.backward)
+    real = mask[:, :, None, None]
+    q, k, v = (padded(x, size) for x in (q, jnp.where(real, k, 0), jnp.where(real, v, 0)))
+    bias = padded(jnp.where(mask, 0.0, -jnp.inf).astype(jnp.float32), size, -jnp.inf)
+    seeds = None
+    if dropout > 0:
+        seeds = jnp.swapaxes(padded(weight_seeds(key, (batch, length, heads)), size), 1, 2)
+    return _attention(q, k, v, bias, seeds, options)[:, :length]
+
+
+def _check(q, k, v, interpret):
+    formats = sorted({x.dtype.name for x in (q, k, v)})
+    if len(formats) > 1 or formats[0] not in _FORMATS:
+        raise ValueError(
+            f"implementation='flash' takes q, k and v of one format among {', '.join(_FORMATS)}, "
+            f"not {', '.join(formats)}: choose 'chunked' or 'xla'"
+        )
+    if (head_dim := q.shape[-1]) < _LEAST_HEAD_DIM or head_dim & (head_dim - 1):
+        raise ValueError(
+            f"implementation='flash' takes a head_dim that is a power of two from "
+            f"{_LEAST_HEAD_DIM} on, not {head_dim}: change the head size or choose 'chunked'"
+        )
+    if not interpret and jax.default_backend() != "gpu":
+        raise ValueError(
+            "implementation='flash' needs a GPU, and JAX runs on another device "
+            f"('{jax.default_backend()}'): choose 'chunked' or 'xla'"
+        )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _attention(q, k, v, bias, seeds, options):
+    """Of whole blocks. `bias` [batch, keys] is added to scores; `seeds` [batch, heads, keys]."""
+    return _forward(q, k, v, bias, seeds, options)[0]
+
+
+def _attention_forward(q, k, v, bias, seeds, options):
+    out, logsumexp = _forward(q, k, v, bias, seeds, options)
+    return out, (q, k, v, bias, seeds, out, logsumexp)
+
+
+def _attention_backward(options, saved, g):
+    return (*_backward(options, saved, g), None, None)
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
+
+
+def _forward(q, k, v, bias, seeds, options):
+    """Returns the output and each query's logsumexp of base 2, [batch, heads, queries]."""
+    queries, keys = options.forward
+    logsumexp = jax.ShapeDtypeStruct((q.shape[0], q.shape[2], q.shape[1]), jnp.float32)
+    return _call(
+        functools.partial(_flash_forward, keys=keys, dropout=options.dropout),
+        q.shape[1] // queries,
+        [(q, queries), (k, None), (v, None), (bias, None), (seeds, None)],
+        [(q, queries), (logsumexp, queries)],
+        options.interpret,
+    )
+
+
+def _backward(options, saved, g):
+    """Returns the gradients of q, k and v."""
+    q, k, v, bias, seeds, out, logsumexp = saved
+    queries, keys = options.backward
+    # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
+    mean_dp = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
+    mean_dp *= keep_probability(options.dropout)
+    of_keys = [(k, keys), (v, keys), (bias, keys), (seeds, keys)]
+    of_queries = [(x, None) for x in (q, g, logsumexp, jnp.swapaxes(mean_dp, 1, 2))]
+    dk, dv = _call(
+        functools.partial(_flash_dk_dv, queries=queries, dropout=options.dropout),
+        k.shape[1] // keys,
+        of_keys + of_queries,
+        [(k, keys), (v, keys)],
+        options.interpret,
+    )
+    (dq,) = _call(
+        functools.partial(_flash_dq, keys=keys, dropout=options.dropout),
+        q.shape[1] // queries,
+        [(x, None) for x, _ in of_keys] + [(x, queries) for x, _ in of_queries],
+        [(q, queries)],
+        options.interpret,
+    )
+    return dq, dk, dv
+
+
+def _call(kernel, count, inputs, outputs, interpret):
+    """Runs `count` programs for each head of each example.
+
+    Args:
+        inputs, outputs: arrays, or what their shapes are like, with the positions of a block: a
+            program is given the block of its number, or with None all positions of its head.
+    """
+    batch, _, heads, _ = inputs[0][0].shape
+    return pl.pallas_call(
+        kernel,
+        # Programs of a head come one after the other: they share what they read.
+        grid=(count, heads, batch),
+        in_specs=[_spec(*pair) for pair in inputs],
+        out_specs=[_spec(*pair) for pair in outputs],
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x, _ in outputs],
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=_STAGES),
+        interpret=interpret,
+    )(*(x for x, _ in inputs))
+
+
+def _spec(x, size):
+    """What programs get of `x`, [batch, length, heads, head_dim] or [batch(, heads), length]."""
+    if x is None:
+        return None
+    if x.ndim == 4:
+        shape = (None, size or x.shape[1], None, x.shape[3])
+        return pl.BlockSpec(shape, lambda i, head, example: (example, i if size else 0, head, 0))
+    shape = (*(None,) * (x.ndim - 1), size or x.shape[-1])
+    return pl.BlockSpec(shape, lambda i, *of: (*of[::-1][: x.ndim - 1], i if size else 0))
+
+
+def _flash_forward(*refs, keys, dropout):
+    q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
+    q = q_ref[...]
+    rows = _numbers(q.shape[0])[:, None]
+
+    def key_block(column, state):
+        peak, total, weighted = state
+        at = pl.ds(column * keys, keys)
+        scores = _scores(q, k_ref[at, :], _row(bias_ref, at))
+        new_peak = jnp.maximum(peak, jnp.max(scores, axis=1))
+        shrink = jnp.exp2(peak - new_peak)
+        p = jnp.exp2(scores - new_peak[:, None])
+        total = total * shrink + jnp.sum(p, axis=1)
+        kept = _kept(p, _row(seeds_ref, at), rows, dropout).astype(q.dtype)
+        weighted = weighted * shrink[:, None] + _product(kept, v_ref[at, :])
+        return new_peak, total, weighted
+
+    peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
+    start = peak, jnp.zeros_like(peak), jnp.zeros(q.shape, jnp.float32)
+    peak, total, weighted = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
+    safe_total = jnp.where(total > 0, total, 1)
+    weighted = weighted / (safe_total * keep_probability(dropout))[:, None]
+    out_ref[...] = weighted.astype(out_ref.dtype)
+    logsumexp_ref[...] = jnp.where(total > 0, peak + jnp.log2(safe_total), 0)
+
+
+def _flash_dk_dv(*refs, queries, dropout):
+    k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs
+    k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
+    seeds = None if seeds_ref is None else seeds_ref[...][:, None]
+
+    def query_block(row, state):
+        dk, dv = state
+        at = pl.ds(row * queries, queries)
+        q, g = q_ref[at, :], g_ref[at, :]
+        p = jnp.exp2(_scores(k, q, bias) - _row(logsumexp_ref, at))
+        kept = _kept(p, seeds, _numbers(queries, row)[None], dropout)
+        ds = kept * _product(v, g, 1) - p * _row(mean_ref, at)
+        dk += _product(ds.astype(q.dtype), q)
+        return dk, dv + _product(kept.astype(g.dtype), g)
+
+    start = (jnp.zeros(k.shape, jnp.float32),) * 2
+    dk, dv = jax.lax.fori_loop(0, q_ref.shape[0] // queries, query_block, start)
+    factor = 1 / keep_probability(dropout)
+    dk_ref[...] = (dk * (factor / math.sqrt(k.shape[1]))).astype(dk_ref.dtype)
+    dv_ref[...] = (dv * factor).astype(dv_ref.dtype)
+
+
+def _flash_dq(*refs, keys, dropout):
+    k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs
+    q, g = q_ref[...], g_ref[...]
+    logsumexp, mean_dp = logsumexp_ref[...][:, None], mean_ref[...][:, None]
+    rows = _numbers(q.shape[0])[:, None]
+
+    def key_block(column, dq):
+        at = pl.ds(column * keys, keys)
+        k, v = k_ref[at, :], v_ref[at, :]
+        p = jnp.exp2(_scores(q, k, _row(bias_ref, at)) - logsumexp)
+        kept = _kept(p, _row(seeds_ref, at), rows, dropout)
+        ds = kept * _product(g, v, 1) - p * mean_dp
+        return dq + _product(ds.astype(k.dtype), k)
+
+    start = jnp.zeros(q.shape, jnp.float32)
+    dq = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
+    factor = 1 / (keep_probability(dropout) * math.sqrt(q.shape[1]))
+    dq_ref[...] = (dq * factor).astype(dq_ref.dtype)
+
+
+def _numbers(size, block=None):
+    """The numbers of the positions of a block; None: of the block that this program has."""
+    block = pl.program_id(0) if block is None else block
+    return block * size + jnp.arange(size, dtype=jnp.int32)
+
+
+def _scores(left, right, bias):
+    """To base 2, which is what exponentials and logarithms are computed to."""
+    return _product(left, right, 1) * (math.log2(math.e) / math.sqrt(left.shape[1])) + bias
+
+
+def _row(ref, at):
+    return None if ref is None else ref[at][None]
+
+
+def _kept(p, seeds, queries, dropout):
+    """The weights between keys with these seeds and queries of these numbers, 0 where dropped."""
+    return p if seeds is None else jnp.where(keep_entries(seeds, queries, dropout), p, 0)
+
+
+def _product(a, b, axis=0):
+    """Contracts the last axis of `a` with one of `b`."""
+    dimensions = (((1,), (axis,)), ((), ()))
+    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
