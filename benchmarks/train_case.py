@@ -42,13 +42,17 @@ _NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # the protocol has an
 
 
 class Case(NamedTuple):
-    """What is measured: `seeds` of them in one program; `batch` None is the protocol's."""
+    """What is measured: `seeds` of them in one program; `batch` None is the protocol's.
+
+    `overrides` of the configuration are `KEY=VALUE`.
+    """
 
     task: str
     attention: str
     seeds: int
     dtype: str
     batch: int | None = None
+    overrides: tuple[str, ...] = ()
 
 
 class Times(NamedTuple):
@@ -129,7 +133,7 @@ def device_bytes() -> int | None:
 
 def make_trainer(case: Case, **options: Any) -> Trainer:
     """Of the case's protocol, its batch aside, on random examples; `options` of `Trainer`."""
-    overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}"]
+    overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}", *case.overrides]
     overrides += [f"train.batch_size={case.batch}"] if case.batch else []
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
     task = get_task(case.task)

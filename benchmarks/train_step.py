@@ -4,6 +4,8 @@
     python -m benchmarks.train_step --tasks=all --dtype=bfloat16 --out=runs/train_step.jsonl
     python -m benchmarks.train_step --tasks=listops --profile=runs/profile --compare_loop
     python -m benchmarks.train_step --tasks=listops --largest_batch
+    python -m benchmarks.train_step --attentions=standard --dtype=bfloat16 \\
+        --override=model.attention.implementation=flash
 
 The real step of the real protocol (batch, length, dropout, optimizer) through `lra.trainer`, on
 random tokens, in sequences whose lengths are distributed as the task's. Each case runs in a process
@@ -90,6 +92,9 @@ def _parser() -> ArgumentParser:
     add("--seeds", type=positive_integers, default=[1], help="numbers of seeds in a program: 1,3")
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--batch", type=positive_integer, help="examples of a step (the protocol's)")
+    add(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="of all cases' configs"
+    )
     add("--seconds", type=positive_number, default=20.0, help="of measuring per case (%(default)s)")
     add("--out", type=file_to_write, metavar="FILE", help="append one JSON line a case")
     add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
@@ -141,7 +146,8 @@ def _ever_larger(task: str, attention: str, seeds: int, options) -> Iterator[dic
         row = _in_a_process(task, attention, seeds, of_batch)
         return {"batch": batch, "fits": "failed" not in row} | row
 
-    first = options.batch or load_config(f"configs/{task}.py:{attention}").train.batch_size
+    config = load_config(f"configs/{task}.py:{attention}", options.override)
+    first = options.batch or config.train.batch_size
     _, examples, _, _ = SIZES[task]
     return largest_batch.doubled(ask, first, examples, options.seconds)
 
@@ -184,6 +190,7 @@ def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:
     command = [sys.executable, "-m", "benchmarks.train_step", f"--case={task},{attention},{seeds}"]
     command += [f"--dtype={options.dtype}", f"--seconds={options.seconds}"]
     command += [f"--batch={options.batch}"] if options.batch else []
+    command += [f"--override={override}" for override in options.override]
     command += ["--largest_batch"] if options.largest_batch else []
     command += ["--compare_loop"] if options.compare_loop else []
     command += [f"--profile={options.profile}"] if options.profile else []
@@ -199,7 +206,7 @@ def _measure(options) -> dict:
     """The row of `--case`, in this process."""
     from benchmarks.train_case import Case, measure, trial
 
-    case = Case(*options.case, options.dtype, options.batch)
+    case = Case(*options.case, options.dtype, options.batch, tuple(options.override))
     if options.largest_batch:
         return trial(case)
     return measure(

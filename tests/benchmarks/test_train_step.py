@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import jax
 import numpy as np
@@ -68,6 +69,28 @@ def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):
         "3 seeds in one program: 2 of 25 cells of the table, 3.1 h in all (training, evaluations, "
         "compilation)",
     ]
+
+
+def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch):
+    flags = ["--case=listops,standard,2", "--override=train.steps=7"]
+    options = train_step._parser().parse_args(
+        [*flags, "--override=model.attention.implementation=flash"]
+    )
+    commands, cases = [], []
+
+    def ended(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout="{}")
+
+    monkeypatch.setattr(train_step.subprocess, "run", ended)
+    train_step._in_a_process("listops", "standard", 2, options)
+    overrides = ("train.steps=7", "model.attention.implementation=flash")
+    assert [f"--override={override}" in commands[0] for override in overrides] == [True, True]
+    monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case))
+    train_step._measure(options)
+    assert cases == [train_case.Case("listops", "standard", 2, "float32", None, overrides)]
+    config = train_case.make_trainer(cases[0]._replace(overrides=overrides[:1])).config
+    assert config.train.steps == 7
 
 
 def test_nothing_measured_is_an_error(monkeypatch):
