@@ -100,7 +100,7 @@ def page(found: list[Table], drawn: list[Figure]) -> str:
     """All of it in Markdown, to stand beside `figures/`."""
     lines = ["# Analysis", "", "Rendered from analysis.jsonl.", ""]
     for figure in drawn:
-        lines += [f"![{figure.caption}](figures/{figure.name}.png)", "", figure.caption, ""]
+        lines += [f"![{figure.title}](figures/{figure.name}.png)", "", figure.caption, ""]
     for table in found:
         lines += [f"## {table.title}", "", table.caption, "", plain(table)]
     return "\n".join(lines)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import io
 import pathlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,11 @@ class Figure:
     name: str
     caption: str
     draw: Callable[[], Any]
+
+    @property
+    def title(self) -> str:
+        """The first clause of the caption."""
+        return re.split(r"[,;.](?:\s|$)", self.caption, maxsplit=1)[0]
 
     @functools.cached_property
     def rendered(self) -> Rendered:

@@ -72,7 +72,7 @@ def document(sections: list[Section], sources: str, summary: str = "") -> str:
         before, behind = section.around_figures
         lines += map(_section_of, before)
         for figure in section.figures:
-            image = f"![{_label(figure.caption)}](figures/{figure.name}.png)"
+            image = f"![{_label(figure.title)}](figures/{figure.name}.png)"
             lines += [image, "", _markdown(figure.caption), ""]
         lines += map(_section_of, behind)
     return "\n".join(lines)

@@ -266,11 +266,13 @@ def test_bad_input_is_named(tmp_path):
 
 def test_document_names_its_figures():
     groups = group([make_row(0.5)])
-    figure = Figure("table3-speed", "What is fast.", draw=None)
+    figure = Figure("table3-speed", "ListOps: what is fast, by 1.5. More of it.", draw=None)
     text = document([Section(groups[0].title, tables(groups[0]), [figure])], "rows.jsonl")
     assert text.startswith("# Results\n\nRendered by")
     assert "## Long Range Arena: protocol of Table 3 (Nyströmformer)\n" in text
-    assert "![What is fast.](figures/table3-speed.png)\n\nWhat is fast.\n" in text
+    # Readers that hear the picture's text hear the caption next.
+    assert "![ListOps: what is fast](figures/table3-speed.png)\n\n" in text
+    assert text.count("ListOps: what is fast, by 1.5. More of it.\n") == 1
     assert "](#" not in text
 
 
