@@ -8,7 +8,8 @@ import numpy as np
 
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.cells import TITLES
-from lra.report.drawing import COLUMN, RC, STYLES
+from lra.report.drawing import COLUMN, RC
+from lra.report.styles import STYLES
 
 _SIZES = {
     "num_landmarks": "landmarks",

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
-from lra.report.drawing import COLUMN, RC, STYLES
+from lra.report.drawing import COLUMN, RC
+from lra.report.styles import STYLES
 
 _LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 

@@ -47,16 +47,18 @@ class Report:
     """What there is to tell: accuracies and their figures, costs, and where the rows were."""
 
     groups: list[Group]
-    figures: dict[str, list[Figure]]
+    figures: list[list[Figure]]  # of each group
+    curves: list[Figure]
     costs: dict[Setting, list[Sheet]]
     sources: str
 
     @functools.cached_property
     def sections(self) -> list[Section]:
         """All of the report."""
-        found = [Section(g.title, tables(g), self.figures[g.slug]) for g in self.groups]
-        if "curves" in self.figures:
-            found.append(Section("Learning curves", [], self.figures["curves"]))
+        of_groups = zip(self.groups, self.figures, strict=True)
+        found = [Section(g.title, tables(g), of_group) for g, of_group in of_groups]
+        if self.curves:
+            found.append(Section("Learning curves", [], self.curves))
         return found + cost_sections.sections(self.costs)
 
     def render(self, form: str) -> dict[str, str]:
@@ -85,7 +87,7 @@ def main(argv: list[str]) -> None:
     rows, costs = _read(options.rows)
     groups = group(rows)
     drawn = figures(groups, options.curves)
-    report = Report(groups, drawn, sheets(costs), ", ".join(options.rows))
+    report = Report(groups, *drawn, sheets(costs), ", ".join(options.rows))
     if options.out is None:
         if "csv" in wanted and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")

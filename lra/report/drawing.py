@@ -1,31 +1,23 @@
 """Drawing, for a column of a paper (3.3 inches) and readable without colour.
 
-Every attention has one colour (Okabe and Ito's palette for colour-blind readers), marker and line
-everywhere. matplotlib is imported only to draw.
+Attentions look as `styles` says. matplotlib is imported only to draw.
 """
 
-import itertools
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from lra.report import curves, sweep_points
+from lra.report import styles
 from lra.report.cells import attention_order, attention_title, task_title
+from lra.report.curves import History
+from lra.report.dots import Dot
 from lra.report.notes import OTHER_DATA
+from lra.report.styles import Style
+from lra.report.sweep_points import Sweep
 
 COLUMN = 3.3  # inches
 _MOST_LABELS = 7  # on the axis of a panel
-
-# Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too pale for lines.
-STYLES = {
-    "standard": ("#000000", "o", "-"),
-    "reformer": ("#CC79A7", "D", (0, (5, 1.5))),
-    "linformer": ("#0072B2", "s", (0, (3, 1, 1, 1))),
-    "performer": ("#009E73", "^", (0, (1, 1))),
-    "nystrom": ("#D55E00", "v", "-"),
-    "longformer": ("#E69F00", "P", (0, (5, 1.5))),
-    "linear": ("#56B4E9", "X", (0, (3, 1, 1, 1))),
-}
-_OTHER_STYLE = ("#7F7F7F", "h", "-")
 
 # What axes call the options that sweeps vary.
 _OPTIONS = {
@@ -67,12 +59,13 @@ RC = {
 }
 
 
-def style(attention: str) -> tuple[str, str, Any]:
-    return STYLES.get(attention, _OTHER_STYLE)
+def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> Any:
+    """Accuracy (%) against training examples/s, a panel a task; a dot's area is its parameters.
 
-
-def draw_dots(by_task: dict[str, list[curves.Dot]]) -> Any:
-    """Accuracy (%) against training examples/s, a panel a task; a dot's area is its parameters."""
+    Args:
+        by_task: the dot of each attention.
+        looks: the style of each attention.
+    """
     from matplotlib import pyplot
 
     columns = min(2, len(by_task))
@@ -81,56 +74,61 @@ def draw_dots(by_task: dict[str, list[curves.Dot]]) -> Any:
     drawn, axes = pyplot.subplots(rows, columns, figsize=(COLUMN, height), squeeze=False)
     for axis in axes.flat[len(by_task) :]:
         axis.remove()
-    largest = max(dot.params for dots in by_task.values() for dot in dots)
+    largest = max(dot.params for dots in by_task.values() for dot in dots.values())
     for axis, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
-        for dot in dots:
-            _draw_dot(axis, dot, largest)
+        for attention, dot in dots.items():
+            _draw_dot(axis, dot, largest, looks[attention])
         axis.set_title(task_title(task))
         axis.margins(0.18)
         axis.xaxis.set_major_formatter(_thousands)
     drawn.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
     drawn.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
-    _legend_of_dots(drawn, [dot for dots in by_task.values() for dot in dots])
+    _legend_of_dots(drawn, by_task.values(), looks)
     return drawn
 
 
-def _draw_dot(axis: Any, dot: curves.Dot, largest: float) -> None:
+def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
     from matplotlib.colors import to_rgba
 
-    colour, marker, _ = style(dot.attention)
+    colour, marker, _ = own
     x, y = dot.speed, 100 * dot.accuracy.mean
+    size = _size(dot.params, largest, marker)
     # Pale inside, so that a bar shorter than its dot is seen.
     look = {"color": to_rgba(colour, 0.35), "edgecolors": colour, "linewidths": 0.9}
-    axis.scatter(x, y, s=_area(dot.params, largest), marker=marker, zorder=3, **look)
+    axis.scatter(x, y, s=size**2, marker=marker, zorder=3, **look)
     if dot.accuracy.std:
         axis.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
     if dot.marked:
         # Beside the dot, whatever its size.
-        place = (_area(dot.params, largest) ** 0.5 / 2 + 1, 1)
+        place = (size / 2 + 1, 1)
         axis.annotate(OTHER_DATA, (x, y), place, textcoords="offset points", fontsize=7)
 
 
-def _area(params: float, largest: float) -> float:
-    """In square points: proportional to the parameters, but never too small to be seen."""
-    return max(14.0, 120.0 * params / largest)
+def _size(params: float, largest: float, marker: str) -> float:
+    """Of a marker in points, so that its area is proportional to the parameters.
+
+    But never too small to be seen.
+    """
+    area = max(12.0, 100.0 * params / largest)
+    return math.sqrt(area / styles.area_of_marker(marker))
 
 
-def _legend_of_dots(drawn: Any, dots: list[curves.Dot]) -> None:
+def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[str, Style]) -> None:
     from matplotlib.colors import to_rgba
     from matplotlib.lines import Line2D
 
     handles = []
-    for attention in sorted({dot.attention for dot in dots}, key=attention_order):
-        colour, marker, _ = style(attention)
+    params = [dot.params for dots in panels for dot in dots.values()]
+    for attention in sorted({name for dots in panels for name in dots}, key=attention_order):
+        colour, marker, _ = looks[attention]
         look = {"color": to_rgba(colour, 0.35), "markeredgecolor": colour, "markersize": 5}
         title = attention_title(attention)
         handles.append(Line2D([], [], marker=marker, linestyle="", label=title, **look))
-    smallest, largest = (choose(dot.params for dot in dots) for choose in (min, max))
+    smallest, largest = min(params), max(params)
     # One size says it where all are alike.
-    for params in [smallest, largest] if largest > 1.5 * smallest else [largest]:
-        # The diameter that a circle of this area has.
-        look = {"color": "#D0D0D0", "markersize": _area(params, largest) ** 0.5}
-        title = f"{_millions(params)} parameters"
+    for number in [smallest, largest] if largest > 1.5 * smallest else [largest]:
+        look = {"color": "#D0D0D0", "markersize": _size(number, largest, "o")}
+        title = f"{_millions(number)} parameters"
         handles.append(Line2D([], [], marker="o", linestyle="", label=title, **look))
     _legend(drawn, handles)
 
@@ -144,35 +142,59 @@ def _legend(drawn: Any, handles: list[Any]) -> None:
         legend.remove()
 
 
-def draw_sweep(attention: str, option: str, by_task: dict[str, list[sweep_points.Point]]) -> Any:
-    """Accuracy (%) and cost against the values of one option, a column a task."""
-    from matplotlib import pyplot
+def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
+    """Accuracy (%) and cost against the values of one option, a column a task.
 
-    width = max(COLUMN, COLUMN / 2 * len(by_task))
-    drawn, axes = pyplot.subplots(
-        2, len(by_task), figsize=(width, 2.7), sharex="col", squeeze=False
-    )
-    colour, marker, line = style(attention)
-    look = {"color": colour, "marker": marker, "linestyle": line}
-    for (upper, lower), (task, points) in zip(axes.T, by_task.items(), strict=True):
-        upper.errorbar(
-            [point.value for point in points],
-            [100 * point.accuracy.mean for point in points],
-            [100 * (point.accuracy.std or 0) for point in points],
-            elinewidth=0.8,
-            capsize=1.5,
-            **look,
-        )
-        timed = [(point.value, point.speed) for point in points if point.speed]
-        lower.plot(*zip(*timed, strict=True), **look) if timed else None
+    Args:
+        option: of an attention.
+        sweeps: a curve each; a legend tells several apart by what is fixed.
+        own: style of the attention, of which that of each curve is a shade.
+    """
+    from matplotlib import pyplot
+    from matplotlib.lines import Line2D
+
+    tasks = list(dict.fromkeys(task for sweep in sweeps for task in sweep.by_task))
+    width = max(COLUMN, COLUMN / 2 * len(tasks))
+    drawn, axes = pyplot.subplots(2, len(tasks), figsize=(width, 2.7), sharex="col", squeeze=False)
+    looks = [_look(styles.shade(own, nth)) for nth in range(len(sweeps))]
+    for (upper, lower), task in zip(axes.T, tasks, strict=True):
+        for sweep, look in zip(sweeps, looks, strict=True):
+            _draw_sweep(upper, lower, sweep.by_task.get(task, {}), look)
         # Given its place, none is looked for each time the panel is drawn.
         upper.set_title(task_title(task), y=1)
-        _axis_of_sizes(lower, [point.value for point in points])
+        values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
+        _axis_of_sizes(lower, values)
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
     drawn.supxlabel(_OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
+    if len(sweeps) > 1:
+        titles = [sweep.fixed or "defaults" for sweep in sweeps]
+        _legend(
+            drawn,
+            [
+                Line2D([], [], label=title, **look)
+                for title, look in zip(titles, looks, strict=True)
+            ],
+        )
     drawn.align_ylabels(axes[:, 0])
     return drawn
+
+
+def _look(own: Style) -> dict[str, Any]:
+    return dict(zip(("color", "marker", "linestyle"), own, strict=True))
+
+
+def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, Any]) -> None:
+    upper.errorbar(
+        list(dots),
+        [100 * dot.accuracy.mean for dot in dots.values()],
+        [100 * (dot.accuracy.std or 0) for dot in dots.values()],
+        elinewidth=0.8,
+        capsize=1.5,
+        **look,
+    )
+    timed = {value: dot.speed for value, dot in dots.items() if dot.speed}
+    lower.plot(list(timed), list(timed.values()), **look)
 
 
 def _axis_of_sizes(axis: Any, values: list[float]) -> None:
@@ -203,14 +225,17 @@ def _with_room(values: list[float], places: list[float]) -> list[float]:
     return chosen
 
 
-def draw_histories(runs: list[curves.History]) -> Any:
-    """Training loss above validation accuracy (%), against steps; bands span the seeds."""
+def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
+    """Training loss above validation accuracy (%), against steps; bands span the seeds.
+
+    Args:
+        runs: in the order of the legend.
+        looks: the style of each attention, of which those of its further runs are shades.
+    """
     from matplotlib import pyplot
 
     drawn, (upper, lower) = pyplot.subplots(2, 1, figsize=(COLUMN, 3.6), sharex=True)
-    once = len({run.attention for run in runs}) == len(runs)
-    order = sorted(runs, key=lambda run: (attention_order(run.attention), run.title))
-    for run, (colour, marker, line) in zip(order, run_styles(order), strict=True):
+    for run, (colour, marker, line) in zip(runs, run_styles(runs, looks), strict=True):
         look = {"color": colour, "linestyle": line}
         loss, accuracy = run.loss, run.accuracy
         upper.plot(loss.steps, loss.mean, linewidth=1, **look)
@@ -219,7 +244,7 @@ def draw_histories(runs: list[curves.History]) -> Any:
             [100 * value for value in accuracy.mean],
             marker=marker,
             markevery=max(1, len(accuracy.steps) // 8),
-            label=attention_title(run.attention) if once else run.title,
+            label=run.title,
             **look,
         )
         for axis, curve, scale in ((upper, loss, 1), (lower, accuracy, 100)):
@@ -234,12 +259,14 @@ def draw_histories(runs: list[curves.History]) -> Any:
     return drawn
 
 
-def run_styles(runs: list[curves.History]) -> list[tuple[str, str, Any]]:
-    """Of the first run of an attention its own style, of its others styles that nobody has."""
-    own = {run.attention: style(run.attention) for run in runs}
-    spare = [look for look in STYLES.values() if look not in own.values()]
-    others = itertools.cycle([*spare, _OTHER_STYLE])
-    return [own.pop(run.attention, None) or next(others) for run in runs]
+def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
+    """Of the first run of an attention its own style, of its others shades of that."""
+    before: Counter[str] = Counter()
+    found = []
+    for run in runs:
+        found.append(styles.shade(looks[run.attention], before[run.attention]))
+        before[run.attention] += 1
+    return found
 
 
 def _thousands(value: float, _position: int | None = None) -> str:

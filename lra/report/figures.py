@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from lra.files import write_atomically
-from lra.report import curves, drawing, sweep_points
+from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
+from lra.report.dots import Dot, panels
 from lra.report.groups import Group
 from lra.report.notes import on_other_data
+from lra.report.styles import Style, styles
+from lra.report.sweep_points import Sweep, sweeps
 
+_MOST_CURVES = 6  # in a panel
 _PNG_DPI = 300
 # The same rows give the same bytes.
 _NO_DATE = {"Date": None}
@@ -70,22 +74,18 @@ def _place_empty_labels(drawn: Any) -> None:
                 axis.set_label_coords(0, 0)
 
 
-def figures(groups: list[Group], workdirs: list[str]) -> dict[str, list[Figure]]:
-    """By the slug of their group, or `curves`, the figures that the rows and runs allow."""
-    found = {}
-    for group in groups:
-        found[group.slug] = [*_speed_figures(group), *_sweep_figures(group)]
-    if workdirs:
-        found["curves"] = [
-            Figure(
-                f"curves-{task}",
-                f"{task_title(task)}: training loss and validation accuracy; mean and range over "
-                "the seeds.",
-                lambda runs=runs: drawing.draw_histories(runs),
-            )
-            for task, runs in curves.histories(workdirs).items()
+def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]], list[Figure]]:
+    """Of each group, and of the learning curves, the figures that the rows and runs allow."""
+    runs = curves.histories(workdirs) if workdirs else {}
+    looks = styles(
+        each.attention
+        for each in [
+            *(line for group in groups for line in group.lines),
+            *(run for of_task in runs.values() for run in of_task),
         ]
-    return found
+    )
+    of_groups = [[*_speed_figures(each, looks), *_sweep_figures(each, looks)] for each in groups]
+    return of_groups, [_curves_figure(task, of_task, looks) for task, of_task in runs.items()]
 
 
 def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -103,65 +103,96 @@ def svg_element(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _speed_figures(group: Group) -> list[Figure]:
-    by_task = curves.dots(group)
+def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
+    by_task, platform, missing = panels(group)
     if not by_task:
         return []
+    dots = [dot for of_task in by_task.values() for dot in of_task.values()]
     caption = (
         "Test accuracy against training speed, all seeds of a program together; the area of a dot "
-        "is the number of parameters, bars are standard deviations over seeds."
+        "is the number of parameters, bars are standard deviations over seeds. Speeds: "
+        f"{platform.title}{_programs(dots)}."
     )
-    platform = curves.platform_of_dots(group)
-    programs = _programs(dot for dots in by_task.values() for dot in dots)
-    caption += f" Speeds: {platform.title}{programs}"
-    elsewhere = [
-        cell
-        for line in group.lines
-        for task in group.tasks
-        if (cell := line.cell(task)) and not cell.on(platform).rows
-    ]
-    caption += "; cells of other devices or number formats have no dot." if elsewhere else "."
-    if any(dot.marked for dots in by_task.values() for dot in dots):
+    if missing:
+        caption += f" No dot for cells {', '.join(missing)}."
+    if any(dot.marked for dot in dots):
         caption = " ".join([caption, *on_other_data(group)])
-    return [Figure(f"{group.slug}-speed", caption, lambda: drawing.draw_dots(by_task))]
+    return [_figure(f"{group.slug}-speed", caption, drawing.draw_dots, by_task, looks)]
 
 
-def _sweep_figures(group: Group) -> list[Figure]:
-    return [
-        Figure(
-            f"{group.slug}-{attention}-{option}",
+def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
+    found = []
+    for (attention, option), every in sweeps(group).items():
+        # Those of most values, where a legend has no room for all.
+        largest = sorted(every, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
+        shown = [sweep for sweep in every if sweep in largest[:_MOST_CURVES]]
+        fixed = shown[0].fixed if len(shown) == 1 else ""
+        caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
-            f"{option}; bars are standard deviations over seeds. {_platforms(by_task)}."
-            f"{_left_out(sweep_points.left_out(group, attention, option))}",
-            lambda attention=attention, option=option, by_task=by_task: drawing.draw_sweep(
-                attention, option, by_task
-            ),
+            f"{option}{f', {fixed}' if fixed else ''}; bars are standard deviations over seeds. "
+            f"{_platforms(shown)}.{_left_out(shown)}"
         )
-        for (attention, option), by_task in sweep_points.sweeps(group).items()
+        if len(every) > len(shown):
+            caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
+        name = f"{group.slug}-{attention}-{option}"
+        found.append(_figure(name, caption, drawing.draw_sweep, option, shown, looks[attention]))
+    return found
+
+
+def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
+    caption = (
+        f"{task_title(task)}: training loss and validation accuracy; lines are means over the "
+        "seeds that have not diverged, bands reach from their lowest to their highest; of many "
+        "steps neighbours are averaged."
+    )
+    ends = [
+        f"{run.title}: {left} of {run.seeds} seeds from step {step:,} on"
+        for run in runs
+        for step, left in run.ends
     ]
+    if ends:
+        caption += f" {'; '.join(ends)}."
+    return _figure(f"curves-{task}", caption, drawing.draw_histories, runs, looks)
 
 
-def _left_out(by_task: dict[str, dict[float, str]]) -> str:
+def _figure(name: str, caption: str, draw: Callable, *drawn: Any) -> Figure:
+    return Figure(name, caption, lambda: draw(*drawn))
+
+
+def _left_out(shown: list[Sweep]) -> str:
     """Which values have rows but no point: ` No point: ListOps at 32 (no result).`"""
     told = [
-        f"{task_title(task)} at {value:g} ({why})"
-        for task, values in by_task.items()
+        f"{_place(shown, sweep, task)} at {value:g} ({why})"
+        for sweep in shown
+        for task, values in sweep.left_out.items()
         for value, why in values.items()
     ]
     return f" No point: {', '.join(told)}." if told else ""
 
 
-def _platforms(by_task: dict[str, list[sweep_points.Point]]) -> str:
-    """What the curves of a figure were computed on: `a device, float32`, or that of each task."""
-    programs = _programs(point for points in by_task.values() for point in points)
-    titles = {task: points[0].platform.title for task, points in by_task.items()}
+def _platforms(shown: list[Sweep]) -> str:
+    """What the curves of a figure were computed on: `a device, float32`, or that of each."""
+    programs = _programs(
+        dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()
+    )
+    titles = {
+        _place(shown, sweep, task): platform.title
+        for sweep in shown
+        for task, platform in sweep.platforms.items()
+    }
     if len(set(titles.values())) > 1:
-        told = "; ".join(f"{task_title(task)}: {title}" for task, title in titles.items())
+        told = "; ".join(f"{place}: {title}" for place, title in titles.items())
         return f"{told}{programs}"
     return f"Speeds: {next(iter(titles.values()))}{programs}"
 
 
-def _programs(timed: Iterable[curves.Dot | sweep_points.Point]) -> str:
+def _place(shown: list[Sweep], sweep: Sweep, task: str) -> str:
+    """A curve in words: `ListOps`, of several in a panel `ListOps with pinv_iterations=8`."""
+    title = task_title(task)
+    return f"{title} with {sweep.fixed or 'defaults'}" if len(shown) > 1 else title
+
+
+def _programs(timed: Iterable[Dot]) -> str:
     """In what the programs differ whose speeds are shown: numbers of seeds, versions of JAX."""
     timed = list(timed)
     seeds = sorted({one.seeds_together for one in timed} - {None})

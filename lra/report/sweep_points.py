@@ -1,77 +1,89 @@
 """What the figures of sweeps show: accuracy and speed against each option that was swept."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from lra.protocol import departures
-from lra.report.cells import Cell, Stat, number_format, usual_platform
+from lra.protocol import defaults_of
+from lra.report.cells import Cell, number_format, usual_platform
 from lra.report.changes import OPTIONS
+from lra.report.dots import Dot, dot
 from lra.report.groups import Group
 from lra.report.provenance import Platform
 
-# By attention and option, then by task.
-_Swept = dict[tuple[str, str], dict[str, list[tuple[float, Cell]]]]
+
+# Values of an option, with the cells that have them.
+_Sized = list[tuple[float, Cell]]
 
 
-class Point(NamedTuple):
-    """One size of an attention: the option's value, accuracy (fraction), examples/s on a platform.
+class Sweep(NamedTuple):
+    """One option of an attention at several values, all others fixed.
 
-    The platform is the same for all points of a curve; the speed is that of a program with so many
-    `seeds_together`, on these `jax_versions`.
+    Attributes:
+        fixed: the other options that have not their defaults: `pinv_iterations=8`.
+        by_task: a dot for each value, by task.
+        platforms: by task that of all speeds.
+        left_out: by task the values that have rows but no dot, and why.
     """
 
-    value: float
-    accuracy: Stat
-    speed: float | None
-    platform: Platform | None = None
-    seeds_together: int | None = None
-    jax_versions: tuple[str, ...] = ()
+    fixed: str
+    by_task: dict[str, dict[float, Dot]]
+    platforms: dict[str, Platform]
+    left_out: dict[str, dict[float, str]]
 
 
-def sweeps(group: Group) -> dict[tuple[str, str], dict[str, list[Point]]]:
-    """By attention and option, then by task, the points of each option that was swept.
-
-    They are those where the attention's other options have their defaults.
-    """
-    curves = {
-        key: {
-            task: points
-            for task in group.tasks
-            if len(points := _points(by_task.get(task, []), group.number_formats)) > 1
-        }
-        for key, by_task in _swept(group).items()
+def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
+    """By attention and option every sweep of two values or more, that at the defaults first."""
+    found = {
+        key: [
+            sweep
+            for fixed in sorted(of_option, key=bool)
+            if (sweep := _sweep(fixed, of_option[fixed], group)).by_task
+        ]
+        for key, of_option in _swept(group).items()
     }
-    # Two points make a curve.
-    return {key: by_task for key, by_task in curves.items() if by_task}
+    return {key: of_option for key, of_option in found.items() if of_option}
 
 
-def left_out(group: Group, attention: str, option: str) -> dict[str, dict[float, str]]:
-    """By task the values of an option that have rows but no point on its curve, and why."""
-    found = {}
-    for task, sized in _swept(group)[attention, option].items():
-        shown = _chosen(sized, group.number_formats)
-        usual = {number_format(cell) for cell in shown.values()}
-        found[task] = {
-            value: _why([cell for size, cell in sized if size == value], usual)
-            for value in sorted({value for value, _ in sized} - set(shown))
-        }
-    return {task: values for task, values in found.items() if values}
-
-
-def _swept(group: Group) -> _Swept:
-    """The cells of each value of each option."""
-    found: _Swept = {}
+def _swept(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
+    """The cells of each value of each option, by what is fixed, then by task."""
+    found: dict[tuple[str, str], dict[str, dict[str, _Sized]]] = {}
     for line, task, cell in group.all_cells():
+        defaults = defaults_of(task, line.attention)
         options = {name: value for name, value in line.options.items() if value is not None}
-        changed = set(departures(task, line.attention, options))
+        changed = {name: value for name, value in options.items() if defaults.get(name) != value}
         for name, value in options.items():
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and changed <= {name}:
-                by_task = found.setdefault((line.attention, name.removeprefix(OPTIONS)), {})
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                of_option = found.setdefault((line.attention, name.removeprefix(OPTIONS)), {})
+                by_task = of_option.setdefault(_titled(changed, but=name), {})
                 by_task.setdefault(task, []).append((value, cell))
     return found
 
 
-def _chosen(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> dict[float, Cell]:
+def _titled(options: dict[str, Any], but: str) -> str:
+    return ", ".join(
+        f"{name.removeprefix(OPTIONS)}={value}" for name, value in options.items() if name != but
+    )
+
+
+def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
+    """Of the tasks that have two values or more: two make a curve."""
+    found = Sweep(fixed, {}, {}, {})
+    for task in group.tasks:
+        sized = cells_of_task.get(task, [])
+        chosen = _chosen(sized, group.number_formats)
+        usual = {number_format(cell) for cell in chosen.values()}
+        if missing := sorted({value for value, _ in sized} - set(chosen)):
+            found.left_out[task] = {
+                value: _why([cell for size, cell in sized if size == value], usual)
+                for value in missing
+            }
+        if len(chosen) > 1:
+            platform = found.platforms[task] = usual_platform(chosen.values())
+            found.by_task[task] = {value: dot(chosen[value], platform) for value in sorted(chosen)}
+    return found
+
+
+def _chosen(sized: _Sized, formats: Iterable[str]) -> dict[float, Cell]:
     """The cell of each size that has one, in the number format in which most sizes have."""
     by_format: dict[str, dict[float, list[Cell]]] = {name: {} for name in formats}
     for value, cell in sized:
@@ -83,20 +95,8 @@ def _chosen(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> dict[f
     return max(single, key=len)
 
 
-def _points(sized: list[tuple[float, Cell]], formats: tuple[str, ...]) -> list[Point]:
-    chosen = _chosen(sized, formats)
-    platform = usual_platform(chosen.values())
-    points = []
-    for value, cell in sorted(chosen.items()):
-        timed = cell.on(platform)
-        speed = timed.median("examples_per_second")
-        program = timed.seeds_together, timed.jax_versions
-        points.append(Point(value, cell.stat(), speed, platform, *program))
-    return points
-
-
 def _why(parts: list[Cell], usual: set[str]) -> str:
-    """Why the cells of a value make no point.
+    """Why the cells of a value have no dot.
 
     Args:
         parts: the cells.

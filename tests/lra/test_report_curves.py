@@ -6,7 +6,9 @@ import pytest
 from lra.errors import UserError
 from lra.report import curves
 from lra.report.curves import Curve, History
-from lra.report.drawing import run_styles, style
+from lra.report.drawing import run_styles
+from lra.report.figures import figures
+from lra.report.styles import STYLES, shade
 from tests.lra.run_folder import write_run
 
 
@@ -39,10 +41,34 @@ def test_histories_of_other_seeds_are_told_apart(tmp_path):
 def test_runs_of_one_attention_look_different():
     nothing = Curve([], [], [], [])
     names = ("performer", "performer", "nystrom", "performer")
-    looks = run_styles([History(name, name, nothing, nothing) for name in names])
-    assert looks[0] == style("performer")
-    assert looks[2] == style("nystrom")
+    looks = run_styles([History(name, name, nothing, nothing) for name in names], STYLES)
+    own = STYLES["performer"]
+    assert looks == [own, shade(own, 1), STYLES["nystrom"], shade(own, 2)]
     assert len(set(looks)) == 4
+
+
+def test_histories_are_in_the_order_of_values(tmp_path):
+    for landmarks in (128, 16, 64, 256, 32):
+        changed = [f"model.attention.num_landmarks={landmarks}"]
+        write_run(tmp_path / str(landmarks), overrides=changed)
+    (runs,) = curves.histories(sorted(tmp_path.iterdir())).values()
+    assert [run.title for run in runs] == [
+        f"Nyströmformer, num_landmarks={landmarks}" for landmarks in (16, 32, 64, 128, 256)
+    ]
+
+
+def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
+    run = write_run(tmp_path / "run")
+    _, (figure,) = figures([], [str(run)])
+    assert figure.caption == (
+        "ListOps: training loss and validation accuracy; lines are means over the seeds that have "
+        "not diverged, bands reach from their lowest to their highest; of many steps neighbours "
+        "are averaged. Nyströmformer: 1 of 2 seeds from step 20 on."
+    )
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("[0.5, null]", "[0.5, 0.5]"))
+    _, (figure,) = figures([], [str(run)])
+    assert figure.caption.endswith("neighbours are averaged.")
 
 
 def test_long_histories_are_thinned_by_averaging(tmp_path):

@@ -1,6 +1,7 @@
 """Figures, curves and the page: that they are drawn, from the right numbers."""
 
 import dataclasses
+import math
 import xml.etree.ElementTree as ElementTree
 
 import matplotlib
@@ -9,11 +10,14 @@ from matplotlib import pyplot
 from PIL import Image
 
 from lra import records
-from lra.report import curves, drawing, sweep_points
+from lra.report import drawing
 from lra.report.__main__ import main
 from lra.report.cells import Stat
-from lra.report.figures import figures, save
+from lra.report.dots import Dot, panels
+from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
+from lra.report.styles import STYLES, area_of_marker, shade, styles
+from lra.report.sweep_points import Sweep, sweeps
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.run_folder import write_run
 
@@ -33,18 +37,30 @@ def sweep_rows() -> list:
     ]
 
 
-def test_sweep_points_include_the_table_cell():
-    (group_of_sweep,) = [g for g in group(sweep_rows()) if not g.is_table3]
-    ((key, by_task),) = sweep_points.sweeps(group_of_sweep).items()
-    assert key == ("nystrom", "num_landmarks")
-    assert [point.value for point in by_task["listops"]] == [16, 32, 64, 128]
-    assert by_task["listops"][0].accuracy.mean == pytest.approx(0.321)
-    assert by_task["listops"][1].speed == 1000 / 32
-
-
 def options(rows) -> Group:
     """The group of the attentions' options."""
     return next(g for g in group(rows) if g.slug == "options")
+
+
+def figures_of(one: Group) -> list[Figure]:
+    """The figures of one group."""
+    ((found,), _) = figures([one], [])
+    return found
+
+
+def swept(rows) -> dict[float, Dot]:
+    """The only sweep of the options, of ListOps."""
+    ((sweep,),) = sweeps(options(rows)).values()
+    return sweep.by_task["listops"]
+
+
+def test_sweep_points_include_the_table_cell():
+    ((key, (sweep,)),) = sweeps(options(sweep_rows())).items()
+    assert (key, sweep.fixed) == (("nystrom", "num_landmarks"), "")
+    dots = sweep.by_task["listops"]
+    assert list(dots) == [16, 32, 64, 128]
+    assert dots[16].accuracy.mean == pytest.approx(0.321)
+    assert dots[32].speed == 1000 / 32
 
 
 def test_a_sweep_is_on_one_device_and_in_one_number_format():
@@ -53,13 +69,11 @@ def test_a_sweep_is_on_one_device_and_in_one_number_format():
     rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **half) for s in range(9))]
     rows += [make_row(0.9, seed=s, **half) for s in range(12)]
     rows.append(make_row(0.9, config_overrides={"model.attention.num_landmarks": 8}, **GPU))
-    (by_task,) = sweep_points.sweeps(options(rows)).values()
-    assert [(point.value, point.speed) for point in by_task["listops"]] == [
-        (8, None),
-        *((size, speed) for size, speed in ((16, 62.5), (32, 31.25), (64, 500), (128, 7.8125))),
-    ]
-    assert all(point.accuracy.mean < 0.5 for point in by_task["listops"][1:])
-    (figure,) = [f for f in figures(group(rows), [])["options"] if "landmarks" in f.name]
+    dots = swept(rows)
+    speeds = {8: None, 16: 62.5, 32: 31.25, 64: 500, 128: 7.8125}
+    assert {value: dot.speed for value, dot in dots.items()} == speeds
+    assert all(dot.accuracy.mean < 0.5 for value, dot in dots.items() if value != 8)
+    (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
     assert figure.caption.endswith("Speeds: a device, float32.")
 
 
@@ -72,7 +86,7 @@ def test_the_caption_of_a_sweep_names_the_sizes_without_a_point():
         make_row(0.9, dtype="bfloat16", config_overrides=half),
         failed_row(config_overrides={"model.attention.num_landmarks": 512}),
     ]
-    (figure,) = [f for f in figures(group(rows), [])["options"] if "landmarks" in f.name]
+    (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
     assert figure.caption.endswith(
         " No point: ListOps at 32 (seeds that differ), ListOps at 256 (bfloat16), "
         "ListOps at 512 (no result)."
@@ -89,11 +103,11 @@ def test_the_caption_of_a_sweep_names_the_platform_of_each_task():
         for task, dtype in (("listops", "float32"), ("image", "bfloat16"))
         for n in SIZES
     ]
-    (figure,) = figures(group(rows), [])["options"]
+    (figure,) = figures_of(options(rows))
     assert figure.caption.endswith("ListOps: a device, float32; Image: a device, bfloat16.")
 
 
-def test_a_sweep_is_over_lines_whose_other_options_are_the_defaults():
+def test_a_sweep_is_over_lines_whose_other_options_are_alike():
     rows = [
         *sweep_rows(),
         make_row(0.1, config_overrides={"model.attention.conv_kernel": 0}),
@@ -107,28 +121,107 @@ def test_a_sweep_is_over_lines_whose_other_options_are_the_defaults():
     ]
     config = {"model.attention.num_landmarks": 64, "model.attention.conv_kernel": 35}
     rows = [dataclasses.replace(row, config=config | row.config_overrides) for row in rows]
-    found = sweep_points.sweeps(options(rows))
-    of_option = {
-        option: [(point.value, round(point.accuracy.mean, 3)) for point in by_task["listops"]]
-        for (_, option), by_task in found.items()
+    found = {
+        (option, sweep.fixed): {
+            value: round(dot.accuracy.mean, 3) for value, dot in sweep.by_task["listops"].items()
+        }
+        for (_, option), of_option in sweeps(options(rows)).items()
+        for sweep in of_option
     }
-    assert of_option == {
-        "num_landmarks": [(16, 0.321), (32, 0.337), (64, 0.4), (128, 0.433)],
-        "conv_kernel": [(0, 0.1), (35, 0.4)],
+    assert found == {
+        ("num_landmarks", ""): {16: 0.321, 32: 0.337, 64: 0.4, 128: 0.433},
+        ("num_landmarks", "conv_kernel=0"): {64: 0.1, 256: 0.2},
+        ("conv_kernel", ""): {0: 0.1, 35: 0.4},
     }
+    by_landmarks, _ = figures_of(options(rows))
+    drawn = by_landmarks.draw()
+    legend = [text.get_text() for text in drawn.legends[0].texts]
+    pyplot.close(drawn)
+    assert legend == ["defaults", "conv_kernel=0"]
+
+
+def test_a_sweep_may_be_around_other_options_than_the_defaults():
+    rows = [
+        make_row(
+            0.5 + epsilon,
+            attention="performer",
+            config_overrides={
+                "model.attention.num_features": 64,
+                "model.attention.epsilon": epsilon,
+                "train.steps": 600,
+            },
+        )
+        for epsilon in (0.0, 1e-6, 1e-4)
+    ]
+    (one,) = group(rows)
+    ((key, (sweep,)),) = sweeps(one).items()
+    assert (key, sweep.fixed) == (("performer", "epsilon"), "num_features=64")
+    assert [dot.accuracy.mean for dot in sweep.by_task["listops"].values()] == [
+        *(0.5, 0.500001, 0.5001),
+    ]
+    (figure,) = figures_of(one)
+    assert figure.caption.startswith(
+        "Performer: test accuracy and training speed against epsilon, num_features=64; bars "
+    )
+
+
+def test_options_of_an_unknown_attention_are_not_mixed():
+    rows = [
+        make_row(attention="mine", config={}, config_overrides={f"model.attention.{name}": value})
+        for name, value in (("width", 1), ("width", 2), ("depth", 2))
+    ]
+    rows += [
+        dataclasses.replace(
+            row, config_overrides=row.config_overrides | {"model.attention.heads": 3}
+        )
+        for row in rows[:2]
+    ]
+    ((key, found),) = sweeps(options(rows)).items()
+    assert key == ("mine", "width")
+    assert [(sweep.fixed, list(sweep.by_task["listops"])) for sweep in found] == [
+        ("", [1, 2]),
+        ("heads=3", [1, 2]),
+    ]
+
+
+def test_a_panel_has_as_many_curves_as_a_legend_has_room_for():
+    rows = [
+        make_row(
+            config_overrides={
+                "model.attention.num_landmarks": landmarks,
+                "model.attention.pinv_iterations": iterations,
+            }
+        )
+        for iterations in range(7, 15)
+        for landmarks in ((16, 32) if iterations == 9 else (16, 32, 128))
+    ]
+    by_landmarks, _ = figures_of(options(rows))
+    assert by_landmarks.caption.endswith(" Not drawn: 2 with other options fixed.")
+    drawn = by_landmarks.draw()
+    legend = [text.get_text() for text in drawn.legends[0].texts]
+    pyplot.close(drawn)
+    assert legend == [f"pinv_iterations={iterations}" for iterations in (7, 8, 10, 11, 12, 13)]
 
 
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
-    points = [sweep_points.Point(value, Stat(0.5, None, 1), 100.0) for value in range(1, 20)]
-    drawn = drawing.draw_sweep("nystrom", "num_landmarks", {"listops": points})
+    drawn = draw_sweep(range(1, 20))
     labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
     pyplot.close(drawn)
     assert labels == ["1", "2", "4", "7", "11", "17"]
 
 
+def draw_sweep(values, tasks=("listops",)):
+    """A figure of one sweep over these values, laid out."""
+    dots = {value: Dot(Stat(0.5, None, 1), 12_000.0) for value in values}
+    sweep = Sweep("", dict.fromkeys(tasks, dots), {}, {})
+    with matplotlib.rc_context(drawing.RC):
+        drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
+        drawn.draw_without_rendering()
+    return drawn
+
+
 def test_a_zero_among_powers_has_a_place_of_its_own():
-    points = [sweep_points.Point(value, Stat(0.5, None, 1), 100.0) for value in (0.0, 1e-6, 1e-4)]
-    axis = drawing.draw_sweep("performer", "epsilon", {"listops": points}).axes[1]
+    axis = draw_sweep((0.0, 1e-6, 1e-4)).axes[1]
     places = axis.transScale.transform([(value, 0.5) for value in (0.0, 1e-6, 1e-4)])[:, 0]
     labels = [text.get_text() for text in axis.get_xticklabels()]
     pyplot.close(axis.figure)
@@ -141,9 +234,11 @@ def test_dots_of_tasks_and_average():
         make_row(0.1 * i, task=task, examples_per_second=10.0**i, params=100 * i)
         for i, task in enumerate(("listops", "text", "retrieval", "image", "pathfinder"), start=1)
     ]
-    dots = curves.dots(group(rows)[0])
+    rows += [dataclasses.replace(row, attention="linformer") for row in rows]
+    dots = panels(group(rows)[0]).by_task
     assert len(dots) == 6
-    (average,) = dots[""]
+    assert list(dots[""]) == ["linformer", "nystrom"]
+    average = dots[""]["nystrom"]
     assert average.speed == pytest.approx(1000)
     assert average.accuracy.mean == pytest.approx(0.3)
     assert average.params == 300
@@ -153,21 +248,66 @@ CPU = {"device": "a CPU", "examples_per_second": 32.0}
 GPU = {"device": "a GPU", "examples_per_second": 5000.0}
 
 
+def beside(rows) -> list:
+    """The rows, and the same of another attention to compare with."""
+    return [*rows, *(dataclasses.replace(row, attention="linformer") for row in rows)]
+
+
 def test_a_dot_has_the_speed_of_the_device_of_most_results():
-    rows = [
-        make_row(0.4, **CPU),
-        make_row(0.5, seed=1, **GPU),
-        make_row(0.5, task="image", **GPU),
-        make_row(0.5, task="text", num_devices=2, **GPU),
-        make_row(0.5, task="pathfinder", dtype="bfloat16", **GPU),
-    ]
+    rows = beside(
+        [
+            make_row(0.4, **CPU),
+            make_row(0.5, seed=1, **GPU),
+            make_row(0.5, task="image", **GPU),
+            make_row(0.5, task="text", num_devices=2, **GPU),
+            make_row(0.5, task="pathfinder", dtype="bfloat16", **GPU),
+        ]
+    )
     (table,) = group(rows)
-    dots = curves.dots(table)
-    assert {task: dot.speed for task, (dot,) in dots.items()} == {"listops": 5000, "image": 5000}
-    assert dots["listops"][0].accuracy.mean == pytest.approx(0.45)
-    assert [
-        figure.caption.partition("Speeds: ")[2] for figure in figures([table], [])["table3"]
-    ] == ["a GPU, float32; cells of other devices or number formats have no dot."]
+    by_task, platform, _ = panels(table)
+    assert platform.title == "a GPU, float32"
+    assert {task: dots["nystrom"].speed for task, dots in by_task.items()} == {
+        "listops": 5000,
+        "image": 5000,
+    }
+    assert by_task["listops"]["nystrom"].accuracy.mean == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"device": "a CPU"}, "of other devices"),
+        ({"num_devices": 2}, "of other devices"),
+        ({"dtype": "bfloat16"}, "of other number formats"),
+        ({"examples_per_second": None}, "without a speed"),
+        ({"params": None}, "without a speed"),
+    ],
+)
+def test_the_caption_says_why_cells_have_no_dot(other, reason):
+    rows = [*beside([make_row()]), make_row(attention="reformer", **other)]
+    (figure,) = figures_of(group(rows)[0])
+    assert figure.caption.endswith(f" Speeds: a device, float32. No dot for cells {reason}.")
+
+
+def test_the_caption_tells_of_seeds_that_differ():
+    rows = beside([make_row(seed=seed) for seed in range(3)])
+    for values, reason in (
+        ({"steps": 100}, "of seeds that differ in steps"),
+        ({"data": "official"}, "of seeds that differ in data or overrides"),
+    ):
+        others = [make_row(attention="reformer"), make_row(attention="reformer", seed=1, **values)]
+        (figure,) = figures_of(group([*rows, *others])[0])
+        assert figure.caption.endswith(f" No dot for cells {reason}.")
+
+
+def test_a_panel_has_two_dots_or_more():
+    (alone,) = group([make_row()])
+    assert panels(alone).by_task == {}
+    assert figures_of(alone) == []
+    (table,) = group([*beside([make_row()]), make_row(task="image")])
+    assert list(panels(table).by_task) == ["listops"]
+    (figure,) = figures_of(table)
+    assert figure.caption.endswith(" No dot for cells alone in their column.")
 
 
 def test_a_speed_is_that_of_programs_with_as_many_seeds():
@@ -180,67 +320,68 @@ def test_a_speed_is_that_of_programs_with_as_many_seeds():
         make_row(attention="linformer", **alone),
     ]
     (table,) = group(rows)
-    dots = curves.dots(table)["listops"]
-    assert [(dot.attention, dot.speed, dot.seeds_together) for dot in dots] == [
-        ("linformer", 100, 1),
-        ("nystrom", 180, 2),
-    ]
-    (figure,) = figures([table], [])["table3"]
+    dots = panels(table).by_task["listops"]
+    assert {name: (dot.speed, dot.seeds_together) for name, dot in dots.items()} == {
+        "linformer": (100, 1),
+        "nystrom": (180, 2),
+    }
+    (figure,) = figures_of(table)
     assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")
-    (other,) = figures(group(rows[1:3]), [])["table3"]
+    (other,) = figures_of(group(beside(rows[1:3]))[0])
     assert other.caption.endswith("Speeds: a device, float32.")
 
     changed = {"config_overrides": {"model.attention.num_landmarks": 16}}
     rows = [make_row(**alone), make_row(**alone | changed), make_row(seed=1, **together | changed)]
-    (by_task,) = sweep_points.sweeps(options(rows)).values()
-    assert [point.speed for point in by_task["listops"]] == [180, 100]
-    (figure,) = figures([options(rows)], [])["options"]
+    assert [dot.speed for dot in swept(rows).values()] == [180, 100]
+    (figure,) = figures_of(options(rows))
     assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")
 
 
 def test_captions_tell_speeds_of_several_versions_of_jax():
     old, new = ({"versions": {"jax": version}} for version in ("0.10.2", "0.12.0"))
     rows = [make_row(**new), make_row(attention="linformer", **old)]
-    (figure,) = figures(group(rows), [])["table3"]
+    (figure,) = figures_of(group(rows)[0])
     assert figure.caption.endswith("Speeds: a device, float32, JAX 0.10.2 and 0.12.0.")
-    (figure,) = figures(group(rows[:1]), [])["table3"]
+    (figure,) = figures_of(group(beside(rows[:1]))[0])
     assert figure.caption.endswith("Speeds: a device, float32.")
 
     changed = {"config_overrides": {"model.attention.num_landmarks": 16}}
-    (figure,) = figures([options([make_row(**new), make_row(**old, **changed)])], [])["options"]
+    (figure,) = figures_of(options([make_row(**new), make_row(**old, **changed)]))
     assert figure.caption.endswith("Speeds: a device, float32, JAX 0.10.2 and 0.12.0.")
 
 
 def test_dots_of_other_data_are_marked():
     tasks = ("listops", "text", "retrieval", "image", "pathfinder")
     rows = [make_row(task=t, data="mine" if t == "retrieval" else "official") for t in tasks]
-    (table,) = group(rows)
-    dots = curves.dots(table)
-    assert [task for task, (dot,) in dots.items() if dot.marked] == ["retrieval", ""]
-    (figure,) = figures([table], [])["table3"]
+    (table,) = group(beside(rows))
+    by_task = panels(table).by_task
+    marked = [task for task, dots in by_task.items() for dot in dots.values() if dot.marked]
+    assert marked == ["retrieval", "retrieval", "", ""]
+    (figure,) = figures_of(table)
     assert figure.caption.endswith("Speeds: a device, float32. † Retrieval on other data: mine.")
     drawn = figure.draw()
     assert [[text.get_text() for text in axis.texts] for axis in drawn.axes] == [
-        *([], [], ["†"]),
-        *([], [], ["†"]),
+        *([], [], ["†", "†"]),
+        *([], [], ["†", "†"]),
     ]
     pyplot.close(drawn)
 
 
 def test_rows_without_speed_have_no_dot():
-    assert curves.dots(group([make_row(examples_per_second=None)])[0]) == {}
+    assert panels(group(beside([make_row(examples_per_second=None)]))[0]).by_task == {}
 
 
 def test_every_figure_becomes_png_and_svg_of_a_columns_width(tmp_path):
     groups = group([*sweep_rows(), make_row(0.5, attention="standard")])
-    found = figures(groups, [str(write_run(tmp_path / "run"))])
-    names = [figure.name for of_section in found.values() for figure in of_section]
+    of_groups, of_runs = figures(groups, [str(write_run(tmp_path / "run"))])
+    found = [*of_groups, of_runs]
+    names = [figure.name for of_section in found for figure in of_section]
     assert names == [
         "table3-speed",
         "options-nystrom-num_landmarks",
         "curves-listops",
     ]
-    for of_section in found.values():
+    for of_section in found:
         for figure in of_section:
             png, svg = save(figure, tmp_path / "figures")
             with Image.open(png) as image:
@@ -249,11 +390,11 @@ def test_every_figure_becomes_png_and_svg_of_a_columns_width(tmp_path):
             assert ElementTree.parse(svg).getroot().tag.endswith("svg")
 
 
-@pytest.mark.parametrize("attentions", [("linformer", "nystrom"), tuple(drawing.STYLES)])
+@pytest.mark.parametrize("attentions", [("linformer", "nystrom"), tuple(STYLES)])
 def test_a_legend_is_within_its_figure(attentions):
     sizes = {"nystrom": 209_000}
     rows = [make_row(0.5, attention=name, params=sizes.get(name, 1_260_000)) for name in attentions]
-    (figure,) = figures(group(rows), [])["table3"]
+    (figure,) = figures_of(group(rows)[0])
     with matplotlib.rc_context(drawing.RC):
         drawn = figure.draw()
         drawn.draw_without_rendering()
@@ -266,21 +407,73 @@ def test_a_legend_is_within_its_figure(attentions):
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path):
-    (figure,) = figures(group([make_row(0.5)]), [])["table3"]
+    (figure,) = figures_of(group(beside([make_row(0.5)]))[0])
     one, two = (save(figure, tmp_path / name) for name in ("one", "two"))
     for a, b in zip(one, two, strict=True):
         assert a.read_bytes() == b.read_bytes()
 
 
 def test_attentions_differ_in_colour_and_marker():
-    styles = drawing.STYLES.values()
-    assert len({colour for colour, _, _ in styles}) == len(styles)
-    assert len({marker for _, marker, _ in styles}) == len(styles)
+    looks = STYLES.values()
+    assert len({colour for colour, _, _ in looks}) == len(looks)
+    assert len({marker for _, marker, _ in looks}) == len(looks)
+
+
+def test_attentions_without_a_style_differ_from_all_others():
+    names = [f"attention {number:02}" for number in range(30)]
+    looks = styles([*reversed(names), "nystrom"])
+    assert looks["nystrom"] == STYLES["nystrom"]
+    assert len({looks[name][:2] for name in names}) == 30
+    own = {part for look in STYLES.values() for part in look[:2]}
+    assert not own & {part for name in names for part in looks[name][:2]}
+    # The same in every figure of a report.
+    rows = [make_row(attention=name) for name in ("one", "two")]
+    rows += [
+        make_row(attention="two", config_overrides={"model.attention.size": n}) for n in (1, 2)
+    ]
+    (_, of_options), _ = figures(group(rows), [])
+    drawn = of_options[0].draw()
+    colour = drawn.axes[0].lines[0].get_color()
+    pyplot.close(drawn)
+    assert colour == styles(["one", "two"])["two"][0]
+
+
+def test_shades_of_an_attention_look_like_no_other():
+    looks = [shade(STYLES["performer"], nth) for nth in range(10)]
+    assert looks[0] == STYLES["performer"]
+    assert len(set(looks)) == 10
+    assert not {marker for _, marker, _ in looks[1:]} & {marker for _, marker, _ in STYLES.values()}
+
+
+@pytest.mark.parametrize(("marker", "area"), [("o", math.pi / 4), ("s", 1), ("D", 1), ("^", 0.5)])
+def test_areas_of_markers(marker, area):
+    assert area_of_marker(marker) == pytest.approx(area, rel=1e-3)
+
+
+@pytest.mark.parametrize("attention", STYLES)
+def test_the_area_of_a_dot_is_its_parameters(attention):
+    other = "standard" if attention != "standard" else "linear"
+    dots = {attention: Dot(Stat(0.2, None, 1), 1.0, 5e5), other: Dot(Stat(0.8, None, 1), 2.0, 1e6)}
+    with matplotlib.rc_context(drawing.RC):
+        drawn = drawing.draw_dots({"listops": dots}, STYLES)
+        sizes = [dot.get_sizes()[0] for dot in drawn.axes[0].collections]
+        small, large = [handle.get_markersize() for handle in drawn.legends[0].legend_handles[-2:]]
+        pyplot.close(drawn)
+    areas = [size * area_of_marker(STYLES[name][1]) for size, name in zip(sizes, dots, strict=True)]
+    assert areas[1] == pytest.approx(2 * areas[0], rel=1e-12)
+    assert [math.pi / 4 * small**2, math.pi / 4 * large**2] == pytest.approx(areas, rel=1e-3)
 
 
 def test_the_page_needs_no_other_file(tmp_path, capsys):
     path = tmp_path / "rows.jsonl"
-    records.append(path, [make_row(0.5, data="<mine> & yours"), *sweep_rows()])
+    records.append(
+        path,
+        [
+            *beside([make_row(0.5, data="<mine> & yours")]),
+            *sweep_rows(),
+            make_row(attention="standard"),
+        ],
+    )
     main([str(path), "--format=html"])
     page = capsys.readouterr().out
     assert page.count("<figure>") == page.count("<svg") == page.count("</svg>") == 3
@@ -291,7 +484,7 @@ def test_the_page_needs_no_other_file(tmp_path, capsys):
 
 def test_out_writes_all_files_and_says_so(tmp_path, capsys):
     path, out = tmp_path / "rows.jsonl", tmp_path / "out"
-    records.append(path, [make_row(0.5)])
+    records.append(path, beside([make_row(0.5)]))
     main([str(path), f"--out={out}", "--format=csv,latex,html"])
     said = capsys.readouterr().out
     for name in ("RESULTS.md", "results.csv", "results.tex", "results.html"):

@@ -7,11 +7,9 @@ from typing import Any
 
 from lra.report.costs.fits import FIT, Fit
 from lra.report.costs.tables import ratio
-from lra.report.drawing import COLUMN, style
+from lra.report.drawing import COLUMN
+from lra.report.styles import shade, styles
 
-# Markers and lines of the second, third, ... line of one method.
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
-_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _PANEL = 1.75  # inches of height
 _LEGEND_LINE = 0.142
 _LETTERS, _LONGEST_LABEL = 7, 59  # points; characters of them that a column has room for
@@ -97,15 +95,8 @@ def _plot(axis: Any, each: Any, marks: list, label: str | None = None) -> Any:
 
 
 def _look(method: str, nth: int) -> dict[str, Any]:
-    """Colour, marker and line of a method; paler with others for its second, third, ... line."""
-    from matplotlib.colors import to_rgb
-
-    colour, marker, line = style(method)
-    if nth:
-        pale = 0.6 * 0.75 ** (nth - 1) + 0.1
-        colour = tuple(1 - pale * (1 - part) for part in to_rgb(colour))
-        marker = _MARKERS[(_MARKERS.index(marker) + nth) % len(_MARKERS)]
-        line = _LINES[nth % len(_LINES)]
+    """Of the `nth` line of a method."""
+    colour, marker, line = shade(styles([method])[method], nth)
     return {"color": colour, "marker": marker, "linestyle": line}
 
 

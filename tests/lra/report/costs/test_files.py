@@ -24,7 +24,7 @@ from tests.lra.row_factory import make_row
 
 def test_files_may_be_mixed_and_a_last_line_cut_short(tmp_path, capsys):
     path, out = tmp_path / "rows.jsonl", tmp_path / "out"
-    records.append(path, [make_row(0.5)])
+    records.append(path, [make_row(0.5), make_row(0.5, attention="linformer")])
     lines = [to_json(row) for row in (standard(), cost_row(), cost_row(2.0, **PEER))]
     with open(path, "a") as file:
         file.write("\n".join([*lines, '{"kind": "co']))

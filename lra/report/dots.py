@@ -1,0 +1,102 @@
+"""What a dot of a figure shows of a cell, and the dots of accuracy against speed."""
+
+import statistics
+from typing import NamedTuple
+
+from lra.published import TASKS
+from lra.report.cells import Cell, Stat, average, number_format, usual_platform
+from lra.report.groups import Group, Line
+from lra.report.places import mark_of_data
+from lra.report.provenance import Platform
+
+
+class Dot(NamedTuple):
+    """Accuracy (fraction), examples/s on a platform and number of parameters of a cell.
+
+    The speed is that of a program with so many `seeds_together`, None for all tasks, on these
+    `jax_versions`. It is marked where the table marks its cell: the data are not LRA's.
+    """
+
+    accuracy: Stat
+    speed: float | None
+    params: float | None = None
+    seeds_together: int | None = None
+    jax_versions: tuple[str, ...] = ()
+    marked: bool = False
+
+
+class Panels(NamedTuple):
+    """Accuracy against speed.
+
+    Attributes:
+        by_task: the dot of each attention, by task, and under `""` for the average over the five;
+            only where there are two to compare.
+        platform: where all speeds were taken.
+        missing: which cells with results have no dot: `of other devices`, ...
+    """
+
+    by_task: dict[str, dict[str, Dot]]
+    platform: Platform | None
+    missing: list[str]
+
+
+def dot(cell: Cell, platform: Platform | None) -> Dot:
+    """Of a cell with a result; its speed is None where it has none on this platform."""
+    timed = cell.on(platform)
+    speed, params = timed.median("examples_per_second"), cell.median("params")
+    return Dot(cell.stat(), speed, params, timed.seeds_together, timed.jax_versions)
+
+
+def panels(group: Group) -> Panels:
+    """What is fast and what is accurate; the speed of the average is the geometric mean."""
+    platform = usual_platform(
+        cell for line in group.lines for parts in line.cells.values() for cell in parts
+    )
+    found: dict[str, dict[str, Dot]] = {task: {} for task in group.tasks}
+    missing: dict[str, None] = {}
+    for line in group.lines:
+        for task in group.tasks:
+            reason = _why_none(group, line, task, platform)
+            if reason is None:
+                cell = line.cell(task)
+                marked = group.is_table3 and bool(mark_of_data([cell]))
+                found[task][line.attention] = dot(cell, platform)._replace(marked=marked)
+            elif reason:
+                missing[reason] = None
+    if group.is_table3:
+        averages = {line.attention: _average_dot(line, found) for line in group.lines}
+        found[""] = {attention: mean for attention, mean in averages.items() if mean}
+    if any(len(of_task) == 1 for of_task in found.values()):
+        missing["alone in their column"] = None
+    by_task = {task: of_task for task, of_task in found.items() if len(of_task) > 1}
+    return Panels(by_task, platform, list(missing))
+
+
+def _why_none(group: Group, line: Line, task: str, platform: Platform | None) -> str | None:
+    """Why a place has no dot, None where it has one; nothing where there is no result."""
+    parts = [cell for cell in line.cells.get(task, []) if cell.ok]
+    if not parts:
+        return ""
+    if sum(other.attention == line.attention for other in group.lines) > 1:
+        return "of an attention with several lines"
+    cell = line.cell(task)
+    if cell is None:
+        alike = len({cell.ok[0].steps for cell in parts}) == 1
+        return f"of seeds that differ in {'data or overrides' if alike else 'steps'}"
+    if not cell.on(platform).rows:
+        same_format = number_format(cell) == platform.number_format
+        return f"of other {'devices' if same_format else 'number formats'}"
+    shown = dot(cell, platform)
+    return None if shown.speed and shown.params else "without a speed"
+
+
+def _average_dot(line: Line, by_task: dict[str, dict[str, Dot]]) -> Dot | None:
+    own = [by_task[task][line.attention] for task in TASKS if line.attention in by_task[task]]
+    if len(own) < len(TASKS) or not line.five:
+        return None
+    return Dot(
+        average(line.five),
+        statistics.geometric_mean(each.speed for each in own),
+        sum(each.params for each in own) / len(own),
+        marked=any(each.marked for each in own),
+    )

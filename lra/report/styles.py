@@ -1,0 +1,70 @@
+"""How attentions are told apart: each has one colour, marker and line in every figure.
+
+matplotlib is imported only to draw.
+"""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+# Colour, marker and line.
+Style = tuple[Any, str, Any]
+
+_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+
+# Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too pale for lines.
+STYLES: dict[str, Style] = {
+    "standard": ("#000000", "o", "-"),
+    "reformer": ("#CC79A7", "D", (0, (5, 1.5))),
+    "linformer": ("#0072B2", "s", (0, (3, 1, 1, 1))),
+    "performer": ("#009E73", "^", (0, (1, 1))),
+    "nystrom": ("#D55E00", "v", "-"),
+    "longformer": ("#E69F00", "P", (0, (5, 1.5))),
+    "linear": ("#56B4E9", "X", (0, (3, 1, 1, 1))),
+}
+
+# For attentions that have no style: as many of each that they repeat late.
+_OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
+# No attention above has one of these; second and further lines of one have them too.
+_OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
+
+
+def styles(attentions: Iterable[str]) -> dict[str, Style]:
+    """`STYLES`, and for each other attention one that nobody else has, in the order of names."""
+    others = sorted(set(attentions) - set(STYLES))
+    return STYLES | {name: _other(number) for number, name in enumerate(others)}
+
+
+def _other(number: int) -> Style:
+    kinds = (_OTHER_COLOURS, _OTHER_MARKERS, _LINES)
+    return tuple(kind[number % len(kind)] for kind in kinds)
+
+
+def shade(own: Style, nth: int) -> Style:
+    """Of the second, third, ... (`nth` 1, 2, ...) line of an attention: paler, not as others."""
+    from matplotlib.colors import to_rgb
+
+    if not nth:
+        return own
+    colour, _, line = own
+    pale = max(0.3, 0.6 * 0.75 ** (nth - 1) + 0.1)
+    paler = tuple(1 - pale * (1 - part) for part in to_rgb(colour))
+    marker = _OTHER_MARKERS[nth % len(_OTHER_MARKERS)]
+    return paler, marker, _LINES[(_LINES.index(line) + nth) % len(_LINES)]
+
+
+@functools.cache
+def area_of_marker(marker: str) -> float:
+    """The area inside a marker of `markersize` 1, or of `s` 1: pi / 4 for a circle."""
+    from matplotlib.markers import MarkerStyle
+    from matplotlib.transforms import Affine2D
+
+    drawn = MarkerStyle(marker)
+    large = 1000  # for curves become polygons to a pixel
+    outline = drawn.get_path().transformed(drawn.get_transform() + Affine2D().scale(large))
+    area = 0.0
+    for corners in outline.to_polygons():
+        x, y = corners.T
+        # The shoelace formula; the last corner is the first.
+        area += abs(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2
+    return area / large**2
