@@ -134,7 +134,7 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         )
         if len(every) > len(shown):
             caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
-        name = f"{group.slug}-{attention}-{option}"
+        name = f"{group.slug}-{attention}-{option}".replace(".", "-")
         found.append(_figure(name, caption, drawing.draw_sweep, option, shown, looks[attention]))
     return found
 

@@ -203,6 +203,16 @@ def test_a_panel_has_as_many_curves_as_a_legend_has_room_for():
     assert legend == [f"pinv_iterations={iterations}" for iterations in (7, 8, 10, 11, 12, 13)]
 
 
+def test_names_of_files_have_no_dot_inside():
+    """LaTeX would take what follows it for the kind of the file."""
+    rows = [
+        make_row(config_overrides={"train.learning_rate": rate}) for rate in (0.001, 0.002, 0.003)
+    ]
+    (one,) = group(rows)
+    (figure,) = figures_of(one)
+    assert figure.name == f"{one.slug}-nystrom-train-learning_rate"
+
+
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
     drawn = draw_sweep(range(1, 20))
     labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
