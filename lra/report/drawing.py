@@ -17,7 +17,7 @@ from lra.report.styles import Style
 from lra.report.sweep_points import Sweep
 
 COLUMN = 3.3  # inches
-_MOST_LABELS = 7  # on the axis of a panel
+_TICK_LABELS = 6.5  # points
 
 # What axes call the options that sweeps vary.
 _OPTIONS = {
@@ -163,7 +163,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         # Given its place, none is looked for each time the panel is drawn.
         upper.set_title(task_title(task), y=1)
         values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
-        _axis_of_sizes(lower, values)
+        _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
     drawn.supxlabel(_OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
@@ -197,7 +197,8 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
     lower.plot(list(timed), list(timed.values()), **look)
 
 
-def _axis_of_sizes(axis: Any, values: list[float]) -> None:
+def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
+    """Places and labels of the values; the axis is so many points wide."""
     from matplotlib.ticker import NullLocator
 
     places, positive = values, [value for value in values if value > 0]
@@ -208,20 +209,25 @@ def _axis_of_sizes(axis: Any, values: list[float]) -> None:
         # 0, then the positive ones evenly by their ratios.
         axis.set_xscale("symlog", linthresh=positive[0], linscale=1)
         places = [1 + math.log10(value / positive[0]) if value else 0 for value in values]
-    ticks = _with_room(values, places)
-    axis.set_xticks(ticks, [f"{value:g}" for value in ticks], fontsize=6.5)
+    labels = _with_room(values, places, width)
+    axis.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_LABELS)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(_thousands)
     axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
 
 
-def _with_room(values: list[float], places: list[float]) -> list[float]:
-    """The values to label: none whose place is too near to the last one labelled."""
-    room, last, chosen = (max(places) - min(places)) / _MOST_LABELS, -math.inf, []
+def _with_room(values: list[float], places: list[float], width: float) -> dict[float, str]:
+    """The values to label, with their labels: none that would touch the one before."""
+    margins = 1.1  # of the axis, on both sides together
+    points_of_place = width / margins / (max(places) - min(places))
+    chosen, end = {}, -math.inf
     for value, place in zip(values, places, strict=True):
-        if place - last >= room:
-            chosen.append(value)
-            last = place
+        label = f"{value:g}"
+        # DejaVu's digits are 0.64 as wide as high; a label is around its place.
+        middle, half = place * points_of_place, 0.32 * _TICK_LABELS * len(label)
+        if middle - half > end:
+            chosen[value] = label
+            end = middle + half + 0.4 * _TICK_LABELS
     return chosen
 
 

@@ -1,6 +1,7 @@
 """Figures, curves and the page: that they are drawn, from the right numbers."""
 
 import dataclasses
+import itertools
 import math
 import xml.etree.ElementTree as ElementTree
 
@@ -217,7 +218,7 @@ def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
     drawn = draw_sweep(range(1, 20))
     labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
     pyplot.close(drawn)
-    assert labels == ["1", "2", "4", "7", "11", "17"]
+    assert labels == ["1", "2", "3", "4", "5", "6", "7", "8", "9", "11", "14", "17"]
 
 
 def draw_sweep(values, tasks=("listops",)):
@@ -228,6 +229,29 @@ def draw_sweep(values, tasks=("listops",)):
         drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
         drawn.draw_without_rendering()
     return drawn
+
+
+@pytest.mark.parametrize(
+    "tasks", [("listops",), ("listops", "image"), ("listops", "text", "image")]
+)
+@pytest.mark.parametrize(
+    "values",
+    [
+        (16, 32, 64, 128, 256, 512, 1024),
+        (32, 64, 128, 256, 512, 1024, 2048),
+        (1e-5, 1e-4, 3e-4, 1e-3),
+        (0, 1e-6, 1e-5, 1e-4),
+        (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
+    ],
+)
+def test_labels_of_ticks_do_not_touch(values, tasks):
+    drawn = draw_sweep(values, tasks)
+    for axis in drawn.axes[len(tasks) :]:
+        boxes = [text.get_window_extent() for text in axis.get_xticklabels()]
+        assert len(boxes) >= 3
+        for one, two in itertools.pairwise(boxes):
+            assert two.x0 - one.x1 > 2 * drawn.dpi / 72  # points
+    pyplot.close(drawn)
 
 
 def test_a_zero_among_powers_has_a_place_of_its_own():
