@@ -78,7 +78,8 @@ def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> An
     for axis, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
         for attention, dot in dots.items():
             _draw_dot(axis, dot, largest, looks[attention])
-        axis.set_title(task_title(task))
+        # Given its place, none is looked for each time the panel is drawn.
+        axis.set_title(task_title(task), y=1)
         axis.margins(0.18)
         axis.xaxis.set_major_formatter(_thousands)
     drawn.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
@@ -160,7 +161,6 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
     for (upper, lower), task in zip(axes.T, tasks, strict=True):
         for sweep, look in zip(sweeps, looks, strict=True):
             _draw_sweep(upper, lower, sweep.by_task.get(task, {}), look)
-        # Given its place, none is looked for each time the panel is drawn.
         upper.set_title(task_title(task), y=1)
         values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
         _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))

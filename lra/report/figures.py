@@ -19,6 +19,7 @@ from lra.report.sweep_points import Sweep, sweeps
 
 _MOST_CURVES = 6  # in a panel
 _PNG_DPI = 300
+_COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its time
 # The same rows give the same bytes.
 _NO_DATE = {"Date": None}
 
@@ -56,22 +57,28 @@ class Figure:
         png, svg = io.BytesIO(), io.StringIO()
         with matplotlib.rc_context(drawing.RC):
             drawn = self.draw()
-            _place_empty_labels(drawn)
+            _ease_layout(drawn)
             # Not by savefig, which draws everything twice.
             drawn.set_dpi(_PNG_DPI)
-            FigureCanvasAgg(drawn).print_png(png)
+            FigureCanvasAgg(drawn).print_png(png, pil_kwargs=_COMPRESSION)
             drawn.set_layout_engine("none")  # laid out
             FigureCanvasSVG(drawn).print_svg(svg, metadata=_NO_DATE)
             pyplot.close(drawn)
         return Rendered(png.getvalue(), svg.getvalue())
 
 
-def _place_empty_labels(drawn: Any) -> None:
-    """Anywhere: else their places are looked for, which is a fifth of all drawing."""
+def _ease_layout(drawn: Any) -> None:
+    """Spares what shows nothing.
+
+    Empty labels may be anywhere: else their places are looked for, which is a fifth of all drawing.
+    To know how far spines reach, all ticks would be updated once more.
+    """
     for axes in drawn.axes:
         for axis in (axes.xaxis, axes.yaxis):
             if not axis.get_label_text():
                 axis.set_label_coords(0, 0)
+        for spine in axes.spines.values():
+            spine.set_in_layout(False)
 
 
 def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]], list[Figure]]:
