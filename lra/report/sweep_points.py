@@ -10,7 +10,6 @@ from lra.report.dots import Dot, dot
 from lra.report.groups import Group
 from lra.report.provenance import Platform
 
-
 # Values of an option, with the cells that have them.
 _Sized = list[tuple[float, Cell]]
 
