@@ -8,6 +8,7 @@ from configs.default import ATTENTIONS
 from lra.data import prepared
 from lra.tasks import TASKS
 from lra.trainer import Trainer
+from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 PLATFORMS = ("tpu", "cuda")
 
@@ -70,3 +71,12 @@ def test_pairs_in_bfloat16_with_everything_that_saves_memory(trainer):
 
 def test_pixels_with_blockwise_attention(trainer):
     check(trainer("image", "standard", "model.attention.implementation=chunked"))
+
+
+@TRITON_IS_LEAVING
+def test_attention_in_kernels(trainer, monkeypatch):
+    """The kernels of two seeds, inside the loops over steps and batches."""
+    heads = ("model.num_heads=1", "model.head_dim=16")
+    overrides = ("model.attention.implementation=flash", "seeds=(0, 1)", *heads)
+    with on_an_h100(monkeypatch):
+        check(trainer("listops", "standard", *overrides), ("cuda",))
