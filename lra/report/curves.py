@@ -13,8 +13,9 @@ from lra.report.changes import OPTIONS
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
-# A curve has at most so many points: more than a column can show is noise.
-_MOST_POINTS = 80
+# Of a curve of losses: more than a column can show is noise. Evaluations are events that choose
+# the parameters, and those of every task's protocol are shown one by one.
+_MOST_LOSSES, _MOST_EVALUATIONS = 80, 200
 
 
 class Curve(NamedTuple):
@@ -59,7 +60,14 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
             continue
         seeds, attention = len(config.seeds), config.model.attention.name
         ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
-        history = History(attention, "", _curve(loss), _curve(accuracy), seeds, ends)
+        history = History(
+            attention,
+            "",
+            _curve(loss, _MOST_LOSSES),
+            _curve(accuracy, _MOST_EVALUATIONS),
+            seeds,
+            ends,
+        )
         found.setdefault(config.task, []).append((config, history))
     if not found:
         raise UserError("--curves names no folder of a run that has been evaluated")
@@ -146,10 +154,10 @@ def _known(values: list[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _curve(entries: list[tuple[int, list[float]]]) -> Curve:
-    """Mean and range over the seeds; neighbours are averaged where there are too many."""
+def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
+    """Mean and range over the seeds; neighbours are averaged where there are more than `most`."""
     entries = [entry for entry in entries if entry[1]]
-    width = max(1, math.ceil(len(entries) / _MOST_POINTS))
+    width = max(1, math.ceil(len(entries) / most))
     columns: list[list[float]] = [[], [], [], []]
     for start in range(0, len(entries), width):
         part = entries[start : start + width]

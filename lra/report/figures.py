@@ -149,8 +149,8 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
 def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
     caption = (
         f"{task_title(task)}: training loss and validation accuracy; lines are means over the "
-        "seeds that have not diverged, bands reach from their lowest to their highest; of many "
-        "steps neighbours are averaged."
+        "seeds that have not diverged, bands reach from their lowest to their highest; losses of "
+        "neighbouring steps are averaged."
     )
     ends = [
         f"{run.title}: {left} of {run.seeds} seeds from step {step:,} on"

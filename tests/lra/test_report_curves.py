@@ -1,14 +1,18 @@
 """Curves of training, from the folders of runs."""
 
+import json
+
 import numpy as np
 import pytest
 
 from lra.errors import UserError
+from lra.published import TASKS
 from lra.report import curves
 from lra.report.curves import Curve, History
 from lra.report.drawing import run_styles
 from lra.report.figures import figures
 from lra.report.styles import STYLES, shade
+from lra.settings import load_config
 from tests.lra.run_folder import write_run
 
 
@@ -62,13 +66,13 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     _, (figure,) = figures([], [str(run)])
     assert figure.caption == (
         "ListOps: training loss and validation accuracy; lines are means over the seeds that have "
-        "not diverged, bands reach from their lowest to their highest; of many steps neighbours "
-        "are averaged. Nyströmformer: 1 of 2 seeds from step 20 on."
+        "not diverged, bands reach from their lowest to their highest; losses of neighbouring "
+        "steps are averaged. Nyströmformer: 1 of 2 seeds from step 20 on."
     )
     metrics = run / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("[0.5, null]", "[0.5, 0.5]"))
     _, (figure,) = figures([], [str(run)])
-    assert figure.caption.endswith("neighbours are averaged.")
+    assert figure.caption.endswith("neighbouring steps are averaged.")
 
 
 def test_long_histories_are_thinned_by_averaging(tmp_path):
@@ -76,6 +80,19 @@ def test_long_histories_are_thinned_by_averaging(tmp_path):
     ((run,),) = curves.histories([tmp_path / "run"]).values()
     assert len(run.loss.steps) <= 80
     assert np.mean(run.loss.steps) == pytest.approx(500.5, rel=0.01)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_evaluation_of_a_protocol_is_a_point(tmp_path, task):
+    train = load_config(f"configs/{task}.py:standard").train
+    entries = [
+        {"kind": "eval", "split": "validation", "step": step, "accuracy": [1 / step, 1 / step]}
+        for step in range(train.eval_every, train.steps + 1, train.eval_every)
+    ]
+    metrics = write_run(tmp_path / "run") / "metrics.jsonl"
+    metrics.write_text("\n".join(map(json.dumps, entries)))
+    ((run,),) = curves.histories([tmp_path / "run"]).values()
+    assert run.accuracy.mean == [entry["accuracy"][0] for entry in entries]
 
 
 def test_no_histories_is_an_error(tmp_path):
