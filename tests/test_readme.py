@@ -1,6 +1,7 @@
-"""Accuracies in the pages written by hand are those of the rows."""
+"""Pages written by hand: accuracies are those of the rows, links lead somewhere."""
 
 import pathlib
+import re
 import statistics
 
 import pytest
@@ -10,6 +11,13 @@ from lra.published import TABLE3, TASKS
 from lra.row import Row
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md"))),
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "results").glob("*.md"))),
+)
 NAMES = {
     "standard": "Standard",
     "reformer": "Reformer",
@@ -56,3 +64,22 @@ def test_the_seeds_of_listops_are_those_of_the_rows(attention):
         best, last = percent(row.test_accuracy), percent(row.test_accuracy_last)
         line = f"| {NAMES[attention]} | {row.seed} | {best} | {last} | {published:.2f} |"
         assert_has_line("results/LISTOPS.md", line)
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """What links may name of a page: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    kept = (re.sub(r"[^\w -]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in kept}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page):
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", path.read_text())
+    local = [link for pair in links for link in pair if link and not link.startswith("http")]
+    for link in local:
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
