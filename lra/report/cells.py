@@ -78,7 +78,7 @@ class Cell(NamedTuple):
         return Cell(tuple(row for row in rows if (row.seeds_in_program or 0) == largest))
 
     def by_program(self) -> dict[Program, "Cell"]:
-        """Its rows with results, those of each program, whose costs may be pooled."""
+        """Its finished rows, diverged too, those of each program, whose costs may be pooled."""
         found: dict[Program, list[Row]] = defaultdict(list)
         for row in self.rows:
             if row.final:

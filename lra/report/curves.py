@@ -15,7 +15,7 @@ from lra.workdir import Workdir, read_metrics
 
 # Of a curve of losses: more than a column can show is noise. Evaluations are events that choose
 # the parameters, and those of every task's protocol are shown one by one.
-_MOST_LOSSES, _MOST_EVALUATIONS = 80, 200
+MOST_LOSSES, MOST_EVALUATIONS = 80, 200
 
 
 class Curve(NamedTuple):
@@ -63,8 +63,8 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
         history = History(
             attention,
             "",
-            _curve(loss, _MOST_LOSSES),
-            _curve(accuracy, _MOST_EVALUATIONS),
+            _curve(loss, MOST_LOSSES),
+            _curve(accuracy, MOST_EVALUATIONS),
             seeds,
             ends,
         )

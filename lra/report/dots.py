@@ -87,7 +87,9 @@ def _why_none(group: Group, line: Line, task: str, platform: Platform | None) ->
         same_format = number_format(cell) == platform.number_format
         return f"of other {'devices' if same_format else 'number formats'}"
     shown = dot(cell, platform)
-    return None if shown.speed and shown.params else "without a speed"
+    if shown.speed and shown.params:
+        return None
+    return f"without a {'number of parameters' if shown.speed else 'speed'}"
 
 
 def _average_dot(line: Line, by_task: dict[str, dict[str, Dot]]) -> Dot | None:

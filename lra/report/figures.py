@@ -120,6 +120,11 @@ def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         "is the number of parameters, bars are standard deviations over seeds. Speeds: "
         f"{platform.title}{_programs(dots)}."
     )
+    if "" in by_task:
+        caption += (
+            " Average: the geometric mean of the speeds, the mean of the parameters, and the bar "
+            "of a mean over tasks, each with a seed of its own."
+        )
     if missing:
         caption += f" No dot for cells {', '.join(missing)}."
     if any(dot.marked for dot in dots):
@@ -137,7 +142,7 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
             f"{option}{f', {fixed}' if fixed else ''}; bars are standard deviations over seeds. "
-            f"{_platforms(shown)}.{_left_out(shown)}"
+            f"Speeds: {_platforms(shown)}.{_left_out(shown)}"
         )
         if len(every) > len(shown):
             caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
@@ -149,8 +154,9 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
 def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
     caption = (
         f"{task_title(task)}: training loss and validation accuracy; lines are means over the "
-        "seeds that have not diverged, bands reach from their lowest to their highest; losses of "
-        "neighbouring steps are averaged."
+        "seeds that have not diverged, bands reach from their lowest to their highest. More than "
+        f"{curves.MOST_LOSSES} losses or {curves.MOST_EVALUATIONS} evaluations are averaged with "
+        "their neighbours."
     )
     ends = [
         f"{run.title}: {left} of {run.seeds} seeds from step {step:,} on"
@@ -190,7 +196,7 @@ def _platforms(shown: list[Sweep]) -> str:
     if len(set(titles.values())) > 1:
         told = "; ".join(f"{place}: {title}" for place, title in titles.items())
         return f"{told}{programs}"
-    return f"Speeds: {next(iter(titles.values()))}{programs}"
+    return f"{next(iter(titles.values()))}{programs}"
 
 
 def _place(shown: list[Sweep], sweep: Sweep, task: str) -> str:

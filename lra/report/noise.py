@@ -81,7 +81,7 @@ def mark_of_noise(difference: float, error: float | None) -> str:
 def on_marks(spread: dict[str, Spread]) -> str:
     """What the marks mean, and how well the spread behind them is known."""
     if not spread:
-        return "No difference is judged: no column has a cell of two seeds."
+        return "No difference is judged: no column on LRA's data has a cell of two seeds."
     told = ", ".join(
         f"{task_title(task)} {100 * std:.2f} ({freedom})" for task, (std, freedom) in spread.items()
     )

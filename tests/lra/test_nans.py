@@ -18,7 +18,9 @@ from lra.trainer import Trainer
 def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path, capsys):
     config = tiny_config("listops", "standard", "train.learning_rate=1e30", "train.warmup_steps=0")
     assert train(config, tmp_path, data_dir, debug_nans=True) == STATUS_NAN
-    (line,) = capsys.readouterr().err.splitlines()
+    started, *paces, line = capsys.readouterr().err.splitlines()
+    assert started.startswith("listops standard")
+    assert all(pace.startswith("first call after") for pace in paces)
     expected = r"error: step \d+: invalid value \(nan\) encountered in \w+ \(models/.*\.py, line"
     assert re.match(expected, line), line
     assert not (tmp_path / "rows.jsonl").exists()

@@ -66,13 +66,14 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     _, (figure,) = figures([], [str(run)])
     assert figure.caption == (
         "ListOps: training loss and validation accuracy; lines are means over the seeds that have "
-        "not diverged, bands reach from their lowest to their highest; losses of neighbouring "
-        "steps are averaged. Nyströmformer: 1 of 2 seeds from step 20 on."
+        "not diverged, bands reach from their lowest to their highest. More than 80 losses or 200 "
+        "evaluations are averaged with their neighbours. Nyströmformer: 1 of 2 seeds from step 20 "
+        "on."
     )
     metrics = run / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("[0.5, null]", "[0.5, 0.5]"))
     _, (figure,) = figures([], [str(run)])
-    assert figure.caption.endswith("neighbouring steps are averaged.")
+    assert figure.caption.endswith("with their neighbours.")
 
 
 def test_long_histories_are_thinned_by_averaging(tmp_path):

@@ -314,7 +314,7 @@ def test_a_dot_has_the_speed_of_the_device_of_most_results():
         ({"num_devices": 2}, "of other devices"),
         ({"dtype": "bfloat16"}, "of other number formats"),
         ({"examples_per_second": None}, "without a speed"),
-        ({"params": None}, "without a speed"),
+        ({"params": None}, "without a number of parameters"),
     ],
 )
 def test_the_caption_says_why_cells_have_no_dot(other, reason):
@@ -392,7 +392,8 @@ def test_dots_of_other_data_are_marked():
     marked = [task for task, dots in by_task.items() for dot in dots.values() if dot.marked]
     assert marked == ["retrieval", "retrieval", "", ""]
     (figure,) = figures_of(table)
-    assert figure.caption.endswith("Speeds: a device, float32. † Retrieval on other data: mine.")
+    assert "Speeds: a device, float32. Average: " in figure.caption
+    assert figure.caption.endswith("a seed of its own. † Retrieval on other data: mine.")
     drawn = figure.draw()
     assert [[text.get_text() for text in axis.texts] for axis in drawn.axes] == [
         *([], [], ["†", "†"]),

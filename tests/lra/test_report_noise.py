@@ -71,7 +71,9 @@ def test_without_two_seeds_in_a_column_nothing_is_marked():
     assert "(degrees of freedom): Text 0.71 (1). With few" in note
     table = published([make_row(0.9)])
     assert table.lines[4][1] == "37.15 (+52.85)"
-    assert table.notes[-1] == "No difference is judged: no column has a cell of two seeds."
+    assert table.notes[-1] == (
+        "No difference is judged: no column on LRA's data has a cell of two seeds."
+    )
 
 
 def test_an_average_is_marked_where_all_its_columns_are():

@@ -63,12 +63,12 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
-@pytest.mark.slow
 def test_long_labels_of_a_legend_have_smaller_letters():
     assert _fitting(["$n^{1.00}$" + "x" * 40]) == 7
     assert _fitting(["short", "x" * 118]) == 3.5
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_take_less_than_five_seconds(tmp_path):
     path = tmp_path / "rows.jsonl"
     lengths = [512 * 2**i for i in range(8)]
