@@ -58,7 +58,8 @@ class Case(NamedTuple):
 class Times(NamedTuple):
     """Seconds: of a step of all seeds and an example evaluated by one, and of compiling each.
 
-    `other_compilation` is that of initialisation and of keeping the best parameters.
+    `other_compilation` is that of initialisation, of keeping the best parameters and of the check
+    after the last step.
     """
 
     step: float

@@ -76,6 +76,8 @@ def main(argv: list[str]) -> int:
     tasks = choose(options.tasks, TABLE, SIZES)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))
+    for task, attention in names:
+        load_config(f"configs/{task}.py:{attention}", options.override)
     measure_all = _find_largest if options.largest_batch else _tabulate
     last_lines, rows = measure_all(names, options)
     if all("failed" in row for row in rows):
@@ -93,7 +95,12 @@ def _parser() -> ArgumentParser:
     add("--dtype", default="float32", choices=("float32", "bfloat16"))
     add("--batch", type=positive_integer, help="examples of a step (the protocol's)")
     add(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="of all cases' configs"
+        "--override",
+        action="append",
+        type=_override,
+        default=[],
+        metavar="KEY=VALUE",
+        help="of all cases' configs: model.*, matmul_precision",
     )
     add("--seconds", type=positive_number, default=20.0, help="of measuring per case (%(default)s)")
     add("--out", type=file_to_write, metavar="FILE", help="append one JSON line a case")
@@ -184,6 +191,16 @@ def _case(text: str) -> tuple[str, str, int]:
     _check_known(task, SIZES)
     _check_known(attention, ATTENTIONS)
     return task, attention, positive_integer(seeds)
+
+
+def _override(text: str) -> str:
+    """The type of `--override`: what a row's other fields and its hours do not speak of."""
+    if not text.startswith(("model.", "matmul_precision=")):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not of model or matmul_precision; the protocol is measured, in the "
+            "--dtype, with the --seeds and the --batch asked for"
+        )
+    return text
 
 
 def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:

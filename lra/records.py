@@ -11,6 +11,7 @@ import functools
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -128,17 +129,18 @@ def _say_once(line: str) -> None:
 
 def check_writable(path: str | os.PathLike) -> None:
     """Raises UserError if rows cannot be appended to `path`; makes its folder if need be."""
-    path = pathlib.Path(path)
-    there = path.exists()
+    target = pathlib.Path(os.path.realpath(path))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         # Before the lock: its library waits forever where a file cannot be made for some reasons.
-        open(path, "ab").close()
+        if target.exists():
+            open(target, "ab").close()
+        else:
+            tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise _cannot_write(path, error) from None
-    with _locked(path):  # nobody else has written to it but under this lock
-        if not there and path.exists() and not path.stat().st_size:
-            path.unlink()
+    with _locked(path):
+        pass
 
 
 @contextlib.contextmanager

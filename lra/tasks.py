@@ -50,7 +50,7 @@ TASKS = {
             first_id=1,
             num_classes=2,
             pairs=True,
-            source="FOLDER, that of LRA's new_aan_pairs.*.tsv",
+            source="FOLDER",  # with LRA's new_aan_pairs.*.tsv
         ),
         # Grey levels; id = level.
         Task(

@@ -6,7 +6,7 @@ Data:      python -m lra.data.prepare text --source=download --data_dir=data/sho
 Train:     python -m lra.sweep configs/sweeps/short.py --results=runs/short.jsonl \\
                --data_dir=data/short
 Published: nothing
-Here:      no rows are kept; the README has accuracies on validation sets
+Here:      no rows are kept; results/SHORT_TRAININGS.md has accuracies on validation sets
 Chance:    10 (Image), 50
 Time:      under an hour a run on one CPU core
 

@@ -47,10 +47,11 @@ def locate(
             return parent / name
     if options.source is None:
         command = f"python -m lra.data.prepare {options.task} --data_dir={options.data_dir}"
+        others = f"{', '.join(sources)} or a path" if sources else "a path"
         raise NoRawFiles(
             options.task,
-            f"put {' or '.join(names)} into {parent}, or: {command} "
-            f"--source={'|'.join([*sources, 'PATH'])}",
+            f"put {' or '.join(names)} into {parent}, or: {command} --source=SOURCE, which is "
+            f"{others}",
         )
     if not parent.exists():
         others = f", nor one of {', '.join(sources)}" if sources else ""

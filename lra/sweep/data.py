@@ -1,9 +1,11 @@
 """The data of a sweep: what is prepared, and preparing what can be generated."""
 
+import contextlib
 import dataclasses
 import importlib
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from lra.command_line import near_match
@@ -12,6 +14,7 @@ from lra.data import prepared
 from lra.errors import UserError
 
 _FORM = "{'TASK': {'FLAG': value, ...}}"
+_LRA = ("official", "generated")  # marks of LRA's own data, and of those drawn as they were
 
 
 def check(wanted: Any) -> None:
@@ -30,6 +33,10 @@ def check(wanted: Any) -> None:
         except UserError as error:
             cure = f"python -m lra.data.prepare {task} --help shows the flags"
             raise UserError(f"DATA of {task}: {error}; {cure}") from None
+
+
+def _can_generate(task: str) -> bool:
+    return "generate" in importlib.import_module(preparing.MODULES[task]).SOURCES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,13 +72,29 @@ class Data:
                 )
         return manifest["data"]
 
+    def takes(self, task: str) -> Callable[[str], bool]:
+        """Whether rows on data marked so are of the data of `task`: those there are.
+
+        Where there are none, those that would be generated, as far as flags tell; where they cannot
+        be generated either, whatever the rows were trained on.
+        """
+        with contextlib.suppress(UserError):
+            if (present := self.mark(task)) is not None:
+                return lambda mark: mark == present
+        flags = self._flags(task)
+        if not _can_generate(task):
+            return lambda mark: True
+        if "data_label" in flags:
+            return lambda mark: mark == flags["data_label"]
+        return lambda mark: mark in _LRA or (bool(flags) and mark.startswith("differs ("))
+
     def seconds_to_generate(self, task: str) -> float:
         """What generating the data of `task`, which are not there, will take, by its own estimate.
 
         Raises:
             UserError: this task cannot be generated.
         """
-        if "generate" not in importlib.import_module(preparing.MODULES[task]).SOURCES:
+        if not _can_generate(task):
             prepared.load(self.folder, task)  # raises: the message says how to prepare it
         flags = self._flags(task)
         return preparing.estimate_task(task, self.folder, source="generate", **flags).seconds

@@ -51,7 +51,7 @@ def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | Non
     """One shell-quoted command a run; their rows are taken in by the next call of the sweep.
 
     They share the compile cache of local children, and run from any folder: their paths are
-    absolute.
+    absolute, but for a relative `train.init_from`, by which rows know a run.
     """
     data = dataclasses.replace(place.data, folder=os.path.abspath(place.data.folder))
     place = dataclasses.replace(place, workdir=place.workdir.absolute(), data=data)

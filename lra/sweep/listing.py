@@ -29,7 +29,7 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
         marks: of the data of each task; None or nothing where they are not prepared.
     """
     rows = place.rows()
-    not_copied, _ = find(sweep.runs, place.row_files(sweep.runs))
+    not_copied, unreadable = find(sweep.runs, place.data, place.row_files(sweep.runs))
     copied, done, costs = Done(rows), Done([*rows, *not_copied]), rows_with_costs(rows)
     failures = {key(row)[:-1]: row.error for row in latest(rows) if not row.final}
     lines, estimates, missing, older = [], [], 0, 0
@@ -45,10 +45,12 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
             lines.append(f"done     {run.title()}{waiting}")
         if not left.seeds:
             continue
-        there = UnderWay() if mark is None else under_way.read(place.folder(left, mark).metrics)
+        folder = None if mark is None else place.folder(left, mark)
+        there = under_way.read(folder.metrics) if folder else UnderWay()
         estimates.append(estimate(left, there, costs))
         errors = [failures.get(left.key(seed, "")[:-1]) for seed in left.seeds]
         notes = _notes(left, there, estimates[-1], mark, errors)
+        notes += [unreadable[folder.rows]] if folder and folder.rows in unreadable else []
         lines.append(f"missing  {left.title()} ({'; '.join(notes)})")
     seeds = sum(len(run.seeds) for run in sweep.runs)
     lines.append(

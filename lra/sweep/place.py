@@ -69,19 +69,21 @@ class Place:
 
 
 def find(
-    runs: list[Run], files: Iterable[pathlib.Path]
+    runs: list[Run], data: Data, files: Iterable[pathlib.Path]
 ) -> tuple[list[Row], dict[pathlib.Path, str]]:
-    """The rows of `runs`, on whatever data, in files that `train.py` has written.
+    """The rows of `runs`, on the data of the sweep, in files that `train.py` has written.
 
     Returns:
         The rows, and the files that cannot be read, of which nothing is taken, with the reason.
     """
+    takes = {task: data.takes(task) for task in {run.task for run in runs}}
     wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
     found, unreadable = [], {}
     for path in filter(os.path.exists, files):
         try:
             rows = records.read(path, repair=False)
-            found += [row for row in rows if records.key(row)[:-1] in wanted]
+            rows = [row for row in rows if records.key(row)[:-1] in wanted]
+            found += [row for row in rows if takes[row.task](row.data)]
         except UserError as error:
             unreadable[path] = f"{error}; {_CURE}"
         except OSError as error:
@@ -96,7 +98,7 @@ def gather(runs: list[Run], place: Place, files: Iterable[pathlib.Path]) -> dict
     Raises:
         UserError: the results file is damaged or cannot be written.
     """
-    found, unreadable = find(runs, files)
+    found, unreadable = find(runs, place.data, files)
     if found:
         records.append(place.results, found)
     return unreadable

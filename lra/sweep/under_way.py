@@ -1,5 +1,6 @@
 """How far a run has come, by what is in its folder."""
 
+import hashlib
 import pathlib
 import statistics
 from typing import NamedTuple
@@ -35,7 +36,12 @@ def read(metrics: pathlib.Path) -> UnderWay:
     return UnderWay(steps["train"], steps["eval"], statistics.median(known) if known else None)
 
 
-def progress(folder: Workdir) -> tuple[UnderWay, dict[str, int]]:
-    """What is another value after any step, evaluation or saved part of an evaluation."""
+def progress(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:
+    """What is another value after any step, evaluation or saved part of an evaluation.
+
+    A part that was only saved once more has the same bytes.
+    """
     parts = folder.evaluations.glob("*.npz")
-    return read(folder.metrics), {path.name: path.stat().st_mtime_ns for path in parts}
+    return read(folder.metrics), {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in parts
+    }

@@ -72,7 +72,7 @@ def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):
 
 
 def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch):
-    flags = ["--case=listops,standard,2", "--override=train.steps=7"]
+    flags = ["--case=listops,standard,2", "--override=model.dropout=0.2"]
     options = train_step._parser().parse_args(
         [*flags, "--override=model.attention.implementation=flash"]
     )
@@ -84,13 +84,21 @@ def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch
 
     monkeypatch.setattr(train_step.subprocess, "run", ended)
     train_step._in_a_process("listops", "standard", 2, options)
-    overrides = ("train.steps=7", "model.attention.implementation=flash")
+    overrides = ("model.dropout=0.2", "model.attention.implementation=flash")
     assert [f"--override={override}" in commands[0] for override in overrides] == [True, True]
     monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case))
     train_step._measure(options)
     assert cases == [train_case.Case("listops", "standard", 2, "float32", None, overrides)]
     config = train_case.make_trainer(cases[0]._replace(overrides=overrides[:1])).config
-    assert config.train.steps == 7
+    assert config.model.dropout == 0.2
+
+
+@pytest.mark.parametrize(
+    "override", ["seeds=(0, 1)", "dtype=bfloat16", "train.steps=7", "model.dropuot=0.2"]
+)
+def test_overrides_that_a_row_would_not_tell_are_refused(override):
+    with pytest.raises(UserError, match=r"model or matmul_precision|did you mean"):
+        train_step.main(["--tasks=listops", "--attentions=standard", f"--override={override}"])
 
 
 def test_nothing_measured_is_an_error(monkeypatch):

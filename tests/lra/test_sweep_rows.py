@@ -3,12 +3,12 @@
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 import shlex
 import shutil
 import signal
 
+import numpy as np
 import pytest
 
 from lra import records
@@ -301,14 +301,31 @@ def test_dry_run_says_what_is_done_and_not_yet_copied(place, capsys):
     assert sorted(place.root.rglob("*")) == before
 
 
-def test_a_part_of_an_evaluation_that_is_saved_anew_is_progress(tmp_path):
+def test_a_part_of_an_evaluation_is_progress_unless_it_is_only_saved_again(tmp_path):
     folder = Workdir(tmp_path)
     folder.evaluations.mkdir()
     part = folder.evaluations / "test-best.npz"
     seen = [under_way.progress(folder)]
-    for nanoseconds in (1, 2):
-        part.touch()
-        os.utime(part, ns=(nanoseconds, nanoseconds))
+    for done in (1, 2, 2):
+        np.savez(part, done=done)
         seen.append(under_way.progress(folder))
-    assert seen[0] != seen[1] != seen[2]
-    assert under_way.progress(folder) == seen[2]
+    assert seen[0] != seen[1] != seen[2] == seen[3]
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_rows_on_other_data_are_not_taken_in(place, capsys, present):
+    """They are neither of the data there are nor of those that would be generated."""
+    place.file.write_text(ONE_RUN)
+    write_data(place.root / "data", "listops", mark="mine")
+    place.run()
+    assert {row.data for row in place.rows()} == {"mine"}
+    place.results.unlink()
+    shutil.rmtree(place.root / "data" / "listops")
+    if present:
+        write_data(place.root / "data", "listops")
+        assert place.run() == 0
+        assert {row.data for row in place.rows()} == {"generated"}
+        assert len(place.starts()) == 2
+    else:
+        place.run("--dry_run")
+        assert "2 missing" in capsys.readouterr().out

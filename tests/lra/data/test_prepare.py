@@ -245,12 +245,12 @@ def test_dry_run_of_all_says_what_each_task_needs(tmp_path, capsys):
     assert errors == ""
     again = f"into {tmp_path / 'raw'}, or: python -m lra.data.prepare {{}} --data_dir={tmp_path}"
     for task, names, sources in (
-        ("text", "aclImdb or aclImdb_v1.tar.gz", "tfds|download|PATH"),
-        ("image", "cifar-10-batches-bin or cifar-10-binary.tar.gz", "tfds|download|PATH"),
-        ("retrieval", "tsv_data or lra_release/tsv_data", "PATH"),
+        ("text", "aclImdb or aclImdb_v1.tar.gz", "tfds, download or a path"),
+        ("image", "cifar-10-batches-bin or cifar-10-binary.tar.gz", "tfds, download or a path"),
+        ("retrieval", "tsv_data or lra_release/tsv_data", "a path"),
     ):
         assert lines[task].startswith(f"{task:<10}  needs raw files: put {names}")
-        assert lines[task].endswith(f"{again.format(task)} --source={sources}")
+        assert lines[task].endswith(f"{again.format(task)} --source=SOURCE, which is {sources}")
     assert "about   105.2 MB" in lines["listops"]
 
 

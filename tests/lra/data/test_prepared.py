@@ -311,7 +311,7 @@ def test_sequences_index_like_a_list():
         ("listops", ""),
         ("text", " --source=download"),
         ("image", " --source=download"),
-        ("retrieval", " --source=FOLDER, that of LRA's new_aan_pairs.*.tsv"),
+        ("retrieval", " --source=FOLDER"),
     ],
 )
 def test_the_hint_is_a_command_that_works(tmp_path, task, more):

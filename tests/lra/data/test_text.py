@@ -95,7 +95,12 @@ def test_raw_data_are_found_in_the_data_folder(tmp_path, write):
 def test_without_raw_data_the_error_says_what_to_put_where(tmp_path):
     with pytest.raises(UserError) as error:
         prepare_task("text", tmp_path)
-    for word in ("aclImdb", "aclImdb_v1.tar.gz", str(tmp_path / "raw"), "PATH|tfds|download"):
+    for word in (
+        "aclImdb",
+        "aclImdb_v1.tar.gz",
+        str(tmp_path / "raw"),
+        "--source=SOURCE, which is tfds, download or a path",
+    ):
         assert word in str(error.value)
     with pytest.raises(UserError, match="--source=nowhere is not a file"):
         prepare_task("text", tmp_path, source="nowhere")
