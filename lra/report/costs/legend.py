@@ -20,6 +20,7 @@ _EXACT = {
     "xla": "keeps all scores in memory",
     "chunked": "computes them block by block and keeps none",
     "cudnn": "is a fused kernel of cuDNN",
+    "flash": "is kernels of our own",
 }
 # Peers by distribution.
 _PEERS = {
