@@ -8,16 +8,9 @@ import numpy as np
 
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.cells import TITLES
-from lra.report.drawing import COLUMN, RC
+from lra.report.drawing import COLUMN, OPTIONS, RC
 from lra.report.styles import STYLES
 
-_SIZES = {
-    "num_landmarks": "landmarks",
-    "proj_dim": "projection dimension",
-    "num_features": "random features",
-    "num_hashes": "hash rounds",
-    "window": "window, keys a side",
-}
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
 _LEAST, _MOST = 1e-2, 10  # errors beyond are not told apart
 
@@ -63,7 +56,7 @@ def draw_errors(rows: Rows, error: str) -> Any:
         axis.set_yscale("log")
         _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
         axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
-        axis.set_xlabel(_SIZES[option])
+        axis.set_xlabel(OPTIONS[option])
     axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
     what = "attention matrix" if error == "matrix_error" else "output"
     drawn.supylabel(f"relative error of the {what}", fontsize=RC["axes.labelsize"])

@@ -6,9 +6,7 @@ import numpy as np
 
 from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.drawing import COLUMN, RC
-from lra.report.styles import STYLES
-
-_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+from lra.report.styles import LINES, STYLES
 
 
 def draw_heat_maps(pairs: list[tuple[str, np.ndarray, np.ndarray]]) -> Any:
@@ -65,7 +63,7 @@ def draw_spectrum(rows: Rows) -> Any:
             indices,
             row["cumulative"],
             color=shade(row["layer"], layers),
-            linestyle=_LINES[row["head"] % len(_LINES)],
+            linestyle=LINES[row["head"] % len(LINES)],
             label=title if heads <= 4 or row["head"] == 0 else None,
         )
     random = [row["cumulative"] for row in rows if row["data"] == "random"]

@@ -19,12 +19,13 @@ from lra.report.sweep_points import Sweep
 COLUMN = 3.3  # inches
 _TICK_LABELS = 6.5  # points
 
-# What axes call the options that sweeps vary.
-_OPTIONS = {
+# What axes call the options that are sizes.
+OPTIONS = {
     "num_landmarks": "landmarks",
     "proj_dim": "projection dimension",
     "num_features": "random features",
     "num_hashes": "hash rounds",
+    "window": "window, keys a side",
 }
 
 RC = {
@@ -166,7 +167,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
-    drawn.supxlabel(_OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
+    drawn.supxlabel(OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
     if len(sweeps) > 1:
         titles = [sweep.fixed or "defaults" for sweep in sweeps]
         _legend(

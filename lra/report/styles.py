@@ -10,7 +10,7 @@ from typing import Any
 # Colour, marker and line.
 Style = tuple[Any, str, Any]
 
-_LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 # Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too pale for lines.
 STYLES: dict[str, Style] = {
@@ -36,7 +36,7 @@ def styles(attentions: Iterable[str]) -> dict[str, Style]:
 
 
 def _other(number: int) -> Style:
-    kinds = (_OTHER_COLOURS, _OTHER_MARKERS, _LINES)
+    kinds = (_OTHER_COLOURS, _OTHER_MARKERS, LINES)
     return tuple(kind[number % len(kind)] for kind in kinds)
 
 
@@ -50,7 +50,7 @@ def shade(own: Style, nth: int) -> Style:
     pale = max(0.3, 0.6 * 0.75 ** (nth - 1) + 0.1)
     paler = tuple(1 - pale * (1 - part) for part in to_rgb(colour))
     marker = _OTHER_MARKERS[nth % len(_OTHER_MARKERS)]
-    return paler, marker, _LINES[(_LINES.index(line) + nth) % len(_LINES)]
+    return paler, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
 
 
 @functools.cache

@@ -9,8 +9,8 @@ from lra.report.tables import Table
 
 # What the number behind the name of a method is.
 _SIZES = {
-    "reformer": "rounds of hashing",
-    "linformer": "projected positions",
+    "reformer": "hash rounds",
+    "linformer": "projection dimension",
     "performer": "random features",
     "nystrom": "landmarks",
     "longformer": "positions in the window",
