@@ -1,5 +1,6 @@
 """What `--dry_run` tells: the state of each run and the time the rest will take."""
 
+import json
 import statistics
 from typing import Any, NamedTuple
 
@@ -122,9 +123,13 @@ def estimate(run: Run, there: UnderWay, costs: list[Row]) -> Estimate | None:
     return Estimate(each * steps * len(run.seeds), basis, elsewhere)
 
 
-def _what_costs(config: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a flat configuration on which the time of a step and its evaluations depends."""
-    return {name: value for name, value in config.items() if name.startswith(_COSTLY)}
+def _what_costs(config: dict[str, Any]) -> str:
+    """What of a flat configuration the time of a step and its evaluations depends on, as JSON.
+
+    Rows have been JSON: their tuples are lists.
+    """
+    costly = {name: value for name, value in config.items() if name.startswith(_COSTLY)}
+    return json.dumps(costly, sort_keys=True)
 
 
 def rows_with_costs(rows: list[Row]) -> list[Row]:

@@ -1,6 +1,7 @@
 """The sweep against a stand-in for train.py: each run once, whatever happens to whom."""
 
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -26,9 +27,10 @@ from lra.sweep.budget import Budget
 from lra.sweep.child import Ended
 from lra.sweep.data import Data
 from lra.sweep.failures import Failures
-from lra.sweep.listing import duration
+from lra.sweep.listing import duration, estimate
 from lra.sweep.plan import load_sweep
 from lra.sweep.runner import Outcome, attempt
+from lra.sweep.under_way import UnderWay
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep_place import ONE_RUN, SWEEP, Place, fake, wait_for, write_data
 
@@ -474,6 +476,16 @@ def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, ca
         "times by rows are those of a CPU, where the latest was made; those with ~ of the device "
         "they name",
     ]
+
+
+def test_a_row_of_the_same_settings_is_one_though_it_has_been_json(tmp_path):
+    """Linformer's `share` is a tuple in configurations."""
+    file = tmp_path / "sweep.py"
+    file.write_text("RUNS = [{'config': 'configs/listops.py:linformer'}]")
+    (run,) = load_sweep(str(file)).runs
+    config = json.loads(json.dumps(run.config))
+    row = make_row(attention="linformer", config=config, wall_seconds=60.0)
+    assert estimate(run, UnderWay(), [row]).basis == "by 1 row"
 
 
 def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place, capsys):
