@@ -223,7 +223,9 @@ def _accumulate(
         )
         return place(jax.tree.map(jnp.add, total, found)), None
 
-    shapes = jax.eval_shape(of_shares, params, *jax.tree.map(lambda x: x[0], split))
-    zeros = place(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+    scalar = jnp.zeros((), jnp.float32)
+    # Written out rather than by `eval_shape`, which would follow the model once more.
+    one_share = (scalar, scalar), params
+    zeros = place(jax.tree.map(lambda x: jnp.zeros((shares, *x.shape), x.dtype), one_share))
     total, _ = jax.lax.scan(add, zeros, split)
     return jax.tree.map(lambda x: jnp.mean(x, axis=0) / parts, total)
