@@ -72,7 +72,7 @@ def costs_csv(groups: Iterable[Group]) -> str:
             | _shared(part.rows, (*_SHARED, "params", *_PROGRAM))
             | {field: part.median(field) for field in _COSTS}
             | {"seeds": json.dumps([row.seed for row in part.rows])}
-            | {"jax": program.jax_version, "commits": program.commits}
+            | {"jax": program.platform.jax_version, "commits": program.commits}
             for group in groups
             for line, task, program, part in group.programs()
         ),
@@ -170,7 +170,7 @@ def _code(cell: Cell) -> _Facts:
     return _shared((row for row in cell.rows if row.final), ("params",)) | {
         "seeds": json.dumps([row.seed for row in cell.ok]),
         "devices": _listed(program.platform.devices for program in programs),
-        "jax": _listed(program.jax_version for program in programs),
+        "jax": _listed(program.platform.jax_version for program in programs),
         "commits": _listed(program.commits for program in programs),
     }
 

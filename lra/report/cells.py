@@ -11,7 +11,6 @@ from lra.report.provenance import (
     NUMBER_FORMAT,
     Platform,
     Program,
-    jax_version_of,
     number_format_of,
     platform_of,
     program_of,
@@ -69,13 +68,19 @@ class Cell(NamedTuple):
         return stat(getattr(row, field) for row in self.rows)
 
     def on(self, platform: Platform | None) -> "Cell":
-        """Those of its rows whose costs are of this platform, in the largest programs there.
+        """The rows of one program that ran on this platform, whose costs may be pooled.
 
-        Seeds trained together cost less than one by one.
+        Of several programs the one with most seeds, which cost less together than one by one; of
+        several with as many the latest.
         """
-        rows = [row for row in self.rows if platform_of(row) == platform]
-        largest = max((row.seeds_in_program or 0 for row in rows), default=0)
-        return Cell(tuple(row for row in rows if (row.seeds_in_program or 0) == largest))
+        programs = [
+            cell for program, cell in self.by_program().items() if program.platform == platform
+        ]
+        return max(programs, key=Cell._preference, default=Cell(()))
+
+    def _preference(self) -> tuple[int, str]:
+        """Of one program: its seeds, and when its last row was finished."""
+        return self.seeds_together or 0, max(row.finished for row in self.rows)
 
     def by_program(self) -> dict[Program, "Cell"]:
         """Its finished rows, diverged too, those of each program, whose costs may be pooled."""
@@ -87,13 +92,8 @@ class Cell(NamedTuple):
 
     @property
     def seeds_together(self) -> int | None:
-        """In the program of each of its rows, all `on` one platform."""
+        """How many seeds were trained together in the program of its rows, all of one program."""
         return self.rows[0].seeds_in_program if self.rows else None
-
-    @property
-    def jax_versions(self) -> tuple[str, ...]:
-        """Those that its rows ran on, in the order of the rows."""
-        return tuple(dict.fromkeys(map(jax_version_of, self.rows)))
 
     def median(self, field: str) -> float | None:
         """Median of a cost over the rows that have it, of comparable ones; None without any."""

@@ -13,15 +13,14 @@ from lra.report.provenance import Platform
 class Dot(NamedTuple):
     """Accuracy (fraction), examples/s on a platform and number of parameters of a cell.
 
-    The speed is that of a program with so many `seeds_together`, None for all tasks, on these
-    `jax_versions`. It is marked where the table marks its cell: the data are not LRA's.
+    The speed is that of a program with so many `seeds_together`, None for all tasks. It is marked
+    where the table marks its cell: the data are not LRA's.
     """
 
     accuracy: Stat
     speed: float | None
     params: float | None = None
     seeds_together: int | None = None
-    jax_versions: tuple[str, ...] = ()
     marked: bool = False
 
 
@@ -44,7 +43,7 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
     """Of a cell with a result; its speed is None where it has none on this platform."""
     timed = cell.on(platform)
     speed, params = timed.median("examples_per_second"), cell.median("params")
-    return Dot(cell.stat(), speed, params, timed.seeds_together, timed.jax_versions)
+    return Dot(cell.stat(), speed, params, timed.seeds_together)
 
 
 def panels(group: Group) -> Panels:
@@ -73,7 +72,7 @@ def panels(group: Group) -> Panels:
 
 
 def _why_none(group: Group, line: Line, task: str, platform: Platform | None) -> str | None:
-    """Why a place has no dot, None where it has one; nothing where there is no result."""
+    """Why a place has no dot: '' where there is no result; None where it has one."""
     parts = [cell for cell in line.cells.get(task, []) if cell.ok]
     if not parts:
         return ""
@@ -84,12 +83,20 @@ def _why_none(group: Group, line: Line, task: str, platform: Platform | None) ->
         alike = len({cell.ok[0].steps for cell in parts}) == 1
         return f"of seeds that differ in {'data or overrides' if alike else 'steps'}"
     if not cell.on(platform).rows:
-        same_format = number_format(cell) == platform.number_format
-        return f"of other {'devices' if same_format else 'number formats'}"
+        return f"of other {_difference(cell, platform)}"
     shown = dot(cell, platform)
     if shown.speed and shown.params:
         return None
     return f"without a {'number of parameters' if shown.speed else 'speed'}"
+
+
+def _difference(cell: Cell, platform: Platform) -> str:
+    """In what a cell's programs differ from all on a platform."""
+    if number_format(cell) != platform.number_format:
+        return "number formats"
+    elsewhere = (program.platform for program in cell.by_program())
+    same_devices = any(other.devices == platform.devices for other in elsewhere)
+    return "versions of JAX" if same_devices else "devices"
 
 
 def _average_dot(line: Line, by_task: dict[str, dict[str, Dot]]) -> Dot | None:

@@ -118,7 +118,7 @@ def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
     caption = (
         "Test accuracy against training speed, all seeds of a program together; the area of a dot "
         "is the number of parameters, bars are standard deviations over seeds. Speeds: "
-        f"{platform.title}{_programs(dots)}."
+        f"{platform.title_with_jax}{_programs(dots)}."
     )
     if "" in by_task:
         caption += (
@@ -189,7 +189,7 @@ def _platforms(shown: list[Sweep]) -> str:
         dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()
     )
     titles = {
-        _place(shown, sweep, task): platform.title
+        _place(shown, sweep, task): platform.title_with_jax
         for sweep in shown
         for task, platform in sweep.platforms.items()
     }
@@ -206,9 +206,6 @@ def _place(shown: list[Sweep], sweep: Sweep, task: str) -> str:
 
 
 def _programs(timed: Iterable[Dot]) -> str:
-    """In what the programs differ whose speeds are shown: numbers of seeds, versions of JAX."""
-    timed = list(timed)
+    """In what the programs whose speeds are shown differ: their numbers of seeds."""
     seeds = sorted({one.seeds_together for one in timed} - {None})
-    versions = sorted({version for one in timed for version in one.jax_versions})
-    told = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
-    return told + (f", JAX {' and '.join(versions)}" if len(versions) > 1 else "")
+    return f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""

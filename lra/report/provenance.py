@@ -5,6 +5,7 @@ from typing import NamedTuple
 from lra.row import Row
 
 FLOAT32 = "float32"
+_UNKNOWN = "unknown"
 # The keys of a configuration that make it.
 NUMBER_FORMAT = ("dtype", "matmul_precision")
 
@@ -15,11 +16,18 @@ class Platform(NamedTuple):
     device: str | None
     num_devices: int | None
     number_format: str
+    jax_version: str
 
     @property
     def title(self) -> str:
         """`4 x a device, bfloat16`."""
         return f"{self.devices}, {self.number_format}"
+
+    @property
+    def title_with_jax(self) -> str:
+        """`4 x a device, bfloat16, JAX 0.12.0`; without a version that no row tells."""
+        known = self.jax_version != _UNKNOWN
+        return f"{self.title}, JAX {self.jax_version}" if known else self.title
 
     @property
     def devices(self) -> str:
@@ -33,7 +41,6 @@ class Program(NamedTuple):
 
     platform: Platform
     seeds: int | None
-    jax_version: str
     commits: str
 
 
@@ -46,21 +53,21 @@ def number_format_of(row: Row) -> str:
 
 
 def platform_of(row: Row) -> Platform:
-    """Where and in which format a row was computed."""
-    return Platform(row.device, row.num_devices, number_format_of(row))
+    """Where, in which format and with which JAX a row was computed."""
+    return Platform(row.device, row.num_devices, number_format_of(row), _jax_version_of(row))
 
 
 def program_of(row: Row) -> Program:
     """The program of which a row has the costs."""
-    return Program(platform_of(row), row.seeds_in_program, jax_version_of(row), commits_of(row))
+    return Program(platform_of(row), row.seeds_in_program, commits_of(row))
 
 
-def jax_version_of(row: Row) -> str:
+def _jax_version_of(row: Row) -> str:
     """Of a run that went on with another version each of them, `A + B`; `unknown` without any."""
-    return (row.versions or {}).get("jax", "unknown").replace(", ", " + ")
+    return (row.versions or {}).get("jax", _UNKNOWN).replace(", ", " + ")
 
 
 def commits_of(row: Row) -> str:
     """Short; of a run that went on with other code, each of them; `unknown` without any."""
-    full = (row.commit or "unknown").split(", ")
+    full = (row.commit or _UNKNOWN).split(", ")
     return " + ".join(commit[:7] + commit[40:] for commit in full)

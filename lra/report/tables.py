@@ -187,7 +187,7 @@ def _cost(part: Cell, program: Program) -> list[str]:
         number(part.median("peak_memory_mb")),
         number(program.seeds),
         program.platform.title,
-        program.jax_version,
+        program.platform.jax_version,
         program.commits,
     ]
 

@@ -13,10 +13,11 @@ from PIL import Image
 from lra import records
 from lra.report import drawing
 from lra.report.__main__ import main
-from lra.report.cells import Stat
-from lra.report.dots import Dot, panels
+from lra.report.cells import Stat, cells
+from lra.report.dots import Dot, dot, panels
 from lra.report.figures import Figure, figures, save
 from lra.report.groups import Group, group
+from lra.report.provenance import platform_of
 from lra.report.styles import STYLES, area_of_marker, shade, styles
 from lra.report.sweep_points import Sweep, sweeps
 from tests.lra.row_factory import failed_row, make_row
@@ -371,17 +372,42 @@ def test_a_speed_is_that_of_programs_with_as_many_seeds():
     assert figure.caption.endswith("Speeds: a device, float32, programs of 1 to 2 seeds.")
 
 
-def test_captions_tell_speeds_of_several_versions_of_jax():
+def test_speeds_are_of_one_version_of_jax():
     old, new = ({"versions": {"jax": version}} for version in ("0.10.2", "0.12.0"))
-    rows = [make_row(**new), make_row(attention="linformer", **old)]
+    rows = [
+        make_row(**new),
+        make_row(attention="linear", **new),
+        make_row(attention="linformer", **old),
+    ]
     (figure,) = figures_of(group(rows)[0])
-    assert figure.caption.endswith("Speeds: a device, float32, JAX 0.10.2 and 0.12.0.")
-    (figure,) = figures_of(group(beside(rows[:1]))[0])
-    assert figure.caption.endswith("Speeds: a device, float32.")
+    assert figure.caption.endswith(
+        "Speeds: a device, float32, JAX 0.12.0. No dot for cells of other versions of JAX."
+    )
+    (figure,) = figures_of(group(beside(rows[:2]))[0])
+    assert figure.caption.endswith("Speeds: a device, float32, JAX 0.12.0.")
 
-    changed = {"config_overrides": {"model.attention.num_landmarks": 16}}
-    (figure,) = figures_of(options([make_row(**new), make_row(**old, **changed)]))
-    assert figure.caption.endswith("Speeds: a device, float32, JAX 0.10.2 and 0.12.0.")
+
+def test_speeds_of_a_sweep_are_of_one_version_of_jax():
+    rows = [
+        make_row(
+            config_overrides={"model.attention.num_landmarks": size},
+            versions={"jax": version},
+        )
+        for size, version in ((16, "0.12.0"), (32, "0.12.0"), (128, "0.10.2"))
+    ]
+    assert {size: dot.speed for size, dot in swept(rows).items()} == {16: 1000, 32: 1000, 128: None}
+    (figure,) = figures_of(options(rows))
+    assert figure.caption.endswith("Speeds: a device, float32, JAX 0.12.0.")
+
+
+def test_of_programs_with_as_many_seeds_the_latest_tells_the_speed():
+    told = (("a", 10.0, 1), ("b", 20.0, 3), ("c", 30.0, 2))
+    rows = [
+        make_row(seed=i, commit=40 * name, examples_per_second=speed, finished=f"2026-01-0{day}")
+        for i, (name, speed, day) in enumerate(told)
+    ]
+    (cell,) = cells(rows)
+    assert dot(cell, platform_of(rows[0])).speed == 20
 
 
 def test_dots_of_other_data_are_marked():
