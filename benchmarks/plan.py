@@ -69,6 +69,8 @@ def settle(options: argparse.Namespace) -> dict:
         for name in ("modes", "widths"):
             if name in given:
                 raise UserError(f"--{name} is set by the configuration of Text for model")
+        if FILL in given.get("batch", "").split(","):
+            raise UserError("--batch=fill is for module: a step of model is that of its own batch")
         flags |= _MODEL | given
     if flags["benchmark"] == "fixed_tokens":
         if "batch" in given:

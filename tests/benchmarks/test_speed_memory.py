@@ -149,6 +149,7 @@ def test_tables_set_flags(table, capsys):
         ),
         (["--benchmark=fixed_tokens", "--batch=2"], "--batch is --tokens / length"),
         (["--benchmark=model", "--widths=64x2"], "--widths is set by the configuration"),
+        (["--benchmark=model", "--batch=32,fill"], "--batch=fill is for module"),
         (["--benchmark=model", "--peers"], "--peers are attention modules"),
         (["--peers=tensorflow"], "unknown peer 'tensorflow'"),
         (["--peers="], "unknown peer '' (known: jax, "),
