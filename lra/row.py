@@ -113,11 +113,12 @@ def make_key(
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:
-    """One row a key: its result, which supersedes failures, else its last failure."""
+    """One row a key, in their order: its result, which supersedes failures, or its last failure."""
     chosen: dict[Key, Row] = {}
     for row in rows:
         name = key(row)
         if name not in chosen or not chosen[name].final:
+            chosen.pop(name, None)  # a result stands where it is, not where a failure was before it
             chosen[name] = row
     return list(chosen.values())
 

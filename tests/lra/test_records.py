@@ -71,6 +71,12 @@ def test_a_failure_gives_way_to_a_result_and_a_result_stays(tmp_path):
     assert records.latest(records.read(path)) == [make_row()]
 
 
+def test_the_latest_stand_in_the_order_in_which_they_were_written():
+    failed, other, result = failed_row(seed=0), make_row(seed=1), make_row(seed=0)
+    assert records.latest([failed, other, result]) == [other, result]
+    assert records.latest([other, result, make_row(0.9, seed=1)]) == [other, result]
+
+
 def test_a_diverged_seed_is_a_result(tmp_path):
     path = tmp_path / "rows.jsonl"
     records.append(path, [diverged_row()])
