@@ -3,6 +3,7 @@
 And what else whole files need: their bytes on the disk, and their hash.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -17,8 +18,13 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
             sync(file)
         os.replace(scratch, path)
+    except OSError as error:
+        if error.filename == os.fspath(scratch):
+            error.filename = os.fspath(path)
+        raise
     finally:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 

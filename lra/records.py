@@ -155,7 +155,8 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
 
 
 def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
-    return UserError(f"cannot write rows to {path}: {error.strerror or error}")
+    reason = error.strerror or error
+    return UserError(f"cannot write rows to {path}: {reason}; choose a file that can be written")
 
 
 def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:

@@ -18,6 +18,7 @@ import ast
 import pathlib
 import signal
 import sys
+import tempfile
 from typing import Any
 
 from lra import records
@@ -57,6 +58,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         # Data that only this sweep wants do not belong among everybody's.
         data=Data(options.data_dir or str(workdir / "data" if sweep.data else "data"), sweep.data),
         known=tuple(map(pathlib.Path, options.known)),
+        repairs=not options.dry_run,
     )
     for path in place.known:
         records.read(path, repair=False)  # said before anything is done
@@ -77,6 +79,8 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 
 
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
+    if options.launcher != "print":  # whose commands may run elsewhere
+        _check_writable(place.workdir)
     local = options.launcher == "local"
     budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
     ready, failed, stopped = Ready(sweep, place, budget), 0, False
@@ -98,6 +102,17 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
     return _STATUS_SOME_FAILED if failed or ready.older else 0
 
 
+def _check_writable(workdir: pathlib.Path) -> None:
+    """Raises UserError where no runs can be put, before data are generated for them."""
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=workdir).close()
+    except OSError as error:
+        raise UserError(
+            f"cannot write to --workdir={workdir}: {error.strerror}; choose another folder"
+        ) from None
+
+
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m lra.sweep", description=__doc__)
     parser.add_argument("sweep", metavar="SWEEP.py", help="the runs: see lra/sweep/plan.py")
@@ -113,7 +128,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--data_dir",
         metavar="DIR",
-        help="prepared data (data; DIR of --workdir/data for a sweep with data of its own)",
+        help="prepared data (data, or WORKDIR/data if the sweep file has DATA of its own)",
     )
     parser.add_argument("--tasks", metavar="A,B", help="only these")
     parser.add_argument(

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from lra.sweep import leash
 
@@ -63,8 +63,8 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
     SIGTERM and SIGINT are passed on to it instead of ending us, `WARNING` as SIGTERM; should we be
     killed, it is sent SIGTERM (on Linux; elsewhere it goes on alone).
     """
-    with open(log, "ab") as output:
-        start = output.tell()
+    with open(log, "a+b") as output:
+        start = output.seek(0, os.SEEK_END)
         with _PassOn() as signals:
             child = subprocess.Popen(
                 [*_leash(), *command],
@@ -77,8 +77,8 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
                 start_new_session=True,
             )
             signals.to(child)
-            status = _wait(child, log, start)
-    return Ended(status, _text_behind(log, start), signals.told)
+            status = _wait(child, output, start)
+        return Ended(status, _text_behind(output, start), signals.told)
 
 
 class _PassOn:
@@ -127,7 +127,7 @@ def _leash() -> list[str]:
     return [sys.executable, "-S", leash.__file__, str(os.getpid())]
 
 
-def _wait(child: subprocess.Popen, log: pathlib.Path, start: int) -> int:
+def _wait(child: subprocess.Popen, log: BinaryIO, start: int) -> int:
     shown = ""
     while True:
         try:
@@ -141,7 +141,7 @@ def _wait(child: subprocess.Popen, log: pathlib.Path, start: int) -> int:
     return status
 
 
-def _show_last_line(log: pathlib.Path, start: int, shown: str) -> str:
+def _show_last_line(log: BinaryIO, start: int, shown: str) -> str:
     """Shows the log's last line in place; returns it."""
     lines = _text_behind(log, start)[-2000:].splitlines()
     last = lines[-1] if lines else ""
@@ -151,8 +151,8 @@ def _show_last_line(log: pathlib.Path, start: int, shown: str) -> str:
     return last
 
 
-def _text_behind(log: pathlib.Path, start: int, longest: int = 100_000) -> str:
-    with open(log, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(start, size - longest))
-        return file.read().decode(errors="replace")
+def _text_behind(log: BinaryIO, start: int, longest: int = 100_000) -> str:
+    """The end of what was written from `start` on, even if someone has removed the file."""
+    size = os.fstat(log.fileno()).st_size
+    text = os.pread(log.fileno(), longest, max(start, size - longest))
+    return text.decode(errors="replace")

@@ -26,6 +26,7 @@ class Place:
         train: the command that trains, without its flags.
         results: the file of rows.
         known: other files of rows, which are only read: their results count as done.
+        repairs: whether a last line of `results` that was cut short is set aside.
         workdir: folder with one folder for each run.
         data: the prepared data.
     """
@@ -35,12 +36,15 @@ class Place:
     workdir: pathlib.Path
     data: Data
     known: tuple[pathlib.Path, ...] = ()
+    repairs: bool = True
 
     def rows(self) -> list[Row]:
         """The rows so far, results of other files first; among these none of older defaults."""
         known = [row for path in self.known for row in records.read(path, repair=False)]
         known = [row for row in known if row.final and not older_defaults(row)]
-        return known + (records.read(self.results) if self.results.exists() else [])
+        if not self.results.exists():
+            return known
+        return known + records.read(self.results, repair=self.repairs)
 
     def folder(self, run: Run, mark: str) -> Workdir:
         """The folder in which `run` is trained on data marked `mark`."""

@@ -165,7 +165,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     if ended.told or ended.status == STATUS_STOPPED:
         made_some = under_way.progress(folder) != before
         return _stopped(run, ended.told, minutes, made_some)
-    if not ended.output.strip() and shutil.disk_usage(folder.root).free < _FULL_BYTES:
+    if not ended.output.strip() and shutil.disk_usage(place.workdir).free < _FULL_BYTES:
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
@@ -206,7 +206,8 @@ def _stopped(run: Run, told: int | None, minutes: float | None, made_some: bool)
 def _results(run: Run, place: Place, mark: str) -> str:
     wanted = {run.key(seed, mark) for seed in run.seeds}
     rows = [row for row in records.latest(place.rows()) if records.key(row) in wanted]
-    accuracies = " ".join(
+    results = " ".join(
         row.status if row.test_accuracy is None else f"{row.test_accuracy:.2%}" for row in rows
     )
-    return f"test accuracy {accuracies}"
+    has_accuracy = any(row.test_accuracy is not None for row in rows)
+    return f"test accuracy {results}" if has_accuracy else results

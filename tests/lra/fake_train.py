@@ -3,15 +3,16 @@
     python fake_train.py BEHAVIOUR --config=... --workdir=... --data_dir=... --config.KEY=VALUE
 
 BEHAVIOUR is JSON, attention -> what its runs do: `ok` (the default), `crash`, `killed`, `refuse`,
-`no rows`, `damaged rows`, `diverge`, `patient` (waits for a signal), `slow` (stops before its first
-step), `in parts` (stops after every fourth step) or `evaluates` (as `in parts`, of an evaluation
-behind the last step). Each start is noted in `starts.jsonl` beside the workdir. Seeds take ten
-steps, of which each is "checkpointed".
+`no rows`, `damaged rows`, `vanish` (its folder is removed), `diverge`, `patient` (waits for a
+signal), `slow` (stops before its first step), `in parts` (stops after every fourth step) or
+`evaluates` (as `in parts`, of an evaluation behind the last step). Each start is noted in
+`starts.jsonl` beside the workdir. Seeds take ten steps, of which each is "checkpointed".
 """
 
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import time
@@ -61,6 +62,9 @@ def _behave(behaviour: str, workdir: pathlib.Path) -> int | None:
         raise RuntimeError("INTERNAL: a mistake of XLA")
     if behaviour == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "vanish":
+        shutil.rmtree(workdir)
+        raise RuntimeError("INTERNAL: no folder")
     if behaviour == "refuse":
         raise UserError("no such landmarks")
     if behaviour == "no rows":

@@ -27,3 +27,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert list(pathlib.Path(tmp_path).iterdir()) == [path]
+
+
+def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError, match="Not a directory") as caught:
+        write_atomically(tmp_path / "file" / "inside", "text")
+    assert caught.value.filename == str(tmp_path / "file" / "inside")

@@ -145,9 +145,33 @@ def test_a_failed_run_does_not_stop_the_rest_and_is_tried_again(place):
     assert len(place.starts()) == 4
 
 
-def test_a_diverged_run_is_done(place):
+def test_a_run_whose_folder_is_removed_does_not_stop_the_rest(place):
+    assert place.run(standard="vanish") == 1
+    assert [row.status for row in place.rows()] == ["failed", "failed", "ok", "ok", "ok", "ok"]
+    assert place.rows()[0].error == "RuntimeError: INTERNAL: no folder"
+
+
+def test_a_dry_run_repairs_nothing(place, capsys):
+    place.run()
+    content = place.results.read_bytes() + b'{"task": "lis'
+    place.results.write_bytes(content)
+    assert place.run("--dry_run") == 0
+    assert place.results.read_bytes() == content
+    assert "6 of 6 rows done" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_data_are_generated(place):
+    shutil.rmtree(place.root / "data")
+    place.workdir.write_text("a file")
+    with pytest.raises(UserError, match=r"cannot write to --workdir=.*: File exists; choose"):
+        place.run()
+    assert not (place.root / "data").exists()
+
+
+def test_a_diverged_run_is_done(place, capsys):
     place.file.write_text(ONE_RUN)
     assert place.run(standard="diverge") == 0
+    assert "listops standard, seeds 0 1: diverged diverged (" in capsys.readouterr().err
     assert [row.status for row in place.rows()] == ["diverged"] * 2
     assert place.run() == 0
     assert len(place.starts()) == 1
