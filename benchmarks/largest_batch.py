@@ -57,7 +57,7 @@ def verdict(answers: list[Answer], max_seconds: float) -> str:
     elif last["seconds_per_step"] > max_seconds:
         end = f"its steps take more than {max_seconds:g} s, so larger ones were not tried"
     else:
-        end = "twice as many are more than there are to train on"
+        end = "twice as many would exceed the training set"
     return (
         f"{title}: a batch of {best['batch']} fits, {best['examples_per_second']:.4g} examples/s; "
         f"{end}"

@@ -233,8 +233,8 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
 
 
 def _hours(config, times: Times) -> dict[str, float]:
-    """Of the protocol (training, an evaluation every so often, two on the test set), and with it
-    of compiling: a whole run. Splits of two sizes need two programs to be evaluated.
+    """Hours of the protocol (training, its evaluations, two of the test set), and of a whole run,
+    compilation included. Validation and test sets of different sizes are two programs to compile.
     """
     _, _, validation, test = SIZES[config.task]
     eval_compilation = times.eval_compilation * len({validation, test})

@@ -160,7 +160,10 @@ def _counts(options: argparse.Namespace) -> dict[str, int]:
     """How many images are generated for each split."""
     held_out = options.num_images // 10
     if held_out < 1:
-        raise UserError(f"--num_images={options.num_images}: at least 10, a tenth for each test")
+        raise UserError(
+            f"--num_images={options.num_images}: at least 10 are needed; validation and test take "
+            "a tenth each"
+        )
     counts = (options.num_images - 2 * held_out, held_out, held_out)
     return dict(zip(SPLITS, counts, strict=True))
 

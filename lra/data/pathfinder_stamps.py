@@ -61,8 +61,8 @@ def line(centre: int, dy: int, dx: int, width: int) -> np.ndarray:
         centre: row and column of the line's start.
         dy: rows from start to end.
         dx: columns from start to end.
-        width: in pixels; 1 gives Bresenham's line, more a filled polygon with rounded corners'
-            coordinates.
+        width: in pixels; 1 gives Bresenham's line, more a filled polygon whose corners are
+            rounded to whole pixels.
 
     Returns:
         bool [2 centre + 1, 2 centre + 1].

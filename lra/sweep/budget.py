@@ -33,7 +33,7 @@ class Budget:
         return self.left()
 
     def patience(self) -> float:
-        """Seconds to wait for a training that has no sweep; a sweep waits for all of them once."""
+        """Seconds to wait for trainings whose sweep was killed: one allowance for all of them."""
         now, left = time.monotonic(), self.left()
         if self._end_of_patience is None:
             self._end_of_patience = now + _PATIENCE_SECONDS

@@ -24,7 +24,7 @@ class Failures:
         self._before = {path: _size(path) for path in workdir.glob(f"*/{_NAME}")}
 
     def new(self, folder: Workdir) -> bool:
-        """Whether the run in `folder` has failed since; only its owner asks, so it stays true."""
+        """Whether the run in `folder` has failed since; call it with the run's lock held."""
         return _size(_file(folder)) > self._before.get(_file(folder), 0)
 
 

@@ -116,10 +116,10 @@ def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
 
 
 def to_train(run: Run, done: Done, mark: str | None, place: Place) -> Run:
-    """`run` with the seeds that have no result, or with those that have begun with them.
+    """`run` with the seeds that have no result, or with all that an interrupted start began.
 
-    What was trained together goes on together: a seed that has got its row elsewhere is trained to
-    its end once more, and its row is not doubled.
+    What was trained together goes on together: a seed that has got its row elsewhere since then is
+    trained to its end once more, and its row is not doubled.
     """
     missing = done.missing(run, mark)
     if missing and mark is not None:

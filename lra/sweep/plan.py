@@ -113,8 +113,8 @@ class Sweep(NamedTuple):
 class Done:
     """Which seeds of which runs have their result.
 
-    A result of older defaults is in the way of a new one, since a file of rows holds a key once,
-    and is no result of the run: `lra.report` keeps it out of the tables of today's defaults.
+    A result of older defaults is none of the run: `lra.report` keeps it out of the tables of
+    today's defaults. Yet it blocks a new one, since a file of rows holds one result for each key.
 
     Args:
         rows: all there are.

@@ -37,9 +37,9 @@ def read(metrics: pathlib.Path) -> UnderWay:
 
 
 def progress(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:
-    """What is another value after any step, evaluation or saved part of an evaluation.
+    """A fingerprint of progress: it changes with each step, evaluation or newly saved part of one.
 
-    A part that was only saved once more has the same bytes.
+    A part that was only saved once more has the same bytes, and changes nothing.
     """
     parts = folder.evaluations.glob("*.npz")
     return read(folder.metrics), {

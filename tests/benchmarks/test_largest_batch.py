@@ -39,7 +39,7 @@ def device(largest):
             [4, 8, 16],
             "16 fits, 1 examples/s; its steps take more than 10 s, so larger",
         ),
-        (99, 10, 1000, [4, 8], "8 fits, 1 examples/s; twice as many are more than there are"),
+        (99, 10, 1000, [4, 8], "8 fits, 1 examples/s; twice as many would exceed"),
         (3, 1000, 1000, [4], "4 does not fit: out of memory; try a smaller --batch"),
         (3, 2, 1000, [4], "4 does not fit: out of memory; try a smaller --batch"),
     ],
