@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 def padded_length(prepared: Prepared) -> int:
-    """The length models are built for: the power of two from the data's longest sequence on."""
+    """The length models are built for: the longest sequence's, rounded up to a power of two."""
     return 1 << (prepared.manifest["max_length"] - 1).bit_length()
 
 
@@ -53,7 +53,7 @@ def training_lengths(prepared: Prepared) -> np.ndarray:
 
 
 def example_lengths(examples: Examples) -> np.ndarray:
-    """Of the examples of one split that is still on the host, as `training_lengths`."""
+    """As `training_lengths`, for the examples of a split that is still on the host."""
     return _lengths(examples.lengths, examples.pairs)
 
 

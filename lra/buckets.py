@@ -1,14 +1,13 @@
 """Length buckets: a part of a batch is cut to the shortest of a few lengths that holds it.
 
-Half of ListOps' padded positions and two thirds of Text's are padding, on which a model of fixed
-shapes spends as much as on tokens. Sorted by length, the parts in which a CPU takes a batch
-(`lra.parts`) differ in their longest sequence, and the program has a branch for each of the
-lengths. Only rounding is different: every attention gives on a shorter sequence what it gives on
-the padded one (`models.attention.contract`), and dropout draws the same for a position whatever
-follows it.
+Half of ListOps' padded positions and two thirds of Text's are padding, which costs a model of fixed
+shapes as much as tokens do. On a CPU a batch is sorted by length and taken in parts (`lra.parts`),
+which thus differ in their longest sequence; the program has a branch for each length. Results
+differ only by rounding: every attention gives the same on a shorter sequence as on the padded one
+(`models.attention.contract`), and dropout's draws for a position do not depend on what follows it.
 
-Other devices take a training batch as a whole, whose longest sequence nearly always needs the whole
-length, and evaluate at the whole length too: branches were not timed there.
+Other devices take a training batch whole, whose longest sequence nearly always needs the full
+length, and evaluate at the full length too: branches were not timed there.
 """
 
 import functools
@@ -83,14 +82,14 @@ def in_bucket(
     *,
     axis_name: str | None = None,
 ) -> T:
-    """`function` of the batch cut to the shortest of `ends` that leaves out padding only.
+    """Applies `function` to the batch, cut to the shortest of `ends` that drops only padding.
 
     Args:
-        function: of a batch; its result's shape does not depend on the length.
-        ends: of the buckets, ascending, the last one the batch's length; none: as it is.
+        function: takes a batch; its result's shape does not depend on the length.
+        ends: of the buckets, ascending, the last one the batch's length; none: nothing is cut.
         batch: to be cut; its arrays may have further axes in front.
-        axis_name: of a mapped axis whose batches are cut alike: were each to choose a branch of
-            its own, all branches would be carried out for all.
+        axis_name: of a mapped axis whose batches are cut alike: if each chose its own branch, all
+            branches would be executed for all of them.
     """
     if len(ends) < 2:
         return function(batch)

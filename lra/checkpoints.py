@@ -31,12 +31,13 @@ class Progress(NamedTuple):
     Attributes:
         step: training steps made.
         evaluated: the step whose evaluation is the last one done.
-        wall_seconds: of all processes of this run so far.
-        train_seconds: of them, in training calls on `num_devices` of `device`, compilation aside.
+        wall_seconds: summed over all processes of this run so far.
+        train_seconds: of these, spent in training calls on `num_devices` of `device`, compilation
+            excluded.
         train_examples: examples seen in `train_seconds`, summed over the seeds.
-        peak_memory_mb: the most of any start on `num_devices` of `device`.
-        device: what the last start ran on; empty in checkpoints that do not say it.
-        num_devices: likewise, 0.
+        peak_memory_mb: the maximum over all starts on `num_devices` of `device`.
+        device: what the last start ran on; empty in checkpoints that do not record it.
+        num_devices: how many of `device`; 0 in such checkpoints.
     """
 
     step: int = 0
@@ -49,7 +50,7 @@ class Progress(NamedTuple):
     num_devices: int = 0
 
     def going_on_with(self, device: str, num_devices: int) -> "Progress":
-        """At the start of a process: speed and memory are of one kind and number of devices."""
+        """The progress for a new process; on other devices, speed and memory start afresh."""
         if (self.device, self.num_devices) == (device, num_devices):
             return self
         return self._replace(

@@ -87,7 +87,7 @@ def positive_integers(text: str) -> list[int]:
 
 
 def integer_from_0(text: str) -> int:
-    """The type of a flag that counts what there may be none of."""
+    """The type of a flag that takes a count that may be 0."""
     try:
         return 0 if text == "0" else positive_integer(text)
     except argparse.ArgumentTypeError:
@@ -114,7 +114,7 @@ def positive_minutes(text: str) -> float:
 
 
 def file_to_write(text: str) -> str:
-    """The type of a flag that names a file to write, told before the work and not after it."""
+    """The type of a flag that names a file to write, checked before the work, not after it."""
     folder = os.path.dirname(text) or "."
     if not os.path.isdir(folder):
         raise argparse.ArgumentTypeError(f"cannot write {text}, there is no folder {folder}")
@@ -132,8 +132,8 @@ def run(
     """Runs `main(arguments)` and ends the process with its status.
 
     `UserError`, errors of the operating system (no space, no permission, no such file) and a lack
-    of memory become one line on stderr and status 2, without a traceback; Ctrl-C ends with 130, a
-    reader of the output that has gone (`| head`) with 141, as the signal for it would.
+    of memory become one line on stderr and status 2, without a traceback. Ctrl-C exits with 130,
+    and a closed output pipe (`| head`) with 141, as SIGPIPE would.
 
     Args:
         main: the command.

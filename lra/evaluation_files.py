@@ -1,8 +1,8 @@
-"""The evaluations of a run in its folder: begun where an earlier start left them.
+"""Evaluations saved in a run's folder, resumed where an earlier start left them.
 
 An evaluation may take longer than a start lives. What is done of it is saved with each checkpoint,
-as its logits: `evaluations/validation-50.npz`. A file is that of one set of parameters, since these
-are a function of configuration and step.
+as logits, e.g. in `evaluations/validation-50.npz`. A file belongs to one set of parameters, since
+these are a function of configuration and step.
 """
 
 import io
@@ -43,7 +43,7 @@ class SavedEvaluations:
     def evaluate(
         self, name: str, params: Any, rest: Any, split: str, before_call: Callable[[float], None]
     ) -> Evaluation:
-        """Evaluates what no earlier start has of it.
+        """Evaluates what earlier starts have not already evaluated.
 
         Args:
             name: of the evaluation, the same at every start.
@@ -59,7 +59,7 @@ class SavedEvaluations:
         return run.result()
 
     def forget(self) -> None:
-        """The results so far are in the state, and will be in the next checkpoint."""
+        """Forgets the evaluations so far: the next checkpoint holds their results in the state."""
         self._runs = {}
 
     def save(self) -> None:

@@ -72,13 +72,13 @@ def _fits(value: Any, classes: tuple[type, ...]) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """As Python writes it, cut where a message would not be read any more."""
+    """The value's `repr`, truncated to keep messages readable."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
 def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> list[str]:
-    """The fields that `status` demands and are None, or forbids and are not."""
+    """The fields that are None although `status` demands them, or set although it forbids them."""
     status = values["status"]
     missing = [name for name in demanded[status] if values.get(name) is None]
     return missing + [name for name in forbidden[status] if values.get(name) is not None]

@@ -127,7 +127,7 @@ def least(number: int) -> int:
 
 
 def on_main(function: Callable[[], T]) -> T:
-    """What `function` returns (JSON) on host 0, where alone it runs; its error ends every host."""
+    """Runs `function` on host 0 only; every host gets its result (JSON) or raises its error."""
     if jax.process_count() == 1:
         return function()
     outcome = _attempt(function) if is_main() else None

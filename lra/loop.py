@@ -32,7 +32,7 @@ from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
 
-# So soon after its first call each start saves once, to make progress however short it lives.
+# Each start first saves this soon after its first call, so that even short ones make progress.
 _FIRST_CHECKPOINT_SECONDS = 15.0
 
 
@@ -105,7 +105,7 @@ def _status_of_complete(folder: Workdir) -> int | None:
 
 
 class _Call(NamedTuple):
-    """A training call under way: the step it ends at, its length, what it will return, when."""
+    """A training call under way: end step, number of steps, metrics to come, dispatch time."""
 
     end: int
     count: int

@@ -10,8 +10,8 @@ def cross_entropy(
 ) -> Float[Array, " batch"]:
     """-log softmax(logits)[label], in nats.
 
-    Chosen, not gathered, as optax does: the gradient of a gather is a scatter, which GPUs asked for
-    deterministic results make one example after the other.
+    The label is selected by a mask, not gathered as in optax: the gradient of a gather is a
+    scatter, which GPUs in deterministic mode process one example after another.
     """
     label = jax.nn.one_hot(labels, logits.shape[-1], dtype=bool)
     return -jnp.sum(jnp.where(label, jax.nn.log_softmax(logits), 0), axis=-1)

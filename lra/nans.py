@@ -19,7 +19,7 @@ def watched(on: bool) -> contextlib.AbstractContextManager:
 
 
 def locate(error: FloatingPointError, repeat: Callable[[], object]) -> FloatingPointError:
-    """The error of the first operation at fault: `repeat` makes the call again, one by one."""
+    """The error of the first operation at fault, found by running `repeat` without jit."""
     try:
         with jax.disable_jit():
             repeat()

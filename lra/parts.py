@@ -1,10 +1,10 @@
-"""How batches are computed: on a CPU in parts whose activations stay in its caches, cut to their
-longest sequence (`lra.buckets`).
+"""How batches are computed: on a CPU in parts that fit its caches, cut to their longest sequence.
 
-Without parts every operation of a step writes its result to memory and the next reads it from
-there: a step of ListOps took 1.7 (Nyström, Linformer) to 2.1 times as long (Performer) before, on
-two cores (`python -m benchmarks.train_step --tasks=listops` of commits 40b506c and 6b65930). Other
-devices take the batch as a whole, and so do several virtual CPU devices, a means of testing.
+Cutting is described in `lra.buckets`. Without parts, every operation of a step writes its result to
+memory and the next reads it back: a step of ListOps then took 1.7 (Nyström, Linformer) to 2.1 times
+as long (Performer), on two cores (`python -m benchmarks.train_step --tasks=listops` of commits
+40b506c and 6b65930). Other devices take the batch as a whole, as do several virtual CPU devices,
+which serve for testing.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from ml_collections import config_dict
 from lra import environment
 from lra.buckets import choose_lengths
 
-# Activations of one width, in numbers, for each core: 1 MiB of float32, a core's second cache.
+# Numbers per core in an activation array of the model's width: 1 MiB of float32, a core's L2 cache.
 _NUMBERS_PER_CORE = 2**18
 
 

@@ -2,9 +2,9 @@
 
 Seeds are a mapped axis. A training call makes any number of steps up to a bound, an evaluation call
 fills in the logits of any number of batches. Both take that number as an argument, so each is
-compiled once. The price on a GPU: XLA does not know the number either and reads the condition of
-the loop back between two steps, one byte. To spare that, another copy of the step, for a fixed
-number, would have to be compiled; neither was timed.
+compiled once. The price on a GPU: XLA does not know the number either, so it reads the loop
+condition, one byte, back between steps. Avoiding this would mean compiling another copy of the step
+for a fixed number; neither was timed.
 """
 
 import functools
@@ -181,7 +181,7 @@ class Programs:
 
 
 def compiler_options() -> dict[str, Any] | None:
-    """Of all programs: on a CPU a lower level of optimisation than XLA's, if `XLA_FLAGS` has none.
+    """Options of all programs: on a CPU a lower optimisation level, unless `XLA_FLAGS` sets one.
 
     The programs are as fast and compile sooner.
     """

@@ -22,13 +22,13 @@ _Known = list[float | None]  # a value a seed, None for one that has diverged
 class Reporter:
     """Writes each training call and evaluation wherever someone looks for it.
 
-    Of a seed that has diverged nothing is told: its frozen parameters still give numbers.
+    Nothing is reported of a diverged seed, although its frozen parameters still give numbers.
 
     Args:
         seeds: of the run.
-        steps: of the run in all.
-        step: those already made; later lines of metrics.jsonl are removed, later events hidden.
-        evaluated: the last of them whose evaluation counts.
+        steps: total number in the run.
+        step: number already made; later lines of metrics.jsonl are removed, later events hidden.
+        evaluated: the last step whose evaluation counts.
         metrics: path of metrics.jsonl.
         tensorboard: folder for event files, None for none.
     """
@@ -47,8 +47,8 @@ class Reporter:
         self._metrics = Metrics(metrics, step, evaluated)
         self._events = None
         if tensorboard:
-            # There may be an evaluation at `step` that does not count: with it goes what the
-            # training call that ended there has told, which is told again.
+            # An evaluation at `step` that does not count is hidden, and with it the events of the
+            # training call that ended there; those are added again.
             first = step + (evaluated == step)
             self._events = _open_events(tensorboard, first)
             for line in read_metrics(metrics):

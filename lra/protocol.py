@@ -35,14 +35,14 @@ def protocol_of(config: config_dict.ConfigDict) -> str:
 
 
 def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Which values of a row's configuration are not those of Table 3 as `configs` has them now.
+    """The values in a row's configuration that differ from Table 3 as `configs` now defines it.
 
-    A row says which protocol it followed by the defaults of its own day.
+    A row states its protocol relative to the defaults at the time it was written.
 
     Args:
         task: of the row.
-        attention: of the row; nothing is known of one that is not ours, nor of such a task.
-        values: flat, from JSON; keys that are not there count as unchanged.
+        attention: of the row; the result is empty for one that is not ours, or for such a task.
+        values: flat, from JSON; missing keys count as unchanged.
     """
     defaults = defaults_of(task, attention)
     return {
@@ -51,7 +51,7 @@ def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, A
 
 
 def identity(values: dict[str, Any]) -> dict[str, Any]:
-    """What makes a flat configuration another run: all of it but the ways of execution."""
+    """The part of a flat configuration that identifies a run: all but the execution keys."""
     return {key: value for key, value in values.items() if key not in _EXECUTION}
 
 
@@ -79,9 +79,9 @@ def _defaults(task: str, attention: str) -> dict[str, Any]:
 
 @functools.cache
 def defaults_of(task: str, attention: str) -> dict[str, Any]:
-    """Table 3 as `configs` has it now, flat and as it comes back from JSON, neutral keys aside.
+    """Table 3 as `configs` now defines it, without neutral keys, flat and as read back from JSON.
 
-    Nothing is known of a task or an attention that is not ours.
+    Empty for a task or an attention that is not ours.
     """
     if task not in TASKS or attention not in ATTENTIONS:
         return {}
@@ -90,7 +90,7 @@ def defaults_of(task: str, attention: str) -> dict[str, Any]:
 
 
 def describe(config: config_dict.ConfigDict) -> str:
-    """Every key with its value, one a line, beside what was changed its default; the protocol."""
+    """Every key and its value, one per line, with the default if changed; then the protocol."""
     defaults, changed = _defaults(config.task, config.model.attention.name), _difference(config, ())
     lines = [
         f"{key} = {value!r}" + f"  # default: {defaults.get(key)!r}" * (key in changed)

@@ -202,5 +202,5 @@ def _parse(
 
 
 def _may_be_cut_short(line: bytes, before: list) -> bool:
-    """Whether it was to become a row: of a file that holds something else nothing is moved."""
+    """Whether the line was to become a row; files that hold anything else are left as they are."""
     return bool(before) or line.lstrip().startswith(b"{")

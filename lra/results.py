@@ -37,8 +37,8 @@ def make_rows(
         (state.alive, state.diverged_step, state.best.val_accuracy, state.best.step)
     )
     if not any(chosen[0]):
-        # Not how many were under way when the last seed's end was noticed; steps count from 0, and
-        # what the last update did is noticed after it.
+        # Steps up to the last divergence, not all those dispatched before it was noticed. Steps
+        # count from 0, and the effect of the last update is noticed only after it.
         common["steps"] = min(int(max(chosen[1])) + 1, progress.step)
     rows = []
     for index, seed in enumerate(trainer.config.seeds):

@@ -32,8 +32,8 @@ class Row:
         data: mark of the data: `official`, `generated`, `differs (...)` or the user's own.
         status: `ok`, `diverged` (frozen at `diverged_step`, no accuracy) or `failed` (the process
             ended without a result; `error` says why).
-        steps: training steps made; where every seed diverged, those to the last of these (of a
-            failed run: asked for).
+        steps: training steps made; if every seed diverged, those up to the last divergence; of a
+            failed run, those asked for.
         dtype, matmul_precision: number formats of the run.
         config: every key of the configuration, flat.
         config_overrides: those that differ from the task's defaults, seeds aside.
@@ -44,7 +44,7 @@ class Row:
         test_accuracy_last: with the parameters after the last step: no selection.
         best_step: step of the best parameters.
         diverged_step: first step whose loss or gradient was not finite, counted from 0; the number
-            of steps where only what the last one left gives no finite loss.
+            of steps if only the parameters after the last one gave no finite loss.
         error: why a run failed, one line.
         params: number of trained parameters.
         deterministic: whether the same program gives the same bits again.
@@ -163,7 +163,7 @@ def from_values(values: Any) -> Row:
 
 
 def _val_is_test(values: dict[str, Any]) -> dict[str, Any]:
-    """Schema 0 did not say it: only Text without a holdout is validated on its test set."""
+    """Adds `val_is_test`, which schema 0 lacks: true only of Text without a holdout."""
     overrides = values.get("config_overrides") or {}
     is_test = values.get("task") == "text" and not overrides.get("data.holdout")
     added = {"val_is_test": is_test, "config": {}, "schema": 1}

@@ -87,9 +87,9 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
 
 
 def last_of_each_key(overrides: Iterable[str]) -> list[str]:
-    """The overrides without those that a later one of the same key replaces.
+    """The overrides, keeping only the last for each key.
 
-    The flags' parser would add up the elements of a tuple that is given twice.
+    The flags' parser would concatenate a tuple that is given twice.
     """
     return list({override.partition("=")[0]: override for override in overrides}.values())
 
@@ -174,7 +174,7 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
 
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:
-    """The flags' parser takes anything else for the only element of a tuple."""
+    """Refuses anything but a tuple, which the flags' parser would take for its only element."""
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
@@ -244,7 +244,7 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
 
 
 def _check_rates(train: config_dict.ConfigDict) -> None:
-    """Within these parameters stay finite, and a seed is frozen before they would not."""
+    """Checks the bounds within which a seed is frozen before its parameters stop being finite."""
     if train.learning_rate > _LARGEST_RATE:
         raise UserError(
             f"train.learning_rate must be at most {_LARGEST_RATE:g}, not {train.learning_rate}"

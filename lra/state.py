@@ -52,12 +52,12 @@ class TrainState(NamedTuple):
 
 
 class Microbatches(NamedTuple):
-    """In how many parts a step takes its gradients.
+    """Into how many parts a step divides its batch to accumulate gradients.
 
     Attributes:
         parts: of a batch, one after another.
-        shares: of each part, as many as devices that share the batch; they add up their gradients
-            once, after the last part.
+        shares: of each part, one per device that shares the batch; gradients are summed over
+            devices once, after the last part.
         place: puts arrays [shares, ...] onto these devices.
         buckets: lengths to which parts are cut, see `lra.buckets`; fewer than two: none is cut.
         axis_name: of the mapped axis of seeds, if there is one.
@@ -129,10 +129,10 @@ def train_step(
     optimizer: optax.GradientTransformation,
     microbatches: Microbatches,
 ) -> tuple[TrainState, StepMetrics]:
-    """One update. Where loss or gradient is not finite the state stays and `alive` ends.
+    """One update; if loss or gradient is not finite, the state is kept and `alive` becomes False.
 
-    Each example draws from a key of its own, so the number of parts in which gradients are taken
-    changes nothing but rounding.
+    Each example draws from its own key, so the number of parts in which gradients are computed
+    affects only rounding.
     """
 
     def loss_of(params: nnx.State, batch: Batch, keys: Array) -> tuple[Array, Array]:
@@ -173,10 +173,10 @@ def update_best(
 
 
 def check_end(state: TrainState, val_loss: Float[Array, ""], steps: Int[Array, ""]) -> TrainState:
-    """Ends `alive` where the last of `steps` updates destroyed the parameters.
+    """Sets `alive` to False where the last of `steps` updates destroyed the parameters.
 
-    A step notices that of the update before it; after the last one there is no further step, and
-    the validation loss says it. Steps count from 0, so `diverged_step` is `steps`.
+    Such damage is normally noticed by the next step; after the last update there is none, so the
+    validation loss has to show it. Steps count from 0, so `diverged_step` is `steps`.
     """
     finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state.params)]
     going_on = state.alive & jnp.isfinite(val_loss) & jnp.all(jnp.stack(finite))

@@ -27,10 +27,10 @@ class Stopped(Exception):
 class Stop:
     """Whether a run was told to stop.
 
-    As a context manager it listens to SIGTERM and SIGINT until the block is left: the first asks
-    for a stop after the present call, a second one ends the process at once, with 128 + its number
-    as status, whatever it is doing; within a second of the first it is the same one. A budget asks
-    for a stop early enough to save before it is over.
+    As a context manager it listens for SIGTERM and SIGINT until the block is left. The first asks
+    for a stop after the current call; a second ends the process at once, whatever it is doing, with
+    status 128 + its number. Repeats within a second of the first count as the first. A budget asks
+    for a stop early enough to save before it runs out.
 
     Args:
         budget_minutes: from now on; None for no limit.
@@ -69,10 +69,10 @@ class Stop:
 
 
 def _end_at_the_second(receiving: socket.socket) -> None:
-    """Ends the process at the second signal whose number arrives, those of the first second aside.
+    """Ends the process at the second signal, ignoring repeats within a second of the first.
 
-    Python runs handlers between two of its instructions, so not while XLA compiles or computes;
-    numbers are sent here when a signal arrives.
+    Python runs handlers only between its own instructions, so not while XLA compiles or computes;
+    signal numbers are sent here as soon as they arrive.
     """
     end_of_first = None
     with receiving:

@@ -16,9 +16,9 @@ class Task:
     Attributes:
         name: of the task, its config file and its folder of prepared data.
         title: what tables call it.
-        vocab_size: number of token ids; 0 is padding. Those that occur: the code behind Table 3
-            of the Nyströmformer paper has 32 for ListOps and 512 for bytes, rows of the embedding
-            that are never used, which make up the difference in numbers of parameters.
+        vocab_size: number of token ids that occur, including 0 for padding. The code behind Table 3
+            of the Nyströmformer paper has 32 for ListOps and 512 for bytes; its unused embedding
+            rows account for the difference in parameter counts.
         first_id: added to a stored byte to make its id.
         num_classes: number of labels.
         pairs: whether an example is two documents.

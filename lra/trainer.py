@@ -174,7 +174,7 @@ class Trainer:
         return jax.device_get(tree)
 
     def _evaluation_order(self, examples: arrays.Examples) -> np.ndarray:
-        """Where batches are cut, those of like length together."""
+        """The order of examples: where batches are cut, those of similar length together."""
         if len(self.plan.eval_buckets) == 1:
             return np.arange(len(examples.labels))
         return buckets.evaluation_order(arrays.example_lengths(examples), self.plan.eval_batch)

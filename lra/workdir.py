@@ -133,7 +133,7 @@ class Workdir:
 
 
 def _other_code(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """What of code and libraries is not as it was at the last start, said in words."""
+    """Describes in words what has changed in code and libraries since the last start."""
     if _followed(before["commit"], now["commit"]) != before["commit"]:
         yield f"commit {before['commit']} (now {now['commit']})"
     for name in sorted(before["versions"] | now["versions"]):
@@ -143,7 +143,7 @@ def _other_code(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 
 def _followed(before: str, now: str) -> str:
-    """`A, B`: what was, and what it is now where that is something else."""
+    """`before`, with `now` appended if it is something else: `A, B`."""
     return before if before.split(_THEN)[-1] == now else f"{before}{_THEN}{now}"
 
 

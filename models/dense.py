@@ -1,13 +1,13 @@
 """Products with parameters, whose gradients are fast and added up in the parameters' own format.
 
-Differentiated as usual, a product gives the gradient of its kernel transposed, and XLA folds the
-transposition back into a product of two transposed matrices. On a CPU that one is slower where the
-layer is narrow: 650 against 260 us at width 64 (one core, 2,048 positions), and a fourth more at
-width 768. Here it is made in the order it is needed.
+Automatic differentiation yields the kernel's gradient transposed, and XLA folds the transpose back
+into a product of two transposed matrices. On a CPU that product is slower for narrow layers: 650
+against 260 us at width 64 (one core, 2,048 positions), and a quarter slower at width 768. Here the
+gradient is computed in the layout in which it is needed.
 
-The gradient of a parameter is a sum over all positions of a batch, and over devices. In bfloat16
-that of a bias would lose percents, so biases are added in float32. A kernel is cast within its
-product, so that its gradient leaves the product in float32 and is rounded nowhere on its way.
+The gradient of a parameter is a sum over all positions of a batch, and over devices. In bfloat16 a
+bias's gradient would be wrong by whole per cents, so biases are added in float32. A kernel is cast
+inside its product, so that its gradient leaves the product in float32 without being rounded.
 
 Reverse mode only (`jax.custom_vjp`).
 """

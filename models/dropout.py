@@ -7,10 +7,10 @@ and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of M
     z = seed + i * 0x9E3779B9
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
 
-So an entry takes a dozen operations of 32 bits and need not be stored: XLA computes it where it is
-used, in whatever blocks. Seeds are positions on one cycle of 2^32 numbers, so rows that begin close
-to each other have entries in common, shifted. Bits from `jax.random` made up half of the
-time of attention with dropout: XLA computes those in a loop of its own, into memory.
+An entry thus takes a dozen 32-bit operations and need not be stored: XLA computes it where it is
+used, whatever the blocks. Seeds are positions on one cycle of 2^32 numbers, so rows that start
+close together on it share entries, shifted. Drawing the bits with `jax.random` took half the time
+of attention with dropout: XLA computes them in a separate loop and writes them to memory.
 """
 
 import jax
@@ -46,9 +46,9 @@ def keep_probability(dropout: float) -> float:
 
 
 def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Array, "*shape"]:
-    """Draws True with `keep_probability(dropout)`, pseudo-randomly for each entry.
+    """Draws a mask whose entries are True with probability `keep_probability(dropout)`.
 
-    With keys [batch] each draws the mask of one example; `shape` begins with the batch then.
+    Given keys [batch], each draws the mask of its example, and `shape` starts with the batch.
     """
     *rows, columns = shape
     entries = jnp.arange(columns, dtype=jnp.int32).reshape(*(1 for _ in rows), columns)
@@ -56,9 +56,9 @@ def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Ar
 
 
 def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]:
-    """Draws the seeds of that many rows; with keys [batch] each draws those of one example.
+    """Draws one seed per row of `shape`; given keys [batch], each draws those of its example.
 
-    An example with fewer positions, its first axis, draws the first of those of a longer one.
+    A shorter example (positions are its first axis) draws a prefix of a longer one's seeds.
     """
     if not of_examples(key):
         return jax.random.bits(key, shape, jnp.uint32)

@@ -66,8 +66,8 @@ class MultiHeadAttention(nnx.Module):
     """Projects to queries, keys and values, attends, and projects back.
 
     An attention that ties keys to queries (`shares_qk`) gets one projection for both, without a
-    bias, as the Reformer of the reference has it. (Its value projection has none either; ours
-    does: weights sum to 1, so such a bias only adds to that of the output.)
+    bias, like the reference Reformer. (The reference's value projection has no bias either; ours
+    does: attention weights sum to 1, so it merely adds a constant to the output's bias.)
     """
 
     def __init__(

@@ -43,8 +43,8 @@ def pool(
 class Classifier(nnx.Module):
     """Encoder, pooling, and a two-layer perceptron with ReLU.
 
-    Sequences shorter than `length` give what they give padded to it, in training with a key for
-    each example.
+    A sequence shorter than `length` gives the same logits as when padded to it; in training, this
+    requires a key per example.
 
     Args:
         model: the block `model` of a configuration: the encoder's arguments and `pooling`.

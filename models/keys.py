@@ -25,7 +25,7 @@ def draw(function: Callable[[Array], T], key: Array) -> T:
 
 
 def split(key: Array | None, number: int) -> tuple[Array | None, ...]:
-    """That many independent keys, each [batch] where `key` is; of None as many None."""
+    """Splits into `number` independent keys, each [batch] if `key` is; of None, as many None."""
     if key is None:
         return (None,) * number
     return draw(lambda one: tuple(jax.random.split(one, number)), key)

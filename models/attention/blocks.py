@@ -58,13 +58,13 @@ class Stored:
 
 
 def stored(x: jax.Array) -> jax.Array | Stored:
-    """What a loop should hold of `x` to read or write blocks of it; `restored` is the inverse.
+    """`x` in the form in which a loop should read or write its blocks; inverted by `restored`.
 
-    XLA's CPU backend moves 16-bit floats as float32: for every block that is written it would
-    convert the whole array there and back, and keep a float32 copy of what is read. Integers it
-    just moves. Other arrays, and those of other backends, are held as they are.
+    XLA's CPU backend moves 16-bit floats as float32: for every block written it would convert the
+    whole array to float32 and back, and it would keep a float32 copy of what is read. Integers are
+    moved as they are. Other arrays, and those on other backends, are returned unchanged.
 
-    For functions whose gradient is written out: bits have none, and asking for one raises
+    Only for functions with a hand-written gradient: bits have none, and asking for one raises
     TypeError.
     """
     if jax.default_backend() == "cpu" and x.dtype.itemsize == 2:
@@ -108,9 +108,9 @@ def write_block(
 def add_to_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
 ) -> jax.Array | Stored:
-    """`x` with `block` added to block `number` in the block's format, then rounded to that of `x`.
+    """`x` with `block` added to block `number` in the dtype of `block`, then rounded to its own.
 
-    So what is added to more than once has to be in the wider format itself.
+    Hence an array whose blocks are added to repeatedly must itself have the wider dtype.
     """
     old = read_block(x, number, block.shape[axis], axis)
     return write_block(x, old.astype(block.dtype) + block, number, axis)

@@ -4,10 +4,10 @@
     s_ij = q_i . k_j,   but -1e5 where i and j are the same position, lowest where j is padding
     out_i = sum_j exp(s_ij - z_i) v_j        z_i = log sum_j exp(s_ij)
 
-A few pairs of chunks are computed at a time, in a loop: what belongs to a pair, keys included, is
-made from slices of the sorted queries and values and thrown away. Only out and z are saved; the
-backward pass makes the probabilities of each tile again, as in `models.attention.longformer`. With
-g and y the gradients of out and z:
+A loop computes a few pairs of chunks at a time: whatever belongs to a pair, keys included, is
+computed from slices of the sorted queries and values and discarded. Only out and z are saved; the
+backward pass recomputes each tile's probabilities, as in `models.attention.longformer`. With g and
+y the gradients of out and z:
 
     ds_ij = p_ij (g_i . v_j - g_i . out_i + y_i),  0 where s_ij is a constant
     dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i p_ij g_i

@@ -12,15 +12,15 @@ saved; the backward pass computes the blocks of probabilities again:
     ds_ij = p_ij (dp_ij - g_i . out_i)    dq_i = sum_j ds_ij k_j    dk_j = sum_i ds_ij q_i
     dv_j = sum_i p_ij g_i
 
-There may be fewer keys than queries or more: low-rank methods attend to, or from, a few positions
-that stand for many, with the same program. Those few may be in a wider format than the sequence,
-whose blocks are then brought to it one by one.
+The numbers of keys and queries may differ: low-rank methods use the same program to attend to, or
+from, a few positions that stand for many. Those few may have a wider dtype than the sequence, whose
+blocks are then converted to it one by one.
 
-Blocks of scores are stored keys by queries. All seven products then contract the last axis of their
-first factor or are of a small factor with a block: none transposes a block of scores, which on a
-CPU makes a product 2 to 5 times slower. What belongs to a query is broadcast along rows. Heads are
-brought before positions, and padding is masked, a block at a time: of whole sequences each would
-be one more pass through memory.
+Blocks of scores are stored keys by queries. Each of the seven products then contracts the last axis
+of its first factor or multiplies a small factor by a block: none transposes a block of scores,
+which on a CPU makes a product 2 to 5 times slower. Per-query values are broadcast along rows. Heads
+are moved before positions, and padding is masked, block by block: on whole sequences each would be
+another pass through memory.
 
 Time O(queries keys head_dim), five products of blocks backward instead of four; memory
 O((queries + keys) head_dim) plus one block of scores. Dropout computes a block's mask from a seed
@@ -53,13 +53,13 @@ from models.attention.blocks import (
 from models.attention.contract import accumulation_dtype
 from models.dropout import keep_probability, keep_weights, weight_seeds
 
-# Of each head. Forward and backward with dropout on CPU cores, 2 heads of 32: of eight shapes with
-# 128 to 512 queries and 256 to 2,048 keys none took 2 % less time than 256 x 512 on one core; on
-# two it takes 0.8 of the time of 512 x 256, and 256 x 1,024 0.95 of its own, in twice the memory.
-# With few queries or keys, such as 64 landmarks or 256 projections, blocks of 256 of the others
-# instead of 512 or 2,048 took 0.9 to 1.07 of the time, and up to 1,024 positions need an eighth to
-# a fourth less memory. With 64 heads in the batch, a training step of ListOps, they take 8 % more:
-# not done beyond 16.
+# Per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight shapes
+# with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512 takes
+# 0.8 of the time of 512 x 256, and 256 x 1,024 takes 0.95 of that of 256 x 512, in twice the
+# memory. With few queries or keys, such as 64 landmarks or 256 projections, blocks of 256 of the
+# others instead of 512 or 2,048 took 0.9 to 1.07 of the time and, at up to 1,024 positions, need an
+# eighth to a quarter less memory. With 64 heads in the batch, as in a training step of ListOps,
+# they take 8 % longer: not done beyond 16 heads.
 _CPU_QUERIES, _CPU_SCORES = 256, 2**17
 _CPU_FEW, _FEW_HEADS = 256, 16
 _QUERIES, _MIN_SCORES = 2048, 2**14

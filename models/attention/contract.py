@@ -9,11 +9,11 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
     key         in training a PRNG key, or keys [batch], one for each example; None in evaluation,
                 which is deterministic
 
-- What stands at a masked position never changes an output at a real one. Outputs at masked
-  positions hold anything finite.
-- Batch and length are at least 1; what a call with none gives is not said.
-- A sequence shorter than the length that the module was made for gives at its positions what it
-  gives padded to that length, in training too.
+- The contents of masked positions never affect the output at a real one. Outputs at masked
+  positions are arbitrary but finite.
+- Batch and length are at least 1; the result of an empty call is unspecified.
+- A sequence shorter than the length the module was made for gives the same outputs at its
+  positions as when padded to that length, in training too.
 - A sequence without any real token gives 0, never NaN.
 - The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
   `accumulation_dtype(q.dtype)`: at least float32, float64 throughout for float64 inputs.

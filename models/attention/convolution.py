@@ -2,12 +2,12 @@
 
     out[i] = sum_j kernel[j] x[i + j - (width - 1) // 2]        x is 0 beyond its ends
 
-one kernel for all features of a head: a cross-correlation, not flipped. Positions are cut into
+with one kernel for all features of a head: a cross-correlation, not flipped. Positions are cut into
 blocks of T; a block of outputs is a T x (T + width - 1) Toeplitz matrix of the kernel times the
-inputs it reaches, half of which lie in its own block and half in the next (of the input shifted by
-the zeros before it). Products of small matrices are what every backend is good at: forward and
-backward, width 35, 2 heads of 32 or 12 of 64, length 1,024 to 8,192, one CPU core, a sum of shifted
-products takes 4 to 9 times as long as this, `lax.conv_general_dilated` 14 to 46 times
+inputs it reaches: the T of its own block, and width - 1 of the next (after the leading zeros have
+shifted the input). Every backend is good at products of small matrices: forward and backward at
+width 35, with 2 heads of 32 or 12 of 64 and lengths 1,024 to 8,192 on one CPU core, a sum of
+shifted products takes 4 to 9 times as long as this, `lax.conv_general_dilated` 14 to 46 times
 (`python -m benchmarks.depthwise_convolution`).
 
 Time O(length (T + width) head_dim), memory O(length head_dim).
@@ -25,10 +25,10 @@ _BLOCK = 64
 def depthwise_convolution(
     x: Float[Array, "batch length heads head_dim"], kernel: Float[Array, "heads width"]
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Correlates each head of `x` with its kernel; the length stays.
+    """Correlates each head of `x` with its kernel, preserving the length.
 
-    (width - 1) // 2 zeros stand before `x` and width // 2 after it: as many on either side if the
-    width is odd, one more after it if it is even.
+    `x` is padded with (width - 1) // 2 zeros before and width // 2 after: equally if the width is
+    odd, with one more after if it is even.
     """
     batch, length, heads, head_dim = x.shape
     width = kernel.shape[1]

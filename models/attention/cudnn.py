@@ -93,11 +93,11 @@ def reorder(
 
 
 def _choose(by, x):
-    """x, whatever `by` holds, with the axis of `vmap` if `by` has it.
+    """Returns x unchanged, but batched by `vmap` if `by` is.
 
     JAX's batching rules for the kernel fail unless all arguments and the gradient of the output
-    have that axis. Choosing between equals, by values of all inputs, gives it to them and costs
-    nothing.
+    are batched. Selecting between x and x by a value that depends on all inputs makes them so, at
+    no cost.
     """
     return jnp.where(by.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
 

@@ -5,12 +5,12 @@
 
 for x already scaled by D^(-1/4); the factor R^(-1/2) of the features cancels and is left out. S is
 summed over blocks of keys, rescaled whenever the keys' peak grows, as in an online softmax; then
-the queries read it. A peak is the largest P x, and without epsilon, where it cancels, the largest
-P x - |x|^2 / 2, so that the largest feature is 1. The backward pass makes each block's features
-again, first of the queries, which gives the gradient of S, then of the keys.
+the queries read it. The peak is the largest P x; without epsilon, where the peak cancels, it is the
+largest P x - |x|^2 / 2, so that the largest feature is 1. The backward pass recomputes each block's
+features, first for the queries, which gives the gradient of S, then for the keys.
 
 Blocks are stored features by positions, so that no product has to transpose one. A column of ones
-beside v gives the denominators with the numerators, another beside P the gradient of |x|^2 / 2.
+beside v yields the denominators along with the numerators; one beside P, the gradient of |x|^2 / 2.
 
 Time O(n R D), memory O(n D + R D) and one block. Reverse mode only (`jax.custom_vjp`).
 """

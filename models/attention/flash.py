@@ -3,19 +3,19 @@
     out_i = sum_j m_ij p_ij v_j / (1 - dropout)       p_ij = exp(s_ij - logsumexp_i)
     s_ij = q_i . k_j / sqrt(head_dim)                 over the real positions j
 
-m_ij is 0 where dropout takes the weight and 1 elsewhere. Blocks of scores live in registers: the
-forward kernel, one program for each block of queries of a head, goes through the keys with the
-online softmax (arXiv 1805.02867) and writes the output and logsumexp only. Backward they are
-computed again from these, with n_i = (1 - dropout) g_i . out_i, the mean of dp under p:
+m_ij is 0 where dropout removes the weight and 1 elsewhere. Blocks of scores live in registers: the
+forward kernel runs one program per head and block of queries, which goes through the keys with the
+online softmax (arXiv 1805.02867) and writes only the output and logsumexp. The backward pass
+recomputes the scores from these, with n_i = (1 - dropout) g_i . out_i, the mean of dp under p:
 
     dp_ij = g_i . v_j    ds_ij = m_ij p_ij dp_ij - p_ij n_i    (each up to the factors at the end)
     dv_j = sum_i m_ij p_ij g_i / (1 - dropout)
     dk_j = sum_i ds_ij q_i c    dq_i = sum_j ds_ij k_j c    c = 1 / (sqrt(head_dim) (1 - dropout))
 
-in one kernel over blocks of keys, for dk and dv, and one over blocks of queries, for dq: seven
-products of blocks instead of five, but no sum has two programs. Nothing is added atomically, so
+One kernel over blocks of keys computes dk and dv, another over blocks of queries dq: seven block
+products instead of five, but no sum is split between programs. There are no atomic additions, so
 results are deterministic. The m are those of the other implementations: 32-bit arithmetic on a seed
-for each key and the number of the query (`models.dropout`).
+per key and the query's number (`models.dropout`).
 
 Time O(length^2 head_dim), memory O(length head_dim). Sums are float32; products are of the inputs'
 format, those of float32 in the precision that `jax.default_matmul_precision` asks for (TF32 unless
@@ -178,8 +178,8 @@ def _call(kernel, count, inputs, outputs, interpret):
     """Runs `count` programs for each head of each example.
 
     Args:
-        inputs, outputs: arrays, or what their shapes are like, with the positions of a block: a
-            program is given the block of its number, or with None all positions of its head.
+        inputs, outputs: pairs of an array (or its shape and dtype) and the positions in a block; a
+            program gets the block of its own number, or with None all positions of its head.
     """
     batch, _, heads, _ = inputs[0][0].shape
     return pl.pallas_call(

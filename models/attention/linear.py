@@ -36,8 +36,9 @@ from jaxtyping import Array, Bool, Float
 from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
 from models.attention.contract import accumulation_dtype, check_positive
 
-# Of the features of one block, all sequences and heads together; one CPU core, batch 1, length
-# 2,048: 2 heads of 32 take three fourths of the time of eighths of this, 12 of 64 care little.
+# Size of one block's features, all sequences and heads together. On one CPU core, at batch 1 and
+# length 2,048, 2 heads of 32 take three quarters of the time of blocks an eighth of this size; for
+# 12 of 64 it matters little.
 _CPU_BLOCK_BYTES = 2**19
 _SMALLEST = 16
 

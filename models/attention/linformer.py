@@ -105,9 +105,9 @@ def _whole_product(matrix: Array, x: Array) -> Array:
 def _product(
     matrix: Float[Array, "heads projected length"], x: Float[Array, "batch length heads dim"]
 ) -> Float[Array, "batch projected heads dim"]:
-    """The sum over positions, a block at a time, which XLA's CPU products do not do themselves.
+    """Projects block by block along the positions, which XLA's own CPU products do not do.
 
-    With 65,536 positions (256 rows, 2 heads, one core) it takes half of the time.
+    At 65,536 positions (256 rows, 2 heads, one core) this takes half the time.
     """
     length, wide = x.shape[1], accumulation_dtype(x.dtype)
 
@@ -138,7 +138,7 @@ def _product_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Arra
 
 
 def _input_gradient(matrix: Array, gradient: Array, length: int) -> Array:
-    """By blocks too where the matrix has to be rounded to the gradient's format, not as a whole."""
+    """The gradient of x; in blocks where the matrix must be rounded to the gradient's dtype."""
 
     def of(rows: Array) -> Array:
         return jnp.einsum("hml,bmhd->blhd", rows.astype(gradient.dtype), gradient)

@@ -3,10 +3,10 @@
     out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j
                                             over the real positions j with |i - j| <= window
 
-Computed for a block of 64 queries and the keys within reach of it at a time; keys out of a query's
+Scores are computed for blocks of 64 queries and the keys within their reach; keys outside a query's
 own window have weight 0. Only the output and each row's log of the sum of exponentials are saved;
-the backward pass computes the blocks of probabilities again, as in `models.attention.chunked`, and
-adds a block's share to the gradients of its keys in place.
+the backward pass recomputes the blocks of probabilities, as in `models.attention.chunked`, and adds
+a block's share to the gradients of its keys in place.
 
 Complexity in the length n, a head, with reach w: time O(n w head_dim), memory O(n head_dim) plus
 one tile of scores: on a CPU one block of as many heads as fit into the cache, elsewhere as many

@@ -23,7 +23,7 @@ class Machine(NamedTuple):
 
 
 def this_machine() -> Machine:
-    """The one we are on."""
+    """The machine that this process runs on."""
     device = jax.local_devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
     return Machine(jax.default_backend(), memory, _has_cudnn(device))

@@ -4,12 +4,12 @@
     d_kept = g v^T                         ds = kept d_kept - w (g . out)
     dq = ds k    dk = ds^T q    dv = kept^T g
 
-Since g . out, a number for each query, is the sum over keys of kept d_kept, no row of scores is
-summed backward, with dropout neither. Products that contract queries are taken as g^T kept and
-q^T ds: XLA's CPU transposes no matrix of scores for them. On one core of a CPU, forward and
-backward of one sequence take a third of the time of the plain form, the reference
-`models.attention.standard.standard_attention`, those of four together nine tenths, in half to two
-thirds of its memory, with dropout as much for four (`python -m benchmarks.standard_memory`).
+Since g . out, one number per query, is the sum over keys of kept d_kept, the backward pass sums no
+row of scores, not even with dropout. Products that contract queries are computed as g^T kept and
+q^T ds, for which XLA on a CPU transposes no matrix of scores. On one CPU core, forward and backward
+take a third of the time of the plain form, `models.attention.standard.standard_attention`, for one
+sequence and nine tenths for four together, in half to two thirds of its memory, or as much for four
+with dropout (`python -m benchmarks.standard_memory`).
 
 Time and memory O(length^2). Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second
 derivatives.

@@ -11,12 +11,12 @@ O(n d + m^2).
 
 Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - Any length: with n not a multiple of m, the first n mod m segments are one position longer.
-- The start of the iteration is taken for each matrix, as in the paper; the code divides by one
-  maximum over batch and heads, so that an output depended on the other examples of its batch.
-- Padding: a landmark is the mean of its real tokens, where the code averages zeros in; a segment
-  without any takes no part (weight 0 in F and B; row and column of the identity in A, so the
-  inverse of the rest stays as it is); masked keys have weight 0 and masked values are 0 in B V
-  too.
+- The iteration's starting point is computed per matrix, as in the paper; the code divides by one
+  maximum over batch and heads, so that an output depends on the other examples in its batch.
+- Padding: a landmark is the mean of its segment's real tokens, whereas the code averages in zeros;
+  a segment without any takes no part (weight 0 in F and B; its row and column of A are those of
+  the identity, which leaves the inverse of the rest unchanged); masked keys have weight 0 and
+  masked values are 0 in B V too.
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device; F, B and their

@@ -25,9 +25,9 @@ Gaussian rows.
 
 Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the
-mean of the values, and hardly a gradient leads out of it: so ends the protocol's model on ListOps,
-in whose first layer hardly a feature of a key is above 1e-4. With epsilon = 0 the maximum cancels,
-the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor.
+mean of the values, and hardly any gradient leads out of this state. The protocol's model ends up
+there on ListOps: in its first layer hardly any key feature is above 1e-4. With epsilon = 0 the
+maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor.
 
 The output does not depend on the amount of padding.
 """
@@ -70,9 +70,8 @@ def orthogonal_features(
 def _orthonormal(rows: Float[Array, "blocks n dim"]) -> Float[Array, "blocks n dim"]:
     """Gram-Schmidt within each block, twice against round-off; row i keeps its own direction.
 
-    Rather than `jnp.linalg.qr`, which on CPUs waits for helpers from the pool of threads that it
-    runs on: that of two layers at once takes both of two threads, and neither ever ends (jaxlib
-    0.10.2).
+    Used instead of `jnp.linalg.qr`, which on a CPU waits for helpers from the thread pool it runs
+    on: two layers' calls at once occupy both of two threads and deadlock (jaxlib 0.10.2).
     """
     product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 

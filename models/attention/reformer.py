@@ -6,11 +6,11 @@
     o_r(i)      = sum over j in near_r(i) of exp(s_ij - z_r(i)) v_j
     out(i)      = sum over rounds r of softmax over r (z_r(i)) o_r(i)
 
-Queries, brought to length 1, serve as keys. In each round the positions are sorted by bucket,
-then by position, and cut into chunks of c; near_r(i) are the real tokens of i's chunk and of the
-one before it, in the list of all rounds' chunks, where the last precedes the first. A token attends
-to itself only where it sees no other. Padding has a bucket of its own after all others. With a
-single chunk nothing is hashed or sorted: ordinary attention with shared queries and keys.
+Queries normalised to length 1 serve as keys. In each round the positions are sorted by bucket, then
+by position, and cut into chunks of c; near_r(i) is the set of real tokens in i's chunk and the one
+before it, in the ring of all rounds' chunks (the last precedes the first). A token attends to
+itself only if it sees no other. Padding has its own bucket, after all others. A single chunk is
+neither hashed nor sorted: it is ordinary attention with shared queries and keys.
 
 More than 2 c buckets are numbered by two hashes of about sqrt(b) buckets each, so that hashing
 does not grow with the square of the length: bucket = bucket_1 + b_1 bucket_2.
@@ -18,15 +18,15 @@ does not grow with the square of the length: bucket = bucket_1 + b_1 bucket_2.
 Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width D: time
 O(n H (c + sqrt(b)) D + n H log n), memory O(n H (c + D)).
 
-Differences. The paper is followed as the benchmark's PyTorch code does it (Hugging Face's LSH
-self-attention), but there rotations are shared by the batch and drawn anew in evaluation too, a
-masked key weighs exp(-1e9), not 0, and the bucket for padding exists only with a mask (no output
+Differences. This follows the paper as the benchmark's PyTorch code does (Hugging Face's LSH
+self-attention), except that there rotations are shared by the batch and redrawn in evaluation too,
+a masked key has weight exp(-1e9), not 0, and padding has its own bucket only with a mask (no output
 depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no penalty, mask or
 normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its outputs
 (a missing transpose).
 
-The amount of padding matters to the output as long as it fills no chunk: the first chunk of a round
-looks back to the last of the round before, which holds the padding. Its content does not.
+The amount of padding affects the output until it fills a chunk: the first chunk of a round looks
+back to the last of the round before, which holds the padding. What the padding contains does not.
 """
 
 import functools
@@ -297,6 +297,6 @@ class ReformerAttention(nnx.Module):
         return out[:, :length]
 
     def _padded(self, length: int) -> int:
-        """With a last chunk of padding, as a sequence has that is padded to the module's length."""
+        """The length with a final chunk of padding, as if padded to the module's length."""
         chunks = -(-length // self.chunk_length) + 1
         return max(length, min(self.length, chunks * self.chunk_length))

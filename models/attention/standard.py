@@ -72,14 +72,14 @@ def standard_attention(
 def choose_implementation(
     shape: tuple[int, int, int, int], dtype: DTypeLike, *, dropout: bool, machine: Machine
 ) -> str:
-    """What `auto` stands for.
+    """Returns the implementation that `auto` stands for.
 
-    On a CPU `chunked`: forward and backward, on one core, with lengths 64 to 2,048 and batch 1 to
-    32, it took 0.7 to 1.2 of the time of `xla`, with dropout 0.6 to 1.3 (the most for 32 inputs of
-    256), and no more memory, but with dropout and one input of 256 a third more
-    (`python -m benchmarks.standard_memory`). Elsewhere `cudnn` if its kernel takes such inputs and
-    nothing is dropped; otherwise `xla` while the scores take at most a fiftieth of the device's
-    memory, and `chunked` beyond.
+    On a CPU, `chunked`: forward and backward on one core, at lengths 64 to 2,048 and batches of 1
+    to 32, it took 0.7 to 1.2 times as long as `xla` (with dropout 0.6 to 1.3 times, the most for
+    32 inputs of 256), and no more memory except, with dropout, a third more for one input of 256
+    (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` if its kernel takes such inputs
+    and nothing is dropped; otherwise `xla` while the scores take at most a fiftieth of the
+    device's memory, and `chunked` beyond.
 
     Args:
         shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen.
