@@ -58,6 +58,8 @@ _LATEX = {
     ">": r"$>$",
     "<": r"$<$",
 }
+# A box as wide as what is in it, but no wider than the text.
+_SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def document(sections: list[Section], sources: str, summary: str = "") -> str:
@@ -119,7 +121,7 @@ def plain(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A `table` environment that needs the packages booktabs and amssymb."""
+    """A `table` environment that needs the packages booktabs, amssymb and graphicx."""
     columns = "".join("l" if text else "r" for text in table.text_columns())
     caption = " ".join([f"{table.title}.", table.caption, *table.notes])
     return "\n".join(
@@ -127,13 +129,14 @@ def latex(table: Table) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{_escape(caption)}}}",
+            _SHRUNK,
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             _ampersand(table.header),
             r"\midrule",
             *map(_ampersand, table.lines),
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
             r"\end{table}",
             "",
         ]

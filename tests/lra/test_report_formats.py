@@ -172,3 +172,22 @@ def test_latex_sets_signs_as_they_are_meant(text, expected):
     lines = latex(Table("T", "C", ["Name"], [[text]], [text])).splitlines()
     assert rf"{expected} \\" in lines
     assert rf"\caption{{T. C {expected}}}" in lines
+
+
+def test_a_latex_table_is_no_wider_than_the_text():
+    assert (
+        latex(Table("T", "C", ["Name", "n"], [["a", "1"]], []))
+        == r"""\begin{table}
+\centering
+\caption{T. C}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{tabular}{lr}
+\toprule
+Name & n \\
+\midrule
+a & 1 \\
+\bottomrule
+\end{tabular}}
+\end{table}
+"""
+    )
