@@ -129,6 +129,7 @@ def latex(table: Table) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{_escape(caption)}}}",
+            r"\vspace{1ex}",
             _SHRUNK,
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",

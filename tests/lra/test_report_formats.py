@@ -174,12 +174,13 @@ def test_latex_sets_signs_as_they_are_meant(text, expected):
     assert rf"\caption{{T. C {expected}}}" in lines
 
 
-def test_a_latex_table_is_no_wider_than_the_text():
+def test_a_latex_table_is_no_wider_than_the_text_and_apart_from_its_caption():
     assert (
         latex(Table("T", "C", ["Name", "n"], [["a", "1"]], []))
         == r"""\begin{table}
 \centering
 \caption{T. C}
+\vspace{1ex}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{lr}
 \toprule
