@@ -153,7 +153,10 @@ def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
 
 
 def _ampersand(cells: Iterable[str]) -> str:
-    return " & ".join(map(_escape, cells)) + r" \\"
+    line = " & ".join(map(_escape, cells))
+    # What stands before it, `\\` or a rule, would take these as its own.
+    start = "{}" if line.lstrip().startswith(("[", "*")) else ""
+    return rf"{start}{line} \\"
 
 
 def _markdown(text: str) -> str:

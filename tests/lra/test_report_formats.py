@@ -192,3 +192,9 @@ a & 1 \\
 \end{table}
 """
     )
+
+
+@pytest.mark.parametrize("text", ["[a]", "*a", " [a]"])
+def test_a_latex_line_does_not_begin_with_what_the_one_before_would_take(text):
+    lines = latex(Table("T", "C", [text], [[text]], [])).splitlines()
+    assert lines.count(rf"{{}}{text} \\") == 2
