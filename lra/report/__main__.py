@@ -74,7 +74,7 @@ class Report:
         if form == "html":
             text = page(self.sections, self.sources, summary(self.groups))
         elif form == "latex":
-            text = "\n".join(formats.latex(t) for each in self.sections for t in each.tables)
+            text = formats.latex_of_all(self.sections)
         else:
             text = formats.document(self.sections, self.sources, summary(self.groups))
         return {_FILES[form]: text}

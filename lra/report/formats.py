@@ -58,6 +58,8 @@ _LATEX = {
     ">": r"$>$",
     "<": r"$<$",
 }
+# LaTeX ends with an error where 18 of them have found no place.
+_MOST_FLOATS = 15
 # A box as wide as what is in it, but no wider than the text.
 _SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
@@ -118,6 +120,16 @@ def plain(table: Table) -> str:
     for note in table.notes:
         lines += ["", _markdown(note)]
     return "\n".join([*lines, ""])
+
+
+def latex_of_all(sections: list[Section]) -> str:
+    """The tables of all sections; those of each are printed before the next begins."""
+    pages = [
+        "\n".join(map(latex, section.tables[start : start + _MOST_FLOATS]))
+        for section in sections
+        for start in range(0, len(section.tables), _MOST_FLOATS)
+    ]
+    return "\n\\clearpage\n\n".join(pages)
 
 
 def latex(table: Table) -> str:

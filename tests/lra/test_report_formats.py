@@ -6,7 +6,7 @@ import string
 import pytest
 
 from lra.report.figures import Figure
-from lra.report.formats import document, latex, plain
+from lra.report.formats import document, latex, latex_of_all, plain
 from lra.report.page import page
 from lra.report.sections import Section
 from lra.report.tables import Table
@@ -198,3 +198,13 @@ a & 1 \\
 def test_a_latex_line_does_not_begin_with_what_the_one_before_would_take(text):
     lines = latex(Table("T", "C", [text], [[text]], [])).splitlines()
     assert lines.count(rf"{{}}{text} \\") == 2
+
+
+def test_latex_never_has_more_tables_waiting_than_it_holds():
+    sections = [
+        Section("S", [Table("T", "C", ["Name"], [["a"]], [])] * number, [])
+        for number in (2, 0, 16, 1)
+    ]
+    pages = latex_of_all(sections).split("\n\n\\clearpage\n\n")
+    assert [page.count(r"\begin{table}") for page in pages] == [2, 15, 1, 1]
+    assert "clearpage" not in latex_of_all(sections[:1])
