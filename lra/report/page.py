@@ -31,7 +31,10 @@ tbody tr:hover { background: #f5f5f7; }
            gap: 1.5rem; margin: 1.5rem 0; }
 figure { margin: 0; max-width: 27rem; }
 figure svg { width: 100%; height: auto; }
-@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; } }
+@media print { body { margin: 0; max-width: none; } h2 { break-after: avoid; }
+  /* Paper does not scroll. */
+  .scroll { overflow: visible; margin-right: 0; } table { font-size: .7rem; }
+  th, td { padding-right: .3rem; } }
 """
 
 

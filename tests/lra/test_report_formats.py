@@ -208,3 +208,8 @@ def test_latex_never_has_more_tables_waiting_than_it_holds():
     pages = latex_of_all(sections).split("\n\n\\clearpage\n\n")
     assert [page.count(r"\begin{table}") for page in pages] == [2, 15, 1, 1]
     assert "clearpage" not in latex_of_all(sections[:1])
+
+
+def test_on_paper_tables_are_not_cut_off():
+    printed = page([], "rows.jsonl").partition("@media print {")[2]
+    assert ".scroll { overflow: visible; margin-right: 0; } table { font-size: .7rem; }" in printed
