@@ -20,6 +20,8 @@ from lra.report.sweep_points import Sweep, sweeps
 _MOST_CURVES = 6  # in a panel
 _PNG_DPI = 300
 _COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its time
+# Where an SVG names a part of itself, or refers to one.
+_BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
 # The same rows give the same bytes.
 _NO_DATE = {"Date": None}
 
@@ -104,10 +106,10 @@ def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
     return paths
 
 
-def svg_element(figure: Figure) -> str:
-    """The figure as the text of an SVG element."""
+def svg_element(figure: Figure, prefix: str) -> str:
+    """The figure as the text of an SVG element; its ids begin with `prefix`."""
     text = figure.rendered.svg
-    return text[text.index("<svg") :]
+    return _BEFORE_ID.sub(rf"\g<0>{prefix}", text[text.index("<svg") :])
 
 
 def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:

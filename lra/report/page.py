@@ -58,7 +58,8 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
         before, behind = section.around_figures
         body += map(_table, before)
         if section.figures:
-            body += ["<div class='figures'>", *map(_figure, section.figures), "</div>"]
+            drawn = (_figure(f, f"s{number}f{nth}-") for nth, f in enumerate(section.figures))
+            body += ["<div class='figures'>", *drawn, "</div>"]
         body += map(_table, behind)
         body.append("</section>")
     return (
@@ -90,8 +91,9 @@ def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:
     return f"<tr>{''.join(marked)}</tr>"
 
 
-def _figure(figure: Figure) -> str:
-    return f"<figure>{svg_element(figure)}<figcaption>{_text(figure.caption)}</figcaption></figure>"
+def _figure(figure: Figure, prefix: str) -> str:
+    caption = f"<figcaption>{_text(figure.caption)}</figcaption>"
+    return f"<figure>{svg_element(figure, prefix)}{caption}</figure>"
 
 
 def _text(text: str) -> str:
