@@ -4,6 +4,7 @@ Attentions look as `styles` says. matplotlib is imported only to draw.
 """
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +19,9 @@ from lra.report.sweep_points import Sweep
 
 COLUMN = 3.3  # inches
 _TICK_LABELS = 6.5  # points
+# Columns of a legend and points of its letters, most wanted first; the last have room for so many.
+_LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
+_LONGEST_TITLE = 60
 
 # What axes call the options that are sizes.
 OPTIONS = {
@@ -136,12 +140,22 @@ def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[st
 
 
 def _legend(drawn: Any, handles: list[Any]) -> None:
-    """Above the axes, in three columns or as many as the figure has room for."""
-    for columns in (3, 2, 1):
-        legend = drawn.legend(handles=handles, loc="outside upper center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= drawn.bbox.width:
-            return
+    """Above the axes, in three columns or as many as the figure has room for.
+
+    Where it has no room for one, letters are smaller and the figure is as much higher.
+    """
+    for handle in handles:
+        longest = int(_LONGEST_TITLE * drawn.get_figwidth() / COLUMN)
+        handle.set_label(textwrap.fill(handle.get_label(), longest))
+    look = {"handles": handles, "loc": "outside upper center"}
+    for columns, letters in _LEGENDS:
+        legend = drawn.legend(ncols=columns, fontsize=letters, **look)
+        extent = legend.get_window_extent()
+        if extent.width <= drawn.bbox.width or (columns, letters) == _LEGENDS[-1]:
+            break
         legend.remove()
+    if letters < RC["legend.fontsize"]:
+        drawn.set_figheight(drawn.get_figheight() + extent.height / drawn.dpi)
 
 
 def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:

@@ -1,0 +1,33 @@
+"""Legends and labels of figures, that nothing is cut off and nothing touches."""
+
+import matplotlib
+import pytest
+from matplotlib import pyplot
+
+from lra.report import drawing
+from lra.report.curves import Curve, History
+from lra.report.styles import STYLES
+
+
+@pytest.fixture(autouse=True)
+def _style():
+    with matplotlib.rc_context(drawing.RC):
+        yield
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("more", ["", ", warmup_steps=100, learning_rate=0.0003, dropout=0.25"])
+def test_a_legend_of_long_titles_is_within_its_figure(more):
+    curve = Curve([10, 20], [0.1, 0.2], [0.1, 0.2], [0.1, 0.2])
+    title = f"Nyströmformer, num_landmarks=8, eval_every=10, steps=20{more}"
+    drawn = drawing.draw_histories([History("nystrom", title, curve, curve)] * 6, STYLES)
+    drawn.draw_without_rendering()
+    (legend,) = drawn.legends
+    extent = legend.get_window_extent()
+    assert [text.get_text().replace("\n", " ") for text in legend.texts] == [title] * 6
+    assert extent.width <= drawn.bbox.width
+    assert drawn.bbox.x0 <= extent.x0
+    assert extent.x1 <= drawn.bbox.x1
+    assert min(text.get_fontsize() for text in legend.texts) >= 5.5
+    panels = [72 * axis.get_window_extent().height / drawn.dpi for axis in drawn.axes]
+    assert min(panels) > 80
