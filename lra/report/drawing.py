@@ -242,7 +242,7 @@ def _with_room(values: list[float], places: list[float], width: float) -> dict[f
         middle, half = place * points_of_place, 0.32 * _TICK_LABELS * len(label)
         if middle - half > end:
             chosen[value] = label
-            end = middle + half + 0.4 * _TICK_LABELS
+            end = middle + half + 0.25 * _TICK_LABELS
     return chosen
 
 

@@ -1,12 +1,17 @@
 """Legends and labels of figures, that nothing is cut off and nothing touches."""
 
+import itertools
+
 import matplotlib
 import pytest
 from matplotlib import pyplot
 
 from lra.report import drawing
+from lra.report.cells import Stat
 from lra.report.curves import Curve, History
+from lra.report.dots import Dot
 from lra.report.styles import STYLES
+from lra.report.sweep_points import Sweep
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +36,17 @@ def test_a_legend_of_long_titles_is_within_its_figure(more):
     assert min(text.get_fontsize() for text in legend.texts) >= 5.5
     panels = [72 * axis.get_window_extent().height / drawn.dpi for axis in drawn.axes]
     assert min(panels) > 80
+
+
+def test_every_value_of_the_default_sweep_has_its_label():
+    dots = {size: Dot(Stat(0.3655, 0.0012, 3), 1e6 / size) for size in (16, 32, 64, 128, 256, 512)}
+    sweep = Sweep("", {"listops": dots, "image": dots}, {}, {})
+    drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
+    drawn.set_dpi(300)
+    drawn.draw_without_rendering()
+    for axis in drawn.axes[2:]:
+        labels = axis.get_xticklabels()
+        assert [label.get_text() for label in labels] == [f"{size}" for size in dots]
+        extents = [label.get_window_extent() for label in labels]
+        gaps = [after.x0 - before.x1 for before, after in itertools.pairwise(extents)]
+        assert min(gaps) > 300 / 72
