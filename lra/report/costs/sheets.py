@@ -127,8 +127,11 @@ class Sheet:
         return (plain or exact or [None])[0]
 
     def row(self, line: Line | None, length: int) -> CostRow | None:
-        """What a cell shows."""
-        return self.rows.get((line, length), (None,))[0]
+        """What a cell shows: the first run's row, or what another measured that it extrapolated."""
+        rows = self.rows.get((line, length), (None,))
+        if rows[0] and rows[0].status == "extrapolated":
+            return next((row for row in rows if row.status == "ok"), rows[0])
+        return rows[0]
 
     def is_of_another_run(self, row: CostRow) -> bool:
         """Whether it is not of the run that most cells are of."""

@@ -69,3 +69,15 @@ def test_exponents_are_of_one_run():
     sheet = only(rows)
     found = fit(sheet, sheet.lines[0], "seconds")
     assert (found.low, found.high, found.exponent) == (1024, 4096, pytest.approx(1.0))
+
+
+def test_what_another_run_measured_stands_before_an_extrapolation():
+    rows = [cost_row(0.5, length=n) for n in (512, 1024)]
+    rows += [cost_row(1.0, length=n, status="extrapolated") for n in (2048, 4096)]
+    rows += [cost_row(3.0, length=2048, **LATER), standard(9.0, length=2048, **LATER)]
+    sheet = only([*rows, standard(4.0, length=2048)])
+    time = paper_tables(sheet)[0]
+    assert line(time) == ["500", "500", "3,000† (3.00×)", "~1,000"]
+    # The run of most cells ran out of memory, which is no number that may be taken for one.
+    rows[2] = cost_row(None, None, length=2048, status="out_of_memory")
+    assert line(paper_tables(only(rows[:5]))[0])[2] == "OOM"
