@@ -40,9 +40,18 @@ class Measured:
         return self._of_one[_series(contender.label, case), case.length]
 
     def seconds(self, contender: Contender, case: Case) -> float | None:
-        """Of a call, by shorter lengths."""
+        """Of a call, by shorter lengths.
+
+        A power law through all of them may be below the longest: its own time, grown with the
+        least exponent, is what the prediction is at least.
+        """
         known = self._seconds.get(_series(contender.label, case), [])
-        return power_law(known, case.length, least_exponent(contender.method, case.benchmark))
+        least = least_exponent(contender.method, case.benchmark)
+        fitted = power_law(known, case.length, least)
+        if fitted is None:
+            return None
+        length, seconds = max(known)
+        return max(fitted, seconds * (case.length / length) ** least)
 
     def memory(self, contender: Contender, case: Case) -> tuple[float, str] | None:
         """Bytes by shorter lengths, and who said those.
