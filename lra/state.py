@@ -188,7 +188,9 @@ def redraw(
     state: TrainState, step: Int[Array, ""], key: Array, *, graphdef: nnx.GraphDef
 ) -> TrainState:
     """New untrained arrays for every attention that has a `redraw` method."""
-    model = nnx.merge(graphdef, state.params, state.rest)
+    # A merged model shares its variables: drawn into copies, those of a diverged seed remain.
+    copies = jax.tree.map(lambda x: x, state.rest)
+    model = nnx.merge(graphdef, state.params, copies)
     # Training folds steps into `key` itself, so no step has a key from this branch.
     step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
     for layer, block in enumerate(model.encoder.blocks):

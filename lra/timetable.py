@@ -21,7 +21,7 @@ class Timetable:
 
     def redraws(self, step: int) -> bool:
         """Whether the step after `step` steps begins with new untrained arrays."""
-        return self._redraw_every > 0 and step > 0 and step % self._redraw_every == 0
+        return self._redraw_every > 0 and 0 < step < self._steps and step % self._redraw_every == 0
 
     def next_stop(self, step: int) -> int:
         """How many steps are made when the next evaluation or redraw is due."""

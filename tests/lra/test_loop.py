@@ -18,6 +18,8 @@ from lra.checkpoints import Checkpoints
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate_workdir
+from lra.evaluation_files import SavedEvaluations
+from lra.evaluation_run import Evaluation
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import TASKS
@@ -292,3 +294,39 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
         hashes.write_text("{}")
     with pytest.raises(UserError, match="no undamaged checkpoint"):
         final_state(config, data_dir, tmp_path)
+
+
+def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(
+    tiny_config, data_dir, tmp_path, monkeypatch
+):
+    accuracies = {"validation-5": 0.5, "validation-10": 0.375, "validation-12": 0.25}
+    accuracies |= {"test-best": 0.75, "test-last": 0.125}
+    seen = {}
+
+    def evaluate(self, name, params, rest, split, before_call):
+        leaves = [np.array(leaf) for leaf in jax.tree.leaves((params, rest))]
+        seen[name] = split, [leaf.tobytes() for leaf in leaves]
+        return Evaluation(np.float32([accuracies[name]]), np.float32([1]), np.zeros((1, 1, 10)))
+
+    monkeypatch.setattr(SavedEvaluations, "evaluate", evaluate)
+    config = tiny_config("listops", "performer", "model.attention.redraw_steps=5")
+    assert train(config, tmp_path, data_dir) == 0
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert (row.val_accuracy, row.best_step) == (0.5, 5)
+    assert (row.test_accuracy, row.test_accuracy_last) == (0.75, 0.125)
+    assert seen["test-best"] == ("test", seen["validation-5"][1])
+    assert seen["test-last"] == ("test", seen["validation-12"][1])
+    assert seen["test-best"] != seen["test-last"]
+
+
+def test_nothing_is_drawn_anew_behind_the_last_step(tiny_config, data_dir, tmp_path, monkeypatch):
+    seen = {}
+
+    def evaluate(self, name, params, rest, split, before_call):
+        seen[name] = [np.array(leaf) for leaf in jax.tree.leaves(rest)]
+        return Evaluation(np.float32([0.5]), np.float32([1]), np.zeros((1, 1, 10)))
+
+    monkeypatch.setattr(SavedEvaluations, "evaluate", evaluate)
+    config = tiny_config("listops", "performer", "model.attention.redraw_steps=6")
+    assert train(config, tmp_path, data_dir) == 0
+    assert_same_bits(seen["test-last"], seen["validation-12"])

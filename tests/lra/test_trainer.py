@@ -4,14 +4,17 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 
-from lra import parts
+from lra import arrays, parts, state
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.tasks import TASKS
 from lra.trainer import Trainer
+from models.attention.performer import orthogonal_features
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 
@@ -253,3 +256,83 @@ def test_options_that_do_not_fit_the_length_are_refused(
 ):
     with pytest.raises(UserError, match=message):
         make(tiny_config("listops", attention, override), data_dir)
+
+
+def test_each_step_draws_its_own_dropout(tiny_config, data_dir):
+    trainer = make(tiny_config(), data_dir, donate=False)
+    *arguments, _, count = trainer.train_arguments(trainer.init(), 0, 1)
+    # The same parameters and examples.
+    one, again, next_step = (
+        float(trainer.programs.train(*arguments, step, count)[1].loss[0]) for step in (0, 0, 1)
+    )
+    assert one == again
+    assert abs(one - next_step) > 1e-4
+
+
+def test_each_seed_has_its_own_order_of_examples(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "standard", "seeds=(7, 3)"), data_dir)
+    _, _, _, indices, start, count = trainer.train_arguments(trainer.abstract_state(), 3, 2)
+    assert (start, count) == (3, 2)
+    for row, seed in enumerate((7, 3)):
+        stream = arrays.training_indices(50, seed, 3 * 8, 2 * 8)
+        np.testing.assert_array_equal(np.ravel(indices[row, :2]), stream)
+
+
+def test_layers_redraw_features_of_their_own(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "performer", "model.num_layers=2"), data_dir)
+    one, other = leaves(trainer.redraw(trainer.init(), 10).rest)
+    assert np.abs(one - other).max() > 0.1
+
+
+def test_a_seed_has_different_keys_for_its_purposes():
+    """For initialisation and training, and in initialisation for trained and untrained arrays."""
+    streams = []
+
+    def make_model(rngs):
+        streams.extend(stream.key[...] for stream in (rngs.params, rngs.attention))
+        return nnx.Linear(1, 1, rngs=rngs)
+
+    keys = state.seed_keys(3)
+    state.init_state(keys[0], make_model, optax.identity())
+    numbers = {tuple(jax.random.key_data(key).tolist()) for key in (*keys, *streams)}
+    assert len(numbers) == 4
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_though_the_loss_is(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+    state = trainer.init()
+    kernel = state.params["logits"]["kernel"]
+    kernel[...] = kernel[...].at[0].multiply(1e30)  # the norm of the gradient is beyond float32
+    before = leaves(state.params)
+    state, metrics = trainer.train(state, 0, 1)
+    assert np.isfinite(metrics.loss).all()
+    np.testing.assert_array_equal(metrics.alive, [False, True])
+    np.testing.assert_array_equal(metrics.diverged_step, [0, -1])
+    for old, new in zip(before, leaves(state.params), strict=True):
+        np.testing.assert_array_equal(old[0], new[0])
+
+
+def test_of_parameters_as_good_the_first_are_kept(tiny_config, data_dir):
+    trainer = make(tiny_config(), data_dir)
+    state = trainer.init()
+    for accuracy, step in ((0.5, 3), (0.5, 5), (0.25, 7)):
+        state = trainer.update_best(state, np.array([accuracy], np.float32), step)
+    np.testing.assert_array_equal(state.best.step, [3])
+
+
+def test_a_redraw_has_no_key_of_a_step(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "performer"), data_dir)
+    (drawn,) = leaves(trainer.redraw(trainer.init(), 10).rest)
+    of_step = jax.random.fold_in(state.seed_keys(0)[1], 10)
+    of_example = jax.random.fold_in(of_step, 0)
+    for key in (of_step, of_example):
+        assert np.abs(drawn[0] - orthogonal_features(key, *drawn.shape[1:])).max() > 0.1
+
+
+def test_a_seed_that_has_diverged_draws_nothing_anew(tiny_config, data_dir):
+    trainer = make(tiny_config("listops", "performer", "seeds=(0, 1)"), data_dir)
+    state = trainer.init()
+    (before,) = leaves(state.rest)
+    (after,) = leaves(trainer.redraw(state._replace(alive=jnp.array([True, False])), 10).rest)
+    assert np.abs(before[0] - after[0]).max() > 0.1
+    np.testing.assert_array_equal(before[1], after[1])
