@@ -118,3 +118,18 @@ def test_a_validation_set_that_is_the_test_set_is_held_once(tmp_path):
         )
     splits = load(tmp_path, "text")
     assert splits["validation"] is splits["test"]
+
+
+@pytest.mark.parametrize(
+    ("longest", "padded"), [(1, 1), (1024, 1024), (1999, 2048), (4096, 4096), (4097, 8192)]
+)
+def test_sequences_are_padded_to_the_power_of_two_that_holds_them(longest, padded):
+    assert arrays.padded_length(prepared.Prepared({"max_length": longest}, None, {})) == padded
+
+
+def test_the_examples_held_out_are_the_same_for_ever(data_dir):
+    """The first in an order of the training examples that no epoch of a training has."""
+    whole = load(data_dir, "listops")["train"].tokens
+    order = arrays.permutation(50, 0, 2**63)
+    split = load(data_dir, "listops", holdout=0.2)
+    np.testing.assert_array_equal(split["validation"].tokens, whole[np.sort(order[:10])])

@@ -1,9 +1,10 @@
 """Evaluating what a training left, complete or not."""
 
+import jax
 import numpy as np
 import pytest
 
-from lra import records
+from lra import evaluation, records
 from lra.errors import UserError
 from lra.evaluation import evaluate_workdir
 from lra.loop import train
@@ -39,3 +40,25 @@ def test_predictions_need_a_validation(tiny_config, data_dir, tmp_path, capsys):
         evaluate_workdir(folder, predictions=predictions)
     assert capsys.readouterr().out == ""
     assert not predictions.exists()
+
+
+def test_best_and_last_parameters_are_told_apart(
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+):
+    assert train(tiny_config(), tmp_path, data_dir) == 0
+    restored = evaluation.restore_workdir(tmp_path, splits=("test",))
+    trainer, state = restored.trainer, restored.state
+    last = jax.tree.map(lambda x: -x, state.params)
+    best, other = (
+        evaluation.evaluate(trainer, params, state.rest, "test").accuracy[0]
+        for params in (state.best.params, last)
+    )
+    assert abs(best - other) > 0.01
+    changed = restored._replace(state=state._replace(params=last))
+    monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
+    capsys.readouterr()
+    assert evaluate_workdir(tmp_path) == 0
+    assert capsys.readouterr().out == (
+        f"seed 0: test accuracy {best:.4f} with the parameters of step {state.best.step[0]}, "
+        f"{other:.4f} with those of step 12\n"
+    )

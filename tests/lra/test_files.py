@@ -1,6 +1,8 @@
 """Atomic writing: the old file or the new one, never a piece of either."""
 
+import os
 import pathlib
+import stat
 
 import pytest
 
@@ -34,3 +36,20 @@ def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path):
     with pytest.raises(OSError, match="Not a directory") as caught:
         write_atomically(tmp_path / "file" / "inside", "text")
     assert caught.value.filename == str(tmp_path / "file" / "inside")
+
+
+def test_a_new_file_outlives_a_loss_of_power(tmp_path, monkeypatch):
+    """Its bytes are on the disk before it has its name, its name when the call returns."""
+    done, replace = [], os.replace
+
+    def fsync(number):
+        done.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "bytes")
+
+    def rename(*paths):
+        done.append("name")
+        replace(*paths)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    monkeypatch.setattr("os.replace", rename)
+    write_atomically(tmp_path / "file.txt", "new")
+    assert done == ["bytes", "name", "folder"]

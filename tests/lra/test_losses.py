@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import scipy
 
-from lra.losses import cross_entropy
+from lra.losses import cross_entropy, is_correct
 
 LOGITS = 20 * jax.random.normal(jax.random.key(0), (64, 10))
 LABELS = jax.random.randint(jax.random.key(1), (64,), 0, 10)
@@ -32,3 +32,10 @@ def test_gradients_are_those_of_optax():
 def test_its_gradient_has_no_scatter():
     lowered = jax.jit(jax.grad(total(cross_entropy))).lower(LOGITS).as_text()
     assert "scatter" not in lowered
+
+
+def test_the_largest_logit_is_the_answer_and_no_answer_has_others_than_numbers():
+    nan, inf = np.nan, np.inf
+    logits = jnp.array([[0, 1, 2], [2, 1, 0], [nan, 0, 0], [nan] * 3, [0, inf, 0], [1, 0, -inf]])
+    labels = jnp.array([2, 2, 0, 0, 1, 0])
+    np.testing.assert_array_equal(is_correct(logits, labels), [True] + [False] * 5)

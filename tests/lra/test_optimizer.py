@@ -73,3 +73,10 @@ def test_without_clipping_state_and_protocol_are_the_papers():
     plain, clipped = (make_optimizer(c.train).init(PARAMS) for c in (config, clipping))
     assert jax.tree.structure(clipped[1]) == jax.tree.structure(plain)
     assert len(jax.tree.leaves(clipped)) == len(jax.tree.leaves(plain))
+
+
+def test_epsilon_is_that_of_the_reference():
+    """A first step of Adam is the rate, here 4e-6, times g / (|g| + epsilon)."""
+    (update,) = updates([], [1e-6])
+    np.testing.assert_allclose(update["a"], [-4e-6 * 3 / (3 + 1), 4e-6 * 4 / (4 + 1)], rtol=1e-4)
+    np.testing.assert_allclose(update["b"], [[-4e-6 * 12 / (12 + 1)]], rtol=1e-4)

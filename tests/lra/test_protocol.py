@@ -5,7 +5,7 @@ Sources: Xiong et al., arXiv 2102.03902, LRA section; mlpen/Nystromformer, LRA, 
 
 import pytest
 
-from lra.protocol import departures, describe
+from lra.protocol import defaults_of, departures, describe, identity
 from lra.published import TASKS
 from lra.settings import flatten, load_config
 
@@ -90,3 +90,11 @@ def test_of_what_is_not_ours_nothing_is_known(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert departures("../mine", "nystrom", {"train.steps": 1}) == {}
     assert departures("listops", "mine", {"train.steps": 1}) == {}
+
+
+def test_no_other_key_leaves_run_and_protocol_as_they_are():
+    flat = flatten(load_config("configs/listops.py:nystrom"))
+    execution = {"mesh.seed", "mesh.data", "train.steps_per_call", "train.checkpoint_seconds"}
+    assert flat.keys() - identity(flat).keys() == execution
+    neutral = execution | {"seeds", "dtype", "matmul_precision"}
+    assert flat.keys() - defaults_of("listops", "nystrom").keys() == neutral

@@ -359,3 +359,28 @@ def test_the_lock_is_that_of_the_file_and_not_of_a_link(tmp_path):
     assert [lock.relative_to(tmp_path) for lock in tmp_path.rglob("*.lock")] == [
         pathlib.Path("real", "rows.jsonl.lock")
     ]
+
+
+def test_rows_and_what_is_set_aside_are_on_the_disk(tmp_path, monkeypatch):
+    """Every file was last synced at the length it has."""
+    path, synced = tmp_path / "rows.jsonl", {}
+
+    def fsync(number):
+        status = os.fstat(number)
+        synced[status.st_ino] = status.st_size
+
+    monkeypatch.setattr("os.fsync", fsync)
+    records.append(path, [make_row(seed=1)])
+    assert synced == {path.stat().st_ino: path.stat().st_size}
+    with open(path, "a") as file:
+        file.write('{"task')
+    records.append(path, [make_row(seed=2)])
+    files = (path, tmp_path / "rows.jsonl.broken")
+    assert synced == {file.stat().st_ino: file.stat().st_size for file in files}
+
+
+def test_of_the_rows_of_a_key_the_first_result_counts_else_the_last_failure():
+    result, failures = make_row(0.5), [failed_row("killed"), failed_row("out of memory")]
+    rows = [failures[0], result, make_row(0.25), failures[1], *failures]
+    assert records.latest(rows) == [result]
+    assert records.latest(failures) == failures[1:]

@@ -305,3 +305,9 @@ def test_sources_say_how_the_published_numbers_were_made():
     _, published, reruns, *_ = tables(group([make_row()])[0])
     assert any("on data without brackets (inferred" in note for note in published.notes)
     assert "Performer's features redrawn" in reruns.notes[0]
+
+
+def test_of_two_rows_of_a_seed_the_result_counts():
+    for rows in ([failed_row(), diverged_row()], [diverged_row(), failed_row()]):
+        (cell,) = cells(rows)
+        assert [row.status for row in cell.rows] == ["diverged"]

@@ -99,3 +99,11 @@ def test_each_evaluation_of_a_protocol_is_a_point(tmp_path, task):
 def test_no_histories_is_an_error(tmp_path):
     with pytest.raises(UserError, match="no folder of a run"):
         curves.histories([tmp_path])
+
+
+def test_a_step_that_no_seed_has_reached_is_no_point(tmp_path):
+    metrics = write_run(tmp_path / "run") / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("[0.5, null]", "[null, null]"))
+    ((run,),) = curves.histories([tmp_path / "run"]).values()
+    assert run.accuracy == ([10], [pytest.approx(0.3)], [0.2], [0.4])
+    assert run.ends == ((20, 0),)

@@ -151,3 +151,16 @@ def test_a_seed_that_has_diverged_is_no_source(source, tiny_config, data_dir, mo
     initial_state(others)
     with pytest.raises(UserError, match=r"seed 0 of .*a diverged at step 7; leave it out"):
         initial_state(all_three)
+
+
+def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_config, data_dir, monkeypatch):
+    """The best parameters of the one before need not be those of its rows."""
+
+    def of_an_earlier_step(*arguments):
+        return restore_workdir(*arguments)._replace(step=10)
+
+    monkeypatch.setattr(warm_start, "restore_workdir", of_an_earlier_step)
+    config = tiny_config("listops", "standard", f"train.init_from={source()}")
+    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    with pytest.raises(UserError, match=r"is not complete \(step 10 of 12\)"):
+        initial_state(trainer)

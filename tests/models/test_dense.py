@@ -84,3 +84,16 @@ def test_a_bias_has_its_gradient_in_bfloat16_too():
     (gradient,) = vjp(g)
     expected = np.asarray(g, np.float64).sum((0, 1))
     np.testing.assert_allclose(gradient["bias"][...], expected, rtol=1e-5)
+
+
+def test_a_bias_is_added_before_anything_is_rounded():
+    layer = Linear(1, 1, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
+    layer.kernel[...] = -jnp.ones((1, 1))
+    layer.bias[...] = jnp.full((1,), 1 + 2.0**-9)  # 1 in bfloat16
+    assert layer(jnp.ones((1, 1), jnp.bfloat16)) == 2.0**-9
+
+
+def test_a_kernel_s_gradient_is_not_rounded():
+    x, kernel = jnp.array([[1.0], [2.0**-9]], jnp.bfloat16), jnp.ones((1, 1))
+    _, vjp = jax.vjp(product, x, kernel)
+    assert vjp(jnp.ones((2, 1), jnp.bfloat16))[1] == 1 + 2.0**-9

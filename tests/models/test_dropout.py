@@ -119,8 +119,14 @@ def test_dropout_zeroes_and_scales_by_the_mask():
     keep = keep_mask(jax.random.key(1), x.shape, 0.25)
     expected = np.where(keep, x / keep_probability(0.25), 0)
     np.testing.assert_allclose(dropout(x, 0.25, jax.random.key(1)), expected, rtol=1e-6)
-    half = dropout(jnp.ones((50, 40), jnp.bfloat16), 0.1, jax.random.key(1))
+    half = dropout(jnp.ones((50, 40), jnp.bfloat16), 0.15, jax.random.key(1))
     assert half.dtype == jnp.bfloat16
-    assert float(jnp.max(half)) == jnp.bfloat16(1 / 0.9)  # not 1 / bfloat16(0.9)
+    assert float(jnp.max(half)) == jnp.bfloat16(1 / 0.85)  # not 1 / bfloat16(0.85)
     assert dropout(x, 0.25, None) is x
     assert dropout(x, 0.0, jax.random.key(1)) is x
+
+
+@pytest.mark.parametrize("key", [jax.random.key(9), jax.random.split(jax.random.key(9), 3)])
+def test_each_key_and_head_of_each_example_draws_weights_of_its_own(key):
+    seeds = weight_seeds(key, (3, 50, 2))
+    assert len(np.unique(seeds)) == 3 * 50 * 2

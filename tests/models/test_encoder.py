@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 from models import encoder as encoders
+from models.attention.standard import StandardAttention
 from models.encoder import Encoder, sinusoidal_positions
 from tests.attention_cases import SMALL
 
@@ -185,3 +186,34 @@ def test_reformer_has_no_key_projection():
 def test_unknown_positions_are_refused():
     with pytest.raises(ValueError, match="positions must be one of learned, sinusoidal, none"):
         build(positions="rotary")
+
+
+def test_every_draw_has_a_key_of_its_own(inputs, monkeypatch):
+    """Each key is used once: split, or given to a dropout or to an attention."""
+    keys, split = [], encoders.split
+
+    def split_and_note(key, number):
+        keys.append(key)
+        return split(key, number)
+
+    def dropout(x, rate, key):
+        keys.append(key)
+        return x
+
+    def attend(self, q, k, v, mask, *, key=None):
+        keys.append(key)
+        return v
+
+    monkeypatch.setattr(encoders, "dropout", dropout)
+    monkeypatch.setattr(StandardAttention, "__call__", attend)
+    monkeypatch.setattr(encoders, "split", split_and_note)
+    build()(*inputs, jax.random.key(0))
+    numbers = {tuple(jax.random.key_data(key).tolist()) for key in keys}
+    assert len(numbers) == len(keys) == 1 + 1 + 2 * (1 + 4)  # encoder, embeddings, two blocks
+
+
+def test_embeddings_start_as_those_of_the_reference():
+    model = build(vocab_size=300, length=300, dim=64, head_dim=32)
+    for values in (model.token[...], model.position[...]):
+        np.testing.assert_allclose(np.std(values), 0.02, rtol=0.05)
+        assert abs(np.mean(values)) < 5 * 0.02 / values.size**0.5

@@ -93,3 +93,15 @@ def test_a_shorter_sequence_gives_what_it_gives_padded(pooling, key):
 def test_an_unknown_pooling_is_refused():
     with pytest.raises(ValueError, match="pooling must be one of padded_mean, mean, max, first"):
         build(Classifier, pooling="last")
+
+
+def test_both_texts_of_a_pair_draw_for_themselves(monkeypatch):
+    monkeypatch.setattr(PairClassifier, "_classify", lambda self, features: features)
+    model = build(PairClassifier, dropout=0.5)
+    text = jax.random.randint(jax.random.key(0), (1, 1, 8), 1, 9)
+    ids, mask = jnp.broadcast_to(text, (2, 2, 8)), jnp.ones((2, 2, 8), bool)
+    for key in (jax.random.key(1), jax.random.split(jax.random.key(1), 2)):
+        differences = np.asarray(model(ids, mask, key)[:, -8:])
+        assert (np.abs(differences).max(axis=1) > 1e-3).all()
+        assert np.abs(differences[0] - differences[1]).max() > 1e-3
+    assert not model(ids, mask)[:, -8:].any()

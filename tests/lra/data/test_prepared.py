@@ -320,3 +320,19 @@ def test_the_hint_is_a_command_that_works(tmp_path, task, more):
         prepared.load(tmp_path, task)
     command = f"python -m lra.data.prepare {task} --data_dir={tmp_path}"
     assert str(error.value).endswith(f"; prepare it: {command}{more}")
+
+
+def test_a_task_outlives_a_loss_of_power(tmp_path, monkeypatch):
+    """Every file was last synced at the length it has, and behind them all the folder's name."""
+    synced = {}
+
+    def fsync(number):
+        status = os.fstat(number)
+        synced[status.st_ino] = status.st_size
+
+    monkeypatch.setattr("os.fsync", fsync)
+    write(tmp_path)
+    for name in (*FILES, "manifest.json"):
+        status = (tmp_path / "toy" / name).stat()
+        assert synced[status.st_ino] == status.st_size, name
+    assert list(synced)[-1] == tmp_path.stat().st_ino

@@ -57,3 +57,10 @@ def test_a_loop_reads_writes_and_adds_blocks(dtype):
     expected = np.stack([blocks[0] + blocks[1], blocks[2], 0 * blocks[2]]).reshape(1, 12, 2)
     np.testing.assert_allclose(np.asarray(copy, np.float32), np.asarray(x, np.float32), atol=1e-5)
     np.testing.assert_allclose(np.asarray(sums, np.float32), expected, atol=1e-5)
+
+
+def test_what_is_added_is_rounded_once():
+    start = stored(jnp.ones((1, 1, 1), jnp.bfloat16))
+    # Rounded by itself it is 2^-8, half a unit of 1, which would be rounded down.
+    share = jnp.full((1, 1, 1), 2.0**-8 + 2.0**-17)
+    assert restored(add_to_block(start, share, jnp.array(0), axis=1)) == 1 + 2.0**-7

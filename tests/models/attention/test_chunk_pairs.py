@@ -78,3 +78,18 @@ def test_bfloat16_gives_float32():
     assert out.dtype == logsumexp.dtype == jnp.float32
     expected, _ = jax.jit(attend_chunk_pairs)(*case(jnp.float32))
     np.testing.assert_allclose(out, expected, atol=0.05)
+
+
+def test_the_score_of_a_token_that_sees_only_itself_is_a_constant():
+    positions = jnp.arange(4).reshape(1, 1, 2, 2)
+    real = positions == 0
+    drawn = jax.random.normal(jax.random.key(0), (1, 1, 2, 2, 2 * WIDTH))
+    queries_values = jnp.where(real[..., None], drawn, 0)
+
+    def logsumexp(queries_values):
+        keys = jnp.where(real, positions, PADDING)
+        return attend_chunk_pairs(queries_values, positions, keys)[1][0, 0, 0, 0]
+
+    value, gradient = jax.value_and_grad(logsumexp)(queries_values)
+    assert value == SELF_SCORE
+    assert not gradient.any()

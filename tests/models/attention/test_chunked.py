@@ -211,3 +211,17 @@ def test_no_second_order():
     x = jnp.ones((1, 8, 1, 8))
     with pytest.raises(TypeError, match="forward-mode autodiff"):
         jax.jvp(lambda q: chunked_attention(q, x, x, jnp.ones((1, 8), bool)), (x,), (x,))
+
+
+def test_gradients_of_keys_and_values_are_added_up_in_float32():
+    """Of a single key: 512 rows of blocks, each of which adds 8; bfloat16 would stop at 2,048."""
+    q, k = jnp.zeros((1, 4096, 1, 8), jnp.bfloat16), jnp.zeros((1, 1, 1, 8), jnp.bfloat16)
+    mask = jnp.ones((1, 1), bool)
+
+    def total(v):
+        out = chunked_attention(q, k, v, mask, blocks=Blocks(8, 8))
+        return jnp.sum(out.astype(jnp.float32))
+
+    gradient = jax.jit(jax.grad(total))(k)
+    assert gradient.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(gradient.astype(jnp.float32), np.full((1, 1, 1, 8), 4096))

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.attention.favor import favor_attention
+from models.attention.blocks import tile_bytes
+from models.attention.favor import favor_attention, size_of
 from models.attention.performer import SOFTMAX_EPSILON, key_features, query_features
 from tests.models.attention.golden_arrays import out_and_gradients
 
@@ -105,3 +106,10 @@ def test_memory_holds_no_features():
         return program.memory_analysis().temp_size_in_bytes
 
     assert memory(16_384) < 16_384 * 256 * 4  # one array of features
+
+
+@pytest.mark.parametrize("heads", [1, 64, 10_000])
+def test_an_accelerator_has_blocks_that_its_memory_holds(heads):
+    size = size_of(65_536, 256, heads=heads, backend="gpu")
+    assert 4 * heads * 256 * size <= tile_bytes("gpu") or size == 256
+    assert size >= size_of(65_536, 256, heads=heads, backend="cpu") or heads > 64

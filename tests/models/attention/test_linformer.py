@@ -308,6 +308,10 @@ def test_seeds_as_a_batch_axis():
         ({"projection": "fourier"}, "known: conv, linear, max_pool, mean_pool"),
         ({"layer": 1}, "layers after the first need layer 0's attention"),
         ({"layer": 1, "length": 8, "shared": module()}, "length 8 differs from the 12"),
+        (
+            {"layer": 1, "shared": module(projection="conv")},
+            "projection linear differs from the conv",
+        ),
         ({"layer": 1, "proj_dim": 3, "shared": module()}, "sizes .3, 3. differs from the .4, 4."),
     ],
 )
