@@ -2,6 +2,7 @@
 
 from lra.published import TASKS
 from lra.report.cells import number_format, task_title
+from lra.report.changes import is_table3
 from lra.report.groups import LRA_DATA, Group, Line
 from lra.report.provenance import FLOAT32, commits_of
 from lra.row import Row
@@ -79,7 +80,25 @@ def _on_comparability(group: Group) -> list[str]:
         return on_other_data(group)
     if any(group.data_of(task) for task in group.tasks):
         return ["These are not LRA numbers: the data are others."]
-    return ["Not comparable with Table 3: the protocol is another."]
+    same = _of_table3(group)
+    but = f", except that of {'; '.join(same)}" if same else ""
+    return [f"Not comparable with Table 3: the protocol is another{but}."]
+
+
+def _of_table3(group: Group) -> list[str]:
+    """The lines that have cells of Table 3, with the tasks where not all of them are."""
+    found = []
+    for line in (*group.lines, *group.apart):
+        there = {task: parts for task, parts in line.cells.items() if parts}
+        tasks = [
+            task_title(task)
+            for task, parts in there.items()
+            if all(is_table3(row) for cell in parts for row in cell.rows)
+        ]
+        if tasks:
+            where = f" on {', '.join(tasks)}" if len(tasks) < len(there) else ""
+            found.append(f"{line.title}{where}")
+    return list(dict.fromkeys(found))
 
 
 def on_other_data(group: Group) -> list[str]:

@@ -158,3 +158,20 @@ def test_what_chance_gives_is_said_of_our_generators_data_only():
     ):
         found = [n for n in tables(group([make_row(data=data)])[0])[0].notes if "frequent" in n]
         assert [said in note for note in found] == [True] * bool(said)
+
+
+def test_lines_of_a_sweep_that_are_of_table_3_are_named():
+    rows = [
+        make_row(0.4),
+        make_row(0.3, config_overrides={"model.attention.num_landmarks": 32}),
+        make_row(0.3, task="image", config_overrides={"model.attention.num_landmarks": 32}),
+        make_row(0.3, attention="linformer", config_overrides={"model.attention.proj_dim": 32}),
+    ]
+    _, sweep = group(rows)
+    (note,) = [note for note in tables(sweep)[0].notes if "Table 3" in note]
+    assert note == (
+        "Not comparable with Table 3: the protocol is another, except that of "
+        "Nyströmformer, num_landmarks=64."
+    )
+    _, without = group([make_row(0.4, config_overrides={"train.steps": 10}), make_row(0.5)])
+    assert "Not comparable with Table 3: the protocol is another." in tables(without)[0].notes
