@@ -19,7 +19,6 @@ def draw_costs(drawn: list) -> Any:
     """Time above memory against length; the legend holds the fitted exponents."""
     span = _usual_span(drawn)
     labels = [f"{each.line.title}{_exponents(each.fits, span)}" for each in drawn]
-    title = f"exponents fitted from {_length(span[0])} to {_length(span[1])}" if span else None
     figure, (upper, lower) = _panels(2, len(drawn) + (span is not None))
     handles = [_plot(upper, each, each.time, label=label) for each, label in _with(drawn, labels)]
     for each in drawn:
@@ -27,7 +26,7 @@ def draw_costs(drawn: list) -> Any:
     upper.set_ylabel("time (ms)")
     lower.set_ylabel("memory (MB)")
     _finish(figure, (upper, lower), drawn)
-    look = {"title": title, "title_fontsize": 7, "fontsize": _fitting(labels)}
+    look = {"title": _title(drawn, span), "title_fontsize": 7, "fontsize": _fitting(labels)}
     figure.legend(handles=handles, loc="outside upper center", **look)
     return figure
 
@@ -141,6 +140,15 @@ def _usual_span(drawn: list) -> tuple[int, int] | None:
     """Between which lengths most exponents were fitted; the widest of these that are as many."""
     spans = Counter((found.low, found.high) for each in drawn for found in each.fits if found)
     return max(spans, key=lambda span: (spans[span], span == FIT, span[1] - span[0]), default=None)
+
+
+def _title(drawn: list, span: tuple[int, int] | None) -> str | None:
+    """Of the legend: what the exponents are fitted to that do not say it themselves."""
+    if span is None:
+        return None
+    several = any((found.low, found.high) != span for each in drawn for found in each.fits if found)
+    others = ", else in brackets" if several else ""
+    return f"exponents fitted from {_length(span[0])} to {_length(span[1])}{others}"
 
 
 def _exponents(fits: tuple[Fit | None, Fit | None], span: tuple[int, int] | None) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from matplotlib import pyplot
 from PIL import Image
 
 from lra import records
@@ -66,6 +67,22 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
 def test_long_labels_of_a_legend_have_smaller_letters():
     assert _fitting(["$n^{1.00}$" + "x" * 40]) == 7
     assert _fitting(["short", "x" * 118]) == 3.5
+
+
+@pytest.mark.parametrize(
+    ("other_lengths", "title"),
+    [
+        ((4096, 8192), "exponents fitted from 4k to 8k"),
+        ((512, 1024), "exponents fitted from 4k to 8k, else in brackets"),
+    ],
+)
+def test_the_legend_tells_which_lengths_exponents_are_of(other_lengths, title):
+    rows = [standard(n / 1024, n / 10, length=n) for n in (4096, 8192)]
+    rows += [cost_row(n / 1024, n / 10, length=n) for n in other_lengths]
+    ((figure,),) = (section.figures for section in sections(sheets(rows)))
+    drawn = figure.draw()
+    assert drawn.legends[0].get_title().get_text() == title
+    pyplot.close(drawn)
 
 
 @pytest.mark.slow
