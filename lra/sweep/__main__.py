@@ -79,11 +79,11 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 
 
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
-    if options.launcher != "print":  # whose commands may run elsewhere
-        _check_writable(place.workdir)
     local = options.launcher == "local"
     budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
     ready, failed, stopped = Ready(sweep, place, budget), 0, False
+    if options.launcher != "print":  # whose commands may run elsewhere
+        _check_writable(place.workdir)
     if options.launcher == "print":
         for command in launchers.commands(ready, place, options.budget_minutes):
             print(command)
