@@ -10,18 +10,22 @@ import jax
 import jax.numpy as jnp
 
 from models.attention.contract import accumulation_dtype
+from models.attention.machine import this_machine
 
 _MULTIPLE = 8
 
-# Scores that one step of a loop computes: tuned on a CPU core, whose cache holds them; elsewhere
-# enough to fill the device and to launch few kernels, not tuned.
+# Scores that one step of a loop computes: tuned on a CPU core, whose cache holds them. Elsewhere
+# enough to fill the device and to launch few kernels, a small part of its memory: not tuned.
 _CPU_TILE_BYTES = 2**18
 _TILE_BYTES = 2**28
+_TILES_IN_MEMORY = 64
 
 
 def tile_bytes(backend: str) -> int:
     """The size of a tile of scores for a backend as `jax.default_backend()` names it."""
-    return _CPU_TILE_BYTES if backend == "cpu" else _TILE_BYTES
+    if backend == "cpu":
+        return _CPU_TILE_BYTES
+    return max(_TILE_BYTES, (this_machine().memory or 0) // _TILES_IN_MEMORY)
 
 
 def even_size(length: int, largest: int) -> int:

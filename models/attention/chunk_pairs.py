@@ -13,7 +13,7 @@ y the gradients of out and z:
     dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i p_ij g_i
 
 Time O(n c D) and memory O(n D) for n positions in chunks of c, plus one tile: on a CPU what stays
-in the cache, elsewhere as much as fits into 256 MiB, times the seeds of a program. Reverse
+in the cache, elsewhere up to a 64th of the device's memory (at least 256 MiB) per seed. Reverse
 mode only (`jax.custom_vjp`).
 """
 

@@ -10,7 +10,8 @@ a block's share to the gradients of its keys in place.
 
 Complexity in the length n, a head, with reach w: time O(n w head_dim), memory O(n head_dim) plus
 one tile of scores: on a CPU one block of as many heads as fit into the cache, elsewhere as many
-blocks at once as fit into 256 MiB, since a loop's small steps would leave the device idle.
+blocks at once as fit into a 64th of the device's memory (at least 256 MiB), since a loop's small
+steps would leave the device idle.
 
 Differences. The local attention of the paper's encoders alone: no dilation, no global tokens (the
 benchmark's classifiers pool over all positions; none is marked) and hence none of their three

@@ -163,9 +163,9 @@ def _landmark_inverse(landmarks, pinv_iterations):
     scores = jnp.einsum("bmhd,bjhd->bhmj", q / math.sqrt(q.shape[-1]), k, precision=_EXACT)
     identity = jnp.eye(q.shape[1], dtype=q.dtype)[None, None]
     both = jnp.swapaxes(columns, -1, -2) & columns
-    return iterative_pinv(
-        jnp.where(both, masked_softmax(scores, columns), identity), pinv_iterations
-    )
+    a = jnp.where(both, masked_softmax(scores, columns), identity)
+    # Behind a barrier: XLA on a GPU else spends half of the compilation of a training step here.
+    return iterative_pinv(jax.lax.optimization_barrier(a), pinv_iterations)
 
 
 class NystromAttention(nnx.Module):
