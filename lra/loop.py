@@ -62,7 +62,7 @@ def train(
         UserError: data not prepared or damaged, a configuration that does not fit them, a
             workdir that cannot be used.
     """
-    started = time.monotonic()
+    stop = stop or Stop()
     if tensorboard:
         check_events()
     task = get_task(config.task)
@@ -87,8 +87,7 @@ def train(
             trainer,
             prepared,
             folder,
-            stop or Stop(),
-            started=started,
+            stop,
             tensorboard=tensorboard,
             debug_nans=debug_nans,
         )
@@ -123,11 +122,9 @@ class Run:
         folder: Workdir,
         stop: Stop,
         *,
-        started: float,
         tensorboard: bool,
         debug_nans: bool,
     ):
-        self._started = started
         self._trainer, self._prepared, self._folder, self._stop = trainer, prepared, folder, stop
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
@@ -266,7 +263,7 @@ class Run:
         self._evaluations.save()
 
     def _present_progress(self) -> Progress:
-        wall = self._progress.wall_seconds + time.monotonic() - self._started
+        wall = self._progress.wall_seconds + time.monotonic() - self._stop.started
         peak = max(self._progress.peak_memory_mb, environment.peak_memory_mb())
         return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
 

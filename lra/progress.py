@@ -53,7 +53,7 @@ class Reporter:
             self._events = _open_events(tensorboard, first)
             for line in read_metrics(metrics):
                 if line["step"] >= first:
-                    self._add_events("train", step, line["loss"], line["accuracy"])
+                    self._add_events("train", line["step"], line["loss"], line["accuracy"])
         self._speed, self._calls, self._first_seconds = 0.0, 0, 0.0
         # Without a terminal there is no bar; the lines of `say` remain.
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)

@@ -226,7 +226,7 @@ def _accumulate(
         return place(jax.tree.map(jnp.add, total, found)), None
 
     scalar = jnp.zeros((), jnp.float32)
-    # Written out rather than by `eval_shape`, which would follow the model once more.
+    # Not by `eval_shape`, which would trace the model once more.
     one_share = (scalar, scalar), params
     zeros = place(jax.tree.map(lambda x: jnp.zeros((shares, *x.shape), x.dtype), one_share))
     total, _ = jax.lax.scan(add, zeros, split)

@@ -34,13 +34,18 @@ class Stop:
 
     Args:
         budget_minutes: from now on; None for no limit.
+
+    Attributes:
+        reason: why to stop; None as long as there is none.
+        started: when this was made, by `time.monotonic`.
     """
 
     def __init__(self, budget_minutes: float | None = None):
         self.reason: str | None = None
+        self.started = time.monotonic()
         self._deadline = None
         if budget_minutes is not None:
-            self._deadline = time.monotonic() + 60 * budget_minutes
+            self._deadline = self.started + 60 * budget_minutes
 
     def __enter__(self) -> "Stop":
         receiving, self._sending = socket.socketpair()

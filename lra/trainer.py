@@ -194,7 +194,8 @@ class Trainer:
             )
 
     def _abstract_model(self) -> nnx.GraphDef:
-        """The model's structure, after following its shapes through training and evaluation."""
+        """The model's structure; traced once in training and evaluation, so that shapes that do not
+        fit are told before anything is compiled."""
         pair = (2,) if self.task.pairs else ()
         ids = jax.ShapeDtypeStruct((1, *pair, self.length), jnp.int32)
         mask = jax.ShapeDtypeStruct(ids.shape, jnp.bool_)
