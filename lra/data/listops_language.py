@@ -52,15 +52,20 @@ def decode(ids: Iterable[int]) -> str:
     return " ".join(VOCABULARY[index - 1] for index in ids)
 
 
-def evaluate(tokens: bytes | Sequence[int] | Sequence[str] | np.ndarray) -> int:
-    """The value, 0 to 9, of one expression given as ids or as symbols, however deeply nested.
+def evaluate(tokens: bytes | str | Sequence[int] | Sequence[str] | np.ndarray) -> int:
+    """The value, 0 to 9, of one expression, however deeply nested.
 
     MIN, MAX; MED is the median, for an even number of arguments the mean of the middle two
     without its fraction; SM is the sum modulo 10.
 
+    Args:
+        tokens: ids, symbols, or a text in which spaces separate the symbols.
+
     Raises:
         ValueError: malformed, with the position (from 0) of the first wrong token.
     """
+    if isinstance(tokens, str):
+        tokens = tokens.split()
     if isinstance(tokens, bytes):
         ids = np.frombuffer(tokens, np.uint8)
     elif len(tokens) and isinstance(tokens[0], str):

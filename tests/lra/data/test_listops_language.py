@@ -41,7 +41,7 @@ def test_values_by_hand(text, value):
     ids = encode(text)
     assert ids.dtype == np.uint8
     assert evaluate(ids) == evaluate(ids.tobytes()) == evaluate(list(ids)) == value
-    assert evaluate(text.split()) == value
+    assert evaluate(text) == evaluate(text.split()) == value
     assert decode(ids) == text
 
 
