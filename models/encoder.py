@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from models import attention as attentions
 from models.dense import Linear
 from models.dropout import dropout
-from models.embedding import lookup
+from models.embedding import lookup, row_major
 from models.keys import split
 
 POSITIONS = ("learned", "sinusoidal", "none")
@@ -236,7 +236,7 @@ class Encoder(nnx.Module):
         # In float32, as gradients of embeddings are sums over the batch.
         x = lookup(self.token[...], ids, self.dtype)
         if self.position is not None:
-            x = x + self.position[...][None, :length]
+            x = row_major(x + self.position[...][None, :length])
         if self.sinusoidal:
             x = x + sinusoidal_positions(length, self.dim)[None]
         return x.astype(self.dtype)

@@ -58,3 +58,16 @@ def test_no_scatter_is_left_where_its_order_is_not_fixed():
     for platform, expected in (("cuda", False), ("tpu", False), ("cpu", True)):
         lowered = jax.jit(gradient).trace(*arguments).lower(lowering_platforms=(platform,))
         assert ("stablehlo.scatter" in lowered.as_text()) == expected, platform
+
+
+def test_a_gpu_keeps_activations_and_their_gradient_in_the_order_of_their_axes(monkeypatch):
+    def gradient(x):
+        return jax.grad(lambda x: jnp.sum(embedding.row_major(x) ** 2))(x)
+
+    def constraints(backend):
+        monkeypatch.setattr(jax, "default_backend", lambda: backend)
+        traced = jax.jit(jax.vmap(gradient)).trace(jnp.ones((2, 5, 4, 3)))
+        return traced.lower(lowering_platforms=("cuda",)).as_text().count("LayoutConstraint")
+
+    assert constraints("gpu") == 2
+    assert constraints("cpu") == 0
