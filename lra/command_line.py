@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import io
 import math
 import os
 import sys
@@ -140,6 +141,8 @@ def run(
         argv: its arguments; None for those of the process.
         out_of_memory: what to do where memory is lacking.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what a terminal's encoding lacks ends nothing
     try:
         status = main(sys.argv[1:] if argv is None else argv) or 0
         sys.stdout.flush()

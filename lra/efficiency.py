@@ -13,7 +13,7 @@ from typing import Any
 
 from lra import records
 from lra.errors import UserError
-from lra.fields import check_fields, refuse_constant, unfitting
+from lra.fields import check_fields, load, unfitting
 from lra.row import Row, now
 from lra.row import from_values as row_from_values
 
@@ -156,12 +156,12 @@ def from_json(line: str | bytes) -> CostRow:
         ValueError: not JSON.
         UserError: JSON, but not a row of cost.
     """
-    return _from_values(json.loads(line, parse_constant=refuse_constant))
+    return _from_values(load(line))
 
 
 def either_from_json(line: str | bytes) -> Row | CostRow:
     """A row of cost or of accuracy, whichever the line is; raises as `from_json`."""
-    values = json.loads(line, parse_constant=refuse_constant)
+    values = load(line)
     if isinstance(values, dict) and "kind" in values:
         return _from_values(values)
     return row_from_values(values)

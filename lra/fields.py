@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
+def can_be_shown(value: Any) -> bool:
+    """Whether all numbers within a value of JSON are such that a float holds them."""
+    if isinstance(value, dict | list | tuple):
+        return all(map(can_be_shown, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int | float) or -_LARGEST <= value <= _LARGEST
+
+
 def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> list[str]:
     """The fields that are None although `status` demands them, or set although it forbids them."""
     status = values["status"]
@@ -84,6 +92,21 @@ def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> l
     return missing + [name for name in forbidden[status] if values.get(name) is not None]
 
 
-def refuse_constant(name: str) -> float:
-    """For `json.loads`: NaN and infinities are no JSON."""
+def load(line: str | bytes) -> Any:
+    """What a line of JSON holds.
+
+    Raises:
+        ValueError: not JSON.
+        UserError: NaN or an infinity, or half of a surrogate pair, which no file of text can hold.
+    """
+    values = json.loads(line, parse_constant=_refuse_constant)
+    if (b"\\ud" if isinstance(line, bytes) else "\\ud") in line.lower():
+        try:
+            json.dumps(values, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise UserError("not a row: it has half of a surrogate pair") from None
+    return values
+
+
+def _refuse_constant(name: str) -> float:
     raise UserError(f"not a row: {name} is no number")

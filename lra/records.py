@@ -133,6 +133,8 @@ def check_writable(path: str | os.PathLike) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Before the lock: its library waits forever where a file cannot be made for some reasons.
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            raise UserError(f"cannot write rows to {path}: it is no file; choose another name")
         if target.exists():
             open(target, "ab").close()
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lra.errors import UserError
-from lra.fields import check_fields, refuse_constant, unfitting
+from lra.fields import can_be_shown, check_fields, load, unfitting
 
 SCHEMA = 1
 STATUSES = ("ok", "diverged", "failed")
@@ -141,7 +141,7 @@ def from_json(line: str | bytes) -> Row:
         ValueError: not JSON.
         UserError: JSON, but not a row.
     """
-    return from_values(json.loads(line, parse_constant=refuse_constant))
+    return from_values(load(line))
 
 
 def from_values(values: Any) -> Row:
@@ -192,6 +192,11 @@ def _check(values: dict[str, Any]) -> None:
     for name in _FRACTIONS:
         if (values.get(name) or 0) > 1:
             raise UserError(f"not a row: {name} is a fraction, not {values[name]!r}")
+    versions = values.get("versions") or {}
+    if not all(isinstance(version, str) for version in versions.values()):
+        raise UserError("not a row: versions are text")
+    if not can_be_shown(values["config_overrides"]):
+        raise UserError("not a row: config_overrides has a number that is none or too large")
     status = values["status"]
     if status not in STATUSES:
         raise UserError(f"not a row: status is one of {', '.join(STATUSES)}, not '{status}'")

@@ -175,6 +175,9 @@ def test_a_broken_line_elsewhere_is_named(tmp_path):
         ({"seed": True}, "seed cannot be True"),
         ({"seed": -1}, "seed cannot be -1"),
         ({"params": 10**400}, "params cannot be 1000"),
+        ({"versions": {"jax": 3}}, "versions are text"),
+        ({"config_overrides": {"a": [1, {"b": 10**400}]}}, "config_overrides has a number"),
+        ({"attention": "\ud800"}, "half of a surrogate pair"),
         ({"status": "fine"}, "status is one of"),
         ({"accuracy": 0.5}, "unknown field 'accuracy'"),
         ({"test_accuracy": None}, "test_accuracy does not fit status 'ok'"),
@@ -384,3 +387,19 @@ def test_of_the_rows_of_a_key_the_first_result_counts_else_the_last_failure():
     rows = [failures[0], result, make_row(0.25), failures[1], *failures]
     assert records.latest(rows) == [result]
     assert records.latest(failures) == failures[1:]
+
+
+@pytest.mark.parametrize("name", ["/dev/full", "pipe"])
+def test_rows_are_written_to_files_alone(tmp_path, name):
+    if name == "pipe":
+        os.mkfifo(name := tmp_path / name)
+    with pytest.raises(UserError, match="it is no file; choose another name"):
+        records.check_writable(name)
+
+
+def test_a_number_beyond_floats_is_no_override(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    line = to_json(make_row(config_overrides={"train.learning_rate": 0.5}))
+    path.write_text(line.replace("0.5}", "1e999}") + "\n")
+    with pytest.raises(UserError, match="config_overrides has a number"):
+        records.read(path)
