@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import functools
 import gc
+import os
 import pathlib
 import sys
 from collections.abc import Iterable
@@ -29,7 +30,7 @@ from lra.report import formats
 from lra.report.accuracy_csv import accuracy_csv, costs_csv
 from lra.report.costs import sections as cost_sections
 from lra.report.costs.sheets import Setting, Sheet, sheets
-from lra.report.figures import Figure, figures, save
+from lra.report.figures import NO_SPEED_FIGURE, Figure, figures, save, with_speed_figures
 from lra.report.groups import Group, group
 from lra.report.page import page
 from lra.report.sections import Section
@@ -55,8 +56,11 @@ class Report:
     @functools.cached_property
     def sections(self) -> list[Section]:
         """All of the report."""
-        of_groups = zip(self.groups, self.figures, strict=True)
-        found = [Section(g.title, tables(g), of_group) for g, of_group in of_groups]
+        fast = with_speed_figures(self.groups)
+        found = [
+            Section(one.title, tables(one), drawn, "" if one in fast else NO_SPEED_FIGURE)
+            for one, drawn in zip(self.groups, self.figures, strict=True)
+        ]
         if self.curves:
             found.append(Section("Learning curves", [], self.curves))
         return found + cost_sections.sections(self.costs)
@@ -87,7 +91,9 @@ def main(argv: list[str]) -> None:
     rows, costs = _read(options.rows)
     groups = group(rows)
     drawn = figures(groups, options.curves)
-    report = Report(groups, *drawn, sheets(costs), ", ".join(options.rows))
+    # Names of files need not be text.
+    sources = ", ".join(os.fsencode(path).decode(errors="replace") for path in options.rows)
+    report = Report(groups, *drawn, sheets(costs), sources)
     if options.out is None:
         if "csv" in wanted and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
@@ -119,25 +125,28 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
 def _read(paths: Iterable[str]) -> tuple[list[Row], list[CostRow]]:
     """Accuracies, one row a key from all files, and costs, all of them.
 
-    The first file counts where two disagree about a result, which is said.
+    Of two results of one key the first counts, which is said where they differ.
     """
-    chosen: dict[records.Key, Row] = {}
+    found: list[Row] = []
+    results: dict[records.Key, tuple] = {}
     costs = []
     for path in paths:
-        disagreeing = 0
         rows = records.read(path, either_from_json)
         costs += [row for row in rows if isinstance(row, CostRow)]
-        for row in records.latest(row for row in rows if isinstance(row, Row)):
-            there = chosen.setdefault(records.key(row), row)
-            if not there.final:
-                chosen[records.key(row)] = row
-            disagreeing += there.final and row.final and _result(there) != _result(row)
+        of_accuracy = [row for row in rows if isinstance(row, Row)]
+        found += of_accuracy
+        disagreeing = sum(
+            results.setdefault(records.key(row), _result(row)) != _result(row)
+            for row in of_accuracy
+            if row.final
+        )
         if disagreeing:
-            others = f"{disagreeing} row{'s' * (disagreeing > 1)} of files before it, which count"
+            others = f"{disagreeing} row{'s' * (disagreeing > 1)} before it, which count"
             print(f"{path}: other accuracies for {others}", file=sys.stderr)
+    chosen = records.latest(found)
     if not chosen and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
-    return list(chosen.values()), costs
+    return chosen, costs
 
 
 def _result(row: Row) -> tuple:

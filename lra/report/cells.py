@@ -188,7 +188,7 @@ def differences(parts: list[Cell]) -> list[str]:
     rows = [(part.ok or part.rows)[0] for part in parts]
     labels: list[list[str]] = [[] for _ in rows]
     for told in (
-        [f"{row.steps:,} steps" for row in rows],
+        [f"{row.steps:,} step{'s' * (row.steps != 1)}" for row in rows],
         [f"data={row.data}" for row in rows],
         [f"data {(row.data_sha256 or 'unknown')[:8]}" for row in rows],
     ):

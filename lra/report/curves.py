@@ -1,6 +1,7 @@
 """What figures show of training: curves of the runs in some folders."""
 
 import math
+import os
 import pathlib
 from collections import Counter
 from collections.abc import Iterable
@@ -49,7 +50,7 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
     Raises:
         UserError: none of them holds a run that has been evaluated, or one is damaged.
     """
-    found: dict[str, list[tuple[Any, History]]] = {}
+    found: dict[str, list[_Named]] = {}
     for root in workdirs:
         folder = Workdir(root)
         if not (folder.config.exists() and folder.metrics.exists()):
@@ -68,34 +69,49 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
             seeds,
             ends,
         )
-        found.setdefault(config.task, []).append((config, history))
+        found.setdefault(config.task, []).append(_Named(str(root), config, history))
     if not found:
         raise UserError("--curves names no folder of a run that has been evaluated")
     return {task: _titled(runs) for task, runs in found.items()}
 
 
-def _titled(runs: list[tuple[Any, History]]) -> list[History]:
+class _Named(NamedTuple):
+    """A run without its title, with its folder and configuration."""
+
+    root: str
+    config: Any
+    run: History
+
+
+def _titled(runs: list[_Named]) -> list[History]:
     """The runs of a task, called by the options of their attention and by what tells them apart.
 
-    Where each has another attention, that tells them apart.
+    Where each has another attention, that tells them apart; where nothing else does, the seeds, and
+    where these are the same, the folders.
     """
-    flat = [flatten(config) for config, _ in runs]
-    options, others = _told([(run.attention, overrides_of(config)) for config, run in runs], flat)
+    flat = [flatten(one.config) for one in runs]
+    options, others = _told([(one.run.attention, overrides_of(one.config)) for one in runs], flat)
     found = []
-    for (config, run), values in zip(runs, flat, strict=True):
+    for (root, config, run), values in zip(runs, flat, strict=True):
         names = [*options[run.attention], *others] if len(options) < len(runs) else []
         words = [f"{name.rpartition('.')[2]}={values[name]}" for name in names]
         title = ", ".join([attention_title(run.attention), *words])
         rank = attention_order(run.attention), [_order(values[name]) for name in names]
-        found.append((*rank, tuple(config.seeds), run._replace(title=title)))
-    found.sort(key=lambda each: each[:3])
-    titles = Counter(run.title for *_, run in found)
-    return [
-        run
-        if titles[run.title] == 1
-        else run._replace(title=f"{run.title}, seed{'s' * (len(seeds) > 1)} {_words(seeds)}")
-        for *_, seeds, run in found
-    ]
+        found.append((*rank, tuple(config.seeds), root, run._replace(title=title)))
+    found.sort(key=lambda each: each[:4])
+    for words in (lambda seeds, root: f"seed{'s' * (len(seeds) > 1)} {_words(seeds)}", _folder):
+        titles = Counter(run.title for *_, run in found)
+        found = [
+            (*rest, run)
+            if titles[run.title] == 1
+            else (*rest, run._replace(title=f"{run.title}, {words(*rest[2:])}"))
+            for *rest, run in found
+        ]
+    return [run for *_, run in found]
+
+
+def _folder(_seeds: tuple[int, ...], root: str) -> str:
+    return os.fsencode(root).decode(errors="replace")
 
 
 def _told(

@@ -1,6 +1,7 @@
 """What a dot of a figure shows of a cell, and the dots of accuracy against speed."""
 
 import statistics
+from collections import Counter
 from typing import NamedTuple
 
 from lra.published import TASKS
@@ -53,9 +54,10 @@ def panels(group: Group) -> Panels:
     )
     found: dict[str, dict[str, Dot]] = {task: {} for task in group.tasks}
     missing: dict[str, None] = {}
+    lines_of = Counter(line.attention for line in group.lines)
     for line in group.lines:
         for task in group.tasks:
-            reason = _why_none(group, line, task, platform)
+            reason = _why_none(line, task, platform, several=lines_of[line.attention] > 1)
             if reason is None:
                 cell = line.cell(task)
                 marked = group.is_table3 and bool(mark_of_data([cell]))
@@ -71,12 +73,19 @@ def panels(group: Group) -> Panels:
     return Panels(by_task, platform, list(missing))
 
 
-def _why_none(group: Group, line: Line, task: str, platform: Platform | None) -> str | None:
-    """Why a place has no dot: '' where there is no result; None where it has one."""
+def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool) -> str | None:
+    """Why a place has no dot: '' where there is no result; None where it has one.
+
+    Args:
+        line: of the place.
+        task: of the place.
+        platform: where all speeds were taken.
+        several: whether its attention has other lines too.
+    """
     parts = [cell for cell in line.cells.get(task, []) if cell.ok]
     if not parts:
         return ""
-    if sum(other.attention == line.attention for other in group.lines) > 1:
+    if several:
         return "of an attention with several lines"
     cell = line.cell(task)
     if cell is None:

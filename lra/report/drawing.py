@@ -58,6 +58,7 @@ RC = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4,
     "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a $ in a name is no formula
     "svg.fonttype": "path",
     # The same rows give the same bytes.
     "svg.hashsalt": "lra",

@@ -12,16 +12,23 @@ from lra.files import write_atomically
 from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
 from lra.report.dots import Dot, panels
-from lra.report.groups import Group
+from lra.report.groups import Group, file_name
 from lra.report.notes import on_other_data
 from lra.report.styles import Style, styles
 from lra.report.sweep_points import Sweep, sweeps
 
 _MOST_CURVES = 6  # in a panel
+_MOST_SPEED_FIGURES = 6  # beside the table's
+NO_SPEED_FIGURE = (
+    "Accuracy against speed is drawn for the table and for the "
+    f"{_MOST_SPEED_FIGURES} other groups with most results, of which this is none: give its rows "
+    "to `lra.report` alone."
+)
 _PNG_DPI = 300
 _COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its time
 # Where an SVG names a part of itself, or refers to one.
 _BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
+_NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 # The same rows give the same bytes.
 _NO_DATE = {"Date": None}
 
@@ -66,7 +73,7 @@ class Figure:
             drawn.set_layout_engine("none")  # laid out
             FigureCanvasSVG(drawn).print_svg(svg, metadata=_NO_DATE)
             pyplot.close(drawn)
-        return Rendered(png.getvalue(), svg.getvalue())
+        return Rendered(png.getvalue(), _NOT_OF_XML.sub("\ufffd", svg.getvalue()))
 
 
 def _ease_layout(drawn: Any) -> None:
@@ -93,8 +100,22 @@ def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]
             *(run for of_task in runs.values() for run in of_task),
         ]
     )
-    of_groups = [[*_speed_figures(each, looks), *_sweep_figures(each, looks)] for each in groups]
+    fast = with_speed_figures(groups)
+    of_groups = [
+        [*(_speed_figures(each, looks) if each in fast else []), *_sweep_figures(each, looks)]
+        for each in groups
+    ]
     return of_groups, [_curves_figure(task, of_task, looks) for task, of_task in runs.items()]
+
+
+def with_speed_figures(groups: list[Group]) -> list[Group]:
+    """Those that may have a figure of accuracy against speed: the largest, the table first."""
+
+    def results(one: Group) -> int:
+        return sum(len(cell.ok) for _, _, cell in one.all_cells())
+
+    ranked = sorted(groups, key=lambda one: (not one.is_table3, -results(one)))
+    return ranked[: _MOST_SPEED_FIGURES + any(one.is_table3 for one in groups)]
 
 
 def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -148,7 +169,7 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         )
         if len(every) > len(shown):
             caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
-        name = f"{group.slug}-{attention}-{option}".replace(".", "-")
+        name = file_name(f"{group.slug}-{attention}-{option}")
         found.append(_figure(name, caption, drawing.draw_sweep, option, shown, looks[attention]))
     return found
 

@@ -10,6 +10,7 @@ again in a sweep over options of their attention, or over one other key, of whic
 
 import dataclasses
 import json
+import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,7 @@ from lra.tasks import TASKS as ALL_TASKS
 # Data whose accuracies are LRA's; all other marks are shown.
 LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
-_LONGEST_SLUG = 60
+_LONGEST_SLUG, _LONGEST_NAME = 60, 120
 _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
 
 
@@ -160,7 +161,19 @@ def _slug(keys: tuple[str, ...], data: str) -> str:
     """For names of files: the same whatever other groups there are."""
     words = [name.rpartition(".")[2] for name in keys] or ["data"]
     number = zlib.crc32(json.dumps([keys, data]).encode()) & 0xFFFF
-    return f"{'-'.join(words)[:_LONGEST_SLUG]}-{number:04x}"
+    return f"{file_name('-'.join(words)[:_LONGEST_SLUG])}-{number:04x}"
+
+
+def file_name(text: str) -> str:
+    """`text` as the name of a file, without its ending.
+
+    Where that leaves out more than dots, a number keeps it apart from others.
+    """
+    wanted = text.replace(".", "-")
+    name = re.sub(r"[^\w=-]+", "-", wanted, flags=re.ASCII)[:_LONGEST_NAME]
+    if name == wanted:
+        return name
+    return f"{name}-{zlib.crc32(text.encode(errors='replace')) & 0xFFFF:04x}"
 
 
 def _data_title(row: Row) -> str:

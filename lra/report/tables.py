@@ -79,8 +79,9 @@ def tables(group: Group) -> list[Table]:
     found = [first._replace(caption=" ".join(filter(None, [group.setting, first.caption])))]
     if group.is_table3:
         found += [_published(group), _reruns()]
-    found += [_accuracy(group, _LAST), _costs(group)]
-    return found + [table for table in (_other_formats(group), _unfinished(group)) if table.lines]
+    found.append(_accuracy(group, _LAST))
+    details = (_costs(group), _other_formats(group), _unfinished(group))
+    return found + [table for table in details if table.lines]
 
 
 def _accuracy(group: Group, what: _Accuracy) -> Table:

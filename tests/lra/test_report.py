@@ -241,7 +241,12 @@ def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
     main([str(one), str(two)])
     said = capsys.readouterr()
     assert "40.00 ± 14.14 (2)" in said.out
-    assert f"{two}: other accuracies for 1 row of files before it, which count" in said.err
+    assert f"{two}: other accuracies for 1 row before it, which count" in said.err
+    two.write_bytes(one.read_bytes() + two.read_bytes())
+    main([str(two)])
+    said = capsys.readouterr()
+    assert "40.00 ± 14.14 (2)" in said.out
+    assert f"{two}: other accuracies for 1 row before it, which count" in said.err
     records.append(three := tmp_path / "three.jsonl", [make_row(0.3, wall_seconds=7.0)])
     main([str(one), str(three)])
     assert not capsys.readouterr().err
@@ -311,3 +316,9 @@ def test_of_two_rows_of_a_seed_the_result_counts():
     for rows in ([failed_row(), diverged_row()], [diverged_row(), failed_row()]):
         (cell,) = cells(rows)
         assert [row.status for row in cell.rows] == ["diverged"]
+
+
+def test_a_group_without_a_finished_run_has_no_table_of_costs():
+    titles = [table.title for table in tables(group([failed_row()])[0])]
+    assert "Cost" not in titles
+    assert "Seeds without a result" in titles

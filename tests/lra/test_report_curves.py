@@ -42,6 +42,14 @@ def test_histories_of_other_seeds_are_told_apart(tmp_path):
     assert (one.title, two.title) == ("Nyströmformer, seed 0", "Nyströmformer, seeds 1 2")
 
 
+def test_histories_of_the_same_runs_are_told_apart_by_their_folders(tmp_path):
+    for name in ("one", "two"):
+        write_run(tmp_path / name)
+    ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
+    assert one.title.endswith(f", {tmp_path / 'one'}")
+    assert two.title.endswith(f", {tmp_path / 'two'}")
+
+
 def test_runs_of_one_attention_look_different():
     nothing = Curve([], [], [], [])
     names = ("performer", "performer", "nystrom", "performer")

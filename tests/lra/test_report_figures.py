@@ -215,6 +215,36 @@ def test_names_of_files_have_no_dot_inside():
     assert figure.name == f"{one.slug}-nystrom-train-learning_rate"
 
 
+@pytest.mark.parametrize(
+    ("attention", "option"),
+    [("a/b", "size"), ("x" * 300, "size"), ("a $x^$", "$_$"), ("nul\0", "si/ze"), ("\u4e2d", "s")],
+)
+def test_any_name_can_be_drawn_and_written(tmp_path, attention, option):
+    values = [{f"model.attention.{option}": value} for value in (1, 2)]
+    rows = [make_row(attention=attention, config_overrides=value) for value in values]
+    (figure,) = [f for f in figures_of(group(rows)[0]) if "against" in f.caption][-1:]
+    png, svg = save(figure, tmp_path)
+    with Image.open(png) as picture:
+        assert picture.width > 900
+    ElementTree.parse(svg)
+
+
+def test_only_the_largest_groups_have_figures_of_speed():
+    settings = [{"train.weight_decay": 1, f"model.x{n}": 1} for n in range(9)]
+    rows = [
+        make_row(attention=name, seed=seed, config_overrides=changed)
+        for number, changed in enumerate(settings)
+        for name in ("nystrom", "linformer")
+        for seed in range(1 + number)
+    ]
+    rows += [make_row(attention=name) for name in ("nystrom", "linformer")]
+    groups = group(rows)
+    drawn = [any("speed" in f.name for f in fs) for fs in figures(groups, [])[0]]
+    largest = [one.is_table3 or len(one.lines[0].cell("listops").rows) > 3 for one in groups]
+    assert drawn == largest
+    assert sum(drawn) == 7
+
+
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
     drawn = draw_sweep(range(1, 20))
     labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
