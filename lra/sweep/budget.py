@@ -3,7 +3,7 @@
 import time
 
 # A start needs about this long before it makes progress; less of a budget is not worth one.
-SHORTEST_MINUTES = 1.0
+_SHORTEST_MINUTES = 1.0
 # For trainings whose sweep was killed: they go on until they have saved.
 _PATIENCE_SECONDS = 30.0
 
@@ -20,12 +20,17 @@ class Budget:
         """Minutes left; None for no limit."""
         return None if self._end is None else max(0.0, (self._end - time.monotonic()) / 60)
 
-    def allows_a_start(self) -> bool:
-        """Whether it is worth starting a child; always, for the first."""
+    def to_spare(self) -> float | None:
+        """Minutes left before it is no longer worth starting a child; None for no limit.
+
+        For the first it is until the end.
+        """
         left = self.left()
-        if left is None:
-            return True
-        return left > (SHORTEST_MINUTES if self._started else 0.0)
+        return left if left is None or not self._started else max(0.0, left - _SHORTEST_MINUTES)
+
+    def allows_a_start(self) -> bool:
+        """Whether it is worth starting a child."""
+        return self.to_spare() != 0.0
 
     def start(self) -> float | None:
         """Notes that a child is started; returns the minutes it may take."""

@@ -35,6 +35,7 @@ from lra.tasks import get_task
 
 _OPTIONS = "model.attention."
 _DIGITS = 8  # of the hash in the name of a workdir
+_LONGEST_NAME = 150  # of a folder, of the 255 bytes that file systems allow
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
 
 
@@ -81,7 +82,7 @@ class Run:
 
     def _name(self) -> str:
         words = [self.task, self.attention, *self._options()]
-        return re.sub(r"[^\w.=-]+", "_", "-".join(words))
+        return re.sub(r"[^\w.=-]+", "_", "-".join(words))[:_LONGEST_NAME]
 
     def _options(self) -> list[str]:
         """`num_landmarks=32`: what it changes of its attention."""

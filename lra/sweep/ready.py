@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from lra import records
-from lra.errors import UserError
-from lra.sweep.budget import SHORTEST_MINUTES, Budget
+from lra.errors import UserError, of_system
+from lra.sweep.budget import Budget
 from lra.sweep.listing import duration, older_text
 from lra.sweep.place import Place, gather, say, unfinished
 from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
@@ -58,18 +58,19 @@ class Ready:
                     self.postponed = True
                     return False
                 self._marks[task] = self._place.data.generate(task)
-            except UserError as error:
-                self.cannot += _cannot_start(task, self._tasks[task], self._place, error)
+            except (UserError, OSError) as error:
+                reason = of_system(error) if isinstance(error, OSError) else str(error)
+                self.cannot += _cannot_start(task, self._tasks[task], self._place, reason)
         return self._marks[task] is not None
 
     def _fits(self, task: str) -> bool:
         """Whether the budget has time to generate the data of `task`; says so where it has not."""
-        seconds, left = self._place.data.seconds_to_generate(task), self._budget.left()
-        if left is None or seconds <= 60 * (left - SHORTEST_MINUTES):
+        seconds, spare = self._place.data.seconds_to_generate(task), self._budget.to_spare()
+        if spare is None or seconds <= 60 * spare:
             return True
         say(
             f"{task}: generating its data takes about {duration(seconds)}, more than the "
-            f"{duration(60 * left)} left of the budget allow; give it more"
+            f"{duration(60 * spare)} that the budget leaves for it; give it more"
         )
         return False
 
@@ -101,15 +102,15 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], int]:
                 place.data.seconds_to_generate(task)
             found[task] = mark
         except UserError as error:
-            cannot += _cannot_start(task, runs, place, error)
+            cannot += _cannot_start(task, runs, place, str(error))
     return found, cannot
 
 
-def _cannot_start(task: str, runs: list[Run], place: Place, error: UserError) -> int:
-    """Says that what is left of `runs` cannot start; returns how many these are."""
+def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> int:
+    """Says that what is left of `runs` cannot start, and why; returns how many these are."""
     left = len(unfinished(runs, place, None))
     if left:  # else damaged data are nothing to this sweep
-        say(f"{task}: {count(left)} cannot start: {error}")
+        say(f"{task}: {count(left)} cannot start: {reason}")
     return left
 
 

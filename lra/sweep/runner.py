@@ -18,7 +18,8 @@ from collections.abc import Iterable, Iterator
 import filelock
 
 from lra import records
-from lra.errors import UserError
+from lra.disk_space import is_full
+from lra.errors import UserError, of_system
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
@@ -97,6 +98,16 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failure
     if not left:
         return Outcome.DONE
     (run,) = left
+    try:
+        return _attempt(run, place, mark, budget, failures)
+    except OSError as error:
+        # The next run has another folder; a full disk or unwritable results concern all of them.
+        if is_full(error):
+            raise
+        return _failed(run, place, mark, of_system(error))
+
+
+def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
     folder = place.folder(run, mark)
     with _claimed(folder, budget) as ours:
         if not ours:

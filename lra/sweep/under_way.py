@@ -3,11 +3,12 @@
 import hashlib
 import pathlib
 import statistics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lra.workdir import Workdir, read_metrics
 
-# The speed is that of so many calls of late: the first of each start compiles.
+# The speed is that of so many calls of late, but not of the first, which compiled; those of later
+# starts, which did too, are few.
 _CALLS = 20
 
 
@@ -17,7 +18,7 @@ class UnderWay(NamedTuple):
     Attributes:
         step: training steps made.
         evaluated: the step evaluated last; 0 for none.
-        examples_per_second: in training, over all seeds; None before the first step.
+        examples_per_second: in training, over all seeds; None before the second call.
     """
 
     step: int = 0
@@ -29,11 +30,19 @@ def read(metrics: pathlib.Path) -> UnderWay:
     """What `metrics` tells."""
     steps = {"train": 0, "eval": 0}
     speeds = []
-    for values in read_metrics(metrics) if metrics.exists() else []:
+    for values in _lines(metrics):
         steps[values["kind"]] = values["step"]
         speeds.append(values.get("examples_per_second"))
-    known = [speed for speed in speeds if speed][-_CALLS:]
+    known = [speed for speed in speeds if speed][1:][-_CALLS:]
     return UnderWay(steps["train"], steps["eval"], statistics.median(known) if known else None)
+
+
+def _lines(metrics: pathlib.Path) -> list[dict[str, Any]]:
+    """Those of a file; of none where it cannot be read, which the run itself will tell."""
+    try:
+        return read_metrics(metrics)
+    except OSError:
+        return []
 
 
 def progress(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:

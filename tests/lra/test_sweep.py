@@ -151,6 +151,25 @@ def test_a_run_whose_folder_is_removed_does_not_stop_the_rest(place):
     assert place.rows()[0].error == "RuntimeError: INTERNAL: no folder"
 
 
+@pytest.mark.parametrize("name", ["", "log.txt", "metrics.jsonl", ".sweep.lock"])
+def test_a_folder_that_cannot_be_used_does_not_stop_the_rest(place, name, capsys):
+    assert place.run(standard="refuse", nystrom="refuse", linformer="refuse") == 1
+    folder = next(place.workdir.glob("listops-standard-*"))
+    if name:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+    else:
+        shutil.rmtree(folder)
+        folder.write_text("a file")
+    place.results.unlink()
+    assert place.run("--dry_run") == 0
+    capsys.readouterr()
+    assert place.run() == 1
+    statuses = {(row.attention, row.status) for row in place.rows()}
+    assert statuses == {("standard", "failed"), ("nystrom", "ok"), ("linformer", "ok")}
+    assert "directory" in place.rows()[0].error or "File exists" in place.rows()[0].error
+
+
 def test_a_dry_run_repairs_nothing(place, capsys):
     place.run()
     content = place.results.read_bytes() + b'{"task": "lis'
@@ -462,6 +481,27 @@ def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
     ]
 
 
+def test_the_call_that_compiled_tells_no_time(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="in parts") == 75
+    metrics = next(place.workdir.glob("*/metrics.jsonl"))
+    metrics.write_text('{"kind": "train", "step": 1, "examples_per_second": 0.5}\n')
+    capsys.readouterr()
+    assert place.run("--dry_run") == 0
+    assert "(1 of 5000 steps made; time unknown)" in capsys.readouterr().out
+
+
+def test_names_of_folders_are_no_longer_than_file_systems_allow(place):
+    sizes = f"({'16, ' * 100})"
+    place.file.write_text(
+        "RUNS = [{'config': 'configs/listops.py:linformer', 'model.num_layers': 100, "
+        f"'model.attention.proj_dim': {sizes}, 'model.attention.share': ('kv',)}}]"
+    )
+    assert place.run("--dry_run") == 0
+    assert place.run() == 0
+    assert len(place.rows()) == 1
+
+
 def test_rows_of_other_devices_tell_no_time(place, capsys):
     place.file.write_text(ONE_RUN)
     rows = [
@@ -730,13 +770,27 @@ def test_data_are_generated_when_the_first_run_comes_up(place, capsys):
     assert positions == sorted(positions)
 
 
-def test_data_are_not_generated_for_the_last_minute(place, capsys):
-    place.file.write_text(GENERATED)
+def test_data_are_generated_in_a_short_budget_but_not_behind_a_run_in_its_last_minute(
+    place, capsys
+):
+    place.file.write_text(f"{GENERATED}RUNS.insert(0, {{'config': 'configs/text.py:nystrom'}})\n")
     data_dir = place.root / "other"
+    write_data(data_dir, "text")
     assert place.run("--budget_minutes=0.9", f"--data_dir={data_dir}") == 75
-    assert "more than the 54 s left of the budget allow" in capsys.readouterr().err
-    assert not data_dir.exists()
-    assert place.run("--budget_minutes=2", f"--data_dir={data_dir}") == 0
+    assert "more than the 0 s that the budget leaves for it" in capsys.readouterr().err
+    assert [row.task for row in place.rows()] == ["text"]
+    assert place.run("--budget_minutes=0.9", f"--data_dir={data_dir}") == 0
+    assert [row.task for row in place.rows()] == ["text", "listops"]
+
+
+def test_data_that_cannot_be_written_do_not_stop_the_rest(place, capsys):
+    place.file.write_text(f"{GENERATED}RUNS.append({{'config': 'configs/text.py:nystrom'}})\n")
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    (data_dir / ".listops.lock").mkdir()
+    assert place.run(f"--data_dir={data_dir}") == 1
+    assert "listops: 1 run cannot start: Is a directory" in capsys.readouterr().err
+    assert [row.task for row in place.rows()] == ["text"]
 
 
 def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
@@ -748,7 +802,9 @@ def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
     write_data(data_dir, "text")
     assert place.run("--budget_minutes=2", f"--data_dir={data_dir}") == 75
     said = capsys.readouterr().err
-    assert re.search(r"listops: generating its data takes about \d+ min, more than the 2 min", said)
+    assert re.search(
+        r"listops: generating its data takes about \d+ min, more than the 2 min that", said
+    )
     assert "generating listops in" not in said
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["text"]
     assert [row.task for row in place.rows()] == ["text"]
