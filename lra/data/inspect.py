@@ -21,8 +21,9 @@ from lra.data.listops_language import decode, evaluate
 from lra.data.prepare import MODULES
 from lra.errors import UserError
 from lra.files import write_atomically
+from lra.tasks import TASKS
 
-PICTURES = ("image", "pathfinder", "pathx")
+PICTURES = tuple(name for name, task in TASKS.items() if task.pixels)
 
 _TEXT_CHARACTERS = 600
 _LAYOUT = {
@@ -87,6 +88,8 @@ def describe(data: prepared.Prepared) -> list[str]:
             lines.append(f"{name}: the same as {manifest['aliases'][name]}")
             continue
         lines += _describe_split(name, data.split(name))
+        if manifest["task"] == "listops":
+            lines += _guesses(data.split("train"), data.split(name))
     return lines
 
 
@@ -105,6 +108,22 @@ def _describe_split(name: str, split: prepared.Split) -> list[str]:
         )
     lines.append("  labels      " + "  ".join(f"{label}: {share:.2%}" for label, share in shares))
     return lines
+
+
+def _guesses(train: prepared.Split, split: prepared.Split) -> list[str]:
+    """How often answers are right that look at no more than the root operator of an expression."""
+    if not (len(train.labels) and len(split.labels)):
+        return []
+    of_train, of_split = (
+        each.sequences.tokens[each.sequences.offsets[:-1]] for each in (train, split)
+    )
+    votes = np.zeros((256, train.labels.max() + 1), np.int64)  # [root, label]
+    np.add.at(votes, (of_train, train.labels), 1)
+    majority = np.mean(split.labels == votes.sum(axis=0).argmax())
+    root = np.mean(split.labels == votes.argmax(axis=1)[of_split])
+    return [
+        f"  guesses     train's most frequent label {majority:.2%}, the root operator's {root:.2%}"
+    ]
 
 
 def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:

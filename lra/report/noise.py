@@ -48,7 +48,8 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
         p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / n)
 
     is the variance of one cell, without the second term on LRA's own test set, whose draw is the
-    same. That of the mean of five cells is the sum of theirs over 25.
+    same; not that of Pathfinder, which the published code cut anew in every run. That of the mean
+    of five cells is the sum of theirs over 25.
 
     Args:
         ours: cells with results that have a published number.
@@ -64,7 +65,7 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
             return None
         published = TABLE3[row.attention][row.task] / 100
         of_test_sets = published * (1 - published)
-        if row.data != "official":
+        if row.data != "official" or row.task == "pathfinder":
             of_test_sets += mean * (1 - mean)
         variance += of_test_sets / TEST_EXAMPLES[row.task]
         variance += spread[row.task].std ** 2 * (1 + 1 / len(cell.ok))

@@ -160,7 +160,7 @@ def _on_chance(data: set[str]) -> list[str]:
     if data.intersection(LRA_DATA):
         return [
             "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
-            "operator alone in 36.4 % of cases."
+            "operator alone in 36.4 % of cases, in a test set of 2,000 a point more or less."
         ]
     if any(mark.startswith(_SHORTER) for mark in data):
         return [

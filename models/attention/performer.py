@@ -18,10 +18,11 @@ scaled once (D^(-1/4) each, not twice), and padding counts in no sum: its featur
 than those of a zero key, which dilute the denominator. The benchmark's JAX code has no projection
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
-sequence and head, as in 1.1.4; performer-pytorch of the time of the benchmark's PyTorch code (0.15)
-takes one maximum over batch, heads and padding, so that an example's features depend on its batch
-and more of them fall below epsilon. Directions are uniform on the sphere, by Gram-Schmidt on
-Gaussian rows.
+sequence and head, and a constant to the gradient, as in 1.1.4. performer-pytorch of the time of the
+benchmark's PyTorch code (0.15) takes one maximum over batch, heads and padding, so that an
+example's features depend on its batch and more of them fall below epsilon; and it differentiates
+the maxima of queries and keys, which changes gradients while many features are near epsilon.
+Directions are uniform on the sphere, by Gram-Schmidt on Gaussian rows.
 
 Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the
@@ -177,8 +178,8 @@ def _offset(
     """What is subtracted from `projected` in the exponent; contains the factor R^(-1/2)."""
     squares = jnp.sum(jnp.square(x.astype(projected.dtype)), axis=-1, keepdims=True)
     half = squares / (2 * math.sqrt(x.shape[-1]))
-    # The peak only guards against overflow; performer-pytorch 1.1.4 does not differentiate it
-    # either.
+    # Not differentiated, as in performer-pytorch 1.1.4. With an epsilon that is a choice: features
+    # depend on the peak.
     return half + jax.lax.stop_gradient(peak) + math.log(projected.shape[-1]) / 2
 
 

@@ -51,6 +51,14 @@ def test_the_error_to_expect_counts_test_sets_and_seeds():
     assert standard_error([alone], {"text": Spread(0.01, 4)}) is None
 
 
+def test_the_test_set_of_pathfinder_is_another_draw_even_from_the_official_files():
+    row = make_row(0.75, task="pathfinder", attention="standard", data="official")
+    (alone,) = cells([row])
+    expected = math.sqrt((0.7416 * 0.2584 + 0.75 * 0.25) / 20_000 + 0.0001 * 2)
+    found = standard_error([alone], {"pathfinder": Spread(0.01, 4)})
+    assert found == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("ours", "mark"), [(0.3255, "▼"), (0.3256, ""), (0.4164, ""), (0.4165, "▲")]
 )

@@ -55,6 +55,26 @@ def test_listops_shows_expressions_with_their_value(tmp_path, capsys):
     assert "[2] label" not in output
 
 
+def test_listops_shows_what_the_root_operator_alone_reveals(tmp_path, capsys):
+    least, largest = (encode(f"[{name} 1 2 ]") for name in ("MIN", "MAX"))
+    splits = {
+        "train": ([least] * 3 + [largest] * 2, [1, 1, 1, 2, 2]),
+        "validation": ([largest, least], [2, 2]),
+        "test": ([], []),
+    }
+    with TaskWriter(tmp_path, "listops") as writer:
+        for split, (items, labels) in splits.items():
+            writer.sequences(split, items)
+            writer.array(f"{split}/labels.npy", np.array(labels, np.int32))
+        counts = {split: len(labels) for split, (_, labels) in splits.items()}
+        writer.finish(data="mine", source="a test", counts=counts, max_length=4)
+    output = output_of(capsys, "listops", f"--data_dir={tmp_path}", "--examples=0")
+    assert [line for line in output.splitlines() if "guesses" in line] == [
+        "  guesses     train's most frequent label 60.00%, the root operator's 100.00%",
+        "  guesses     train's most frequent label 0.00%, the root operator's 50.00%",
+    ]
+
+
 def test_text_is_decoded_and_harmless(tmp_path, capsys):
     items = [b"caf\xc3\xa9 <br />\x1b[2J\nnext \xff end", b"long " * 1000]
     write(tmp_path, "text", items, aliases={"validation": "test"}, max_length=5000)
