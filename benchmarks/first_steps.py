@@ -16,19 +16,20 @@ import sys
 
 import numpy as np
 
-from benchmarks.train_step import TABLE, choose
+from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, positive_number, run
 from lra.data import prepared
 from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.pace import MAX_STEPS_PER_CALL
+from lra.published import TASKS
 
 
 def main(argv: list[str]) -> int:
     """Trains every pair asked for and prints a table."""
     options = _parser().parse_args(argv)
-    tasks = choose(options.tasks, TABLE, TABLE)
+    tasks = choose(options.tasks, TASKS, TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     epoch, rest = divmod(options.examples, max(options.batch, 1))
     if rest or not 1 <= epoch <= MAX_STEPS_PER_CALL or min(options.batch, options.epochs - 2) < 1:

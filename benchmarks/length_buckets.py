@@ -14,11 +14,12 @@ import time
 import jax
 
 from benchmarks.train_case import Case, make_trainer, time_steps
-from benchmarks.train_step import TABLE, choose
+from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, positive_integer, positive_number, run
 from lra.errors import UserError
 from lra.evaluation import evaluate
+from lra.published import TASKS
 from lra.trainer import Trainer
 
 _TITLES = (
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> int:
     add("--rounds", type=positive_integer, default=3, help="turns of each (%(default)s)")
     add("--seconds", type=positive_number, default=5.0, help="of steps a turn (%(default)s)")
     options = parser.parse_args(argv)
-    tasks = choose(options.tasks, TABLE, TABLE)
+    tasks = choose(options.tasks, TASKS, TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     print(f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}", flush=True)
     cases = [Case(task, name, 1, "float32") for task in tasks for name in attentions]

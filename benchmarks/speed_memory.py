@@ -47,6 +47,7 @@ from benchmarks.worker import Worker, WorkerError, check_threads
 from lra import efficiency, records
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
+from lra.settings import MATMUL_PRECISIONS
 
 
 def main(argv: list[str]) -> int:
@@ -95,7 +96,7 @@ def _parser() -> ArgumentParser:
     add("--batch", help="sequences: numbers and `fill`, which includes 1 (1,fill)")
     add("--tokens", type=int, default=65_536, help="of fixed_tokens (%(default)s)")
     add("--threads", type=int, help="CPU threads of every framework (all)")
-    add("--matmul_precision", choices=("float32", "tensorfloat32", "bfloat16"), default="float32")
+    add("--matmul_precision", choices=MATMUL_PRECISIONS, default="float32")
     add("--repeats", type=int, default=5, help="turns; short calls five times each (%(default)s)")
     add("--max_seconds", type=float, default=60, help="of one contender's case (%(default)s)")
     add("--fill_seconds", type=float, default=1, help="of a call with batch fill (%(default)s)")

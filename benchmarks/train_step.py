@@ -57,10 +57,9 @@ from lra.command_line import (
     run,
 )
 from lra.errors import UserError
-from lra.published import TABLE3
-from lra.settings import load_config
+from lra.published import TABLE3, TASKS
+from lra.settings import DTYPES, load_config
 
-TABLE = ("listops", "text", "retrieval", "image", "pathfinder")
 _CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
 
 
@@ -73,7 +72,7 @@ def main(argv: list[str]) -> int:
     if options.case:
         print(json.dumps(_measure(options)))
         return 0
-    tasks = choose(options.tasks, TABLE, SIZES)
+    tasks = choose(options.tasks, TASKS, SIZES)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))
     for task, attention in names:
@@ -92,7 +91,7 @@ def _parser() -> ArgumentParser:
     add("--tasks", default="all", help="comma-separated; all = those of the table")
     add("--attentions", default="all", help="comma-separated")
     add("--seeds", type=positive_integers, default=[1], help="numbers of seeds in a program: 1,3")
-    add("--dtype", default="float32", choices=("float32", "bfloat16"))
+    add("--dtype", default="float32", choices=DTYPES)
     add("--batch", type=positive_integer, help="examples of a step (the protocol's)")
     add(
         "--override",

@@ -108,7 +108,7 @@ class SavedEvaluations:
         try:
             with open(path, "rb") as file, np.load(file) as arrays:
                 done, logits = int(arrays["done"]), arrays["logits"]
-                order = arrays.get("order")  # of earlier code: None
+                order = arrays["order"]
         except _DAMAGE:
             print(f"{path} is damaged: this evaluation begins again", file=sys.stderr)
             return 0, None

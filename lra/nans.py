@@ -36,6 +36,8 @@ def describe(error: FloatingPointError) -> str:
         for frame in traceback.extract_tb(error.__traceback__)
         if any(folder in pathlib.Path(frame.filename).parents for folder in _OURS)
     ]
+    if not ours:
+        return reason
     where = ours[-1]  # the innermost
     path = pathlib.Path(where.filename).relative_to(_ROOT)
     return f"{reason} ({path}, line {where.lineno}, in {where.name})"

@@ -131,23 +131,12 @@ class Reporter:
 
 
 class Silence:
-    """A reporter that tells nothing: of the hosts of a run only one does."""
+    """A reporter that reports nothing: of the hosts of a run only one does."""
 
-    def say(self, text: str) -> None:
-        """Nothing."""
+    def say(self, *_: object) -> None:
+        """Does nothing."""
 
-    def trained(
-        self, step: int, count: int, metrics: CallMetrics, examples: int, seconds: float
-    ) -> None:
-        """Nothing."""
-
-    def evaluated(
-        self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
-    ) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
+    trained = evaluated = close = say
 
 
 def describe_start(

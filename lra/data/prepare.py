@@ -32,6 +32,7 @@ from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
 from lra.data import prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.errors import UserError
+from lra.published import TASKS
 
 MODULES = {
     "listops": "lra.data.listops",
@@ -41,9 +42,7 @@ MODULES = {
     "pathfinder": "lra.data.pathfinder",
     "pathx": "lra.data.pathfinder",
 }
-# The tasks of the table; Path-X has 3.3 GB and is prepared when named.
-TABLE_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
-ALL = "all"
+ALL = "all"  # of the table; Path-X has 3.3 GB and is prepared when named
 
 # Flags that change neither what is prepared nor what it is called.
 _NOT_REQUESTED = ("task", "data_dir", "raw_dir", "workers", "dry_run")
@@ -169,7 +168,7 @@ def _prepare_all(options: argparse.Namespace) -> int:
     if options.source is not None and not pathlib.Path(options.source).is_dir():
         raise UserError(f"--source={options.source}: `{ALL}` takes a folder of raw files")
     status = 0
-    for task in TABLE_TASKS:
+    for task in TASKS:
         try:
             done = _do_one(task, options)
         except (UserError, OSError) as error:

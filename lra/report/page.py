@@ -1,6 +1,6 @@
 """One HTML page with everything, that needs no other file."""
 
-import html
+from html import escape
 
 from lra.report.figures import Figure, svg_element
 from lra.report.sections import Section
@@ -46,15 +46,15 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
         sources: files of the rows, in words.
         summary: what it opens with, if anything.
     """
-    opening = f"<p>{_text(summary)}</p>" if summary else ""
-    body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {_text(sources)}.</p>"]
+    opening = f"<p>{escape(summary)}</p>" if summary else ""
+    body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {escape(sources)}.</p>"]
     if len(sections) > 1:
-        titles = enumerate(_text(section.title) for section in sections)
+        titles = enumerate(escape(section.title) for section in sections)
         links = (f"<li><a href='#s{number}'>{title}</a>" for number, title in titles)
         body += ["<nav><ul>", *links, "</ul></nav>"]
     for number, section in enumerate(sections):
-        body.append(f"<section><h2 id='s{number}'>{_text(section.title)}</h2>")
-        body += [f"<p>{_text(section.legend)}</p>"] if section.legend else []
+        body.append(f"<section><h2 id='s{number}'>{escape(section.title)}</h2>")
+        body += [f"<p>{escape(section.legend)}</p>"] if section.legend else []
         before, behind = section.around_figures
         body += map(_table, before)
         if section.figures:
@@ -71,30 +71,26 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
 
 def _table(table: Table) -> str:
     is_text = table.text_columns()
-    notes = "".join(f"<p class='note'>{_text(note)}</p>" for note in table.notes)
+    notes = "".join(f"<p class='note'>{escape(note)}</p>" for note in table.notes)
     below = (
-        f"<p class='caption'>{_text(table.caption)}</p>"
+        f"<p class='caption'>{escape(table.caption)}</p>"
         f"<div class='scroll'><table><thead>{_row('th', table.header, is_text)}</thead><tbody>"
         + "".join(_row("td", line, is_text) for line in table.lines)
         + f"</tbody></table></div>{notes}"
     )
     if table.folded:
-        return f"<details><summary>{_text(table.title)}</summary>{below}</details>"
-    return f"<h3>{_text(table.title)}</h3>{below}"
+        return f"<details><summary>{escape(table.title)}</summary>{below}</details>"
+    return f"<h3>{escape(table.title)}</h3>{below}"
 
 
 def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:
     marked = (
-        f"<{tag}{' class=text' if text else ''}>{_text(cell)}</{tag}>"
+        f"<{tag}{' class=text' if text else ''}>{escape(cell)}</{tag}>"
         for cell, text in zip(cells, is_text, strict=True)
     )
     return f"<tr>{''.join(marked)}</tr>"
 
 
 def _figure(figure: Figure, prefix: str) -> str:
-    caption = f"<figcaption>{_text(figure.caption)}</figcaption>"
+    caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
     return f"<figure>{svg_element(figure, prefix)}{caption}</figure>"
-
-
-def _text(text: str) -> str:
-    return html.escape(text)

@@ -43,6 +43,7 @@ from models.attention.blocks import (
     even_size,
     head_major,
     padded,
+    product,
     read_block,
     restored,
     row_sums,
@@ -167,7 +168,7 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
             if seeds is not None:
                 p = jnp.where(_keep(seeds, row, column, blocks, dropout), p, 0)
             weighted = weighted * shrink
-            weighted += _product("bhkd,bhkq->bhdq", v_block, p.astype(common), dtype)
+            weighted += product("bhkd,bhkq->bhdq", v_block, p.astype(common))
             return new_peak, total, weighted
 
         start = (
@@ -212,7 +213,7 @@ def _backward(dropout, blocks, saved, g):
             dq_block, dk, dv = state
             k_block, v_block, bias = _keys(k, v, mask, column, blocks, common)
             p = jnp.exp(_scores(k_block, q_block, bias) - logsumexp_row)
-            dp = _product("bhkd,bhqd->bhkq", v_block, g_block, dtype)
+            dp = product("bhkd,bhqd->bhkq", v_block, g_block)
             kept = p
             if seeds is not None:
                 keep = _keep(seeds, row, column, blocks, dropout)
@@ -220,9 +221,9 @@ def _backward(dropout, blocks, saved, g):
                 kept, dp = jnp.where(keep, p * inverse, 0), jnp.where(keep, dp * inverse, 0)
             ds = (p * (dp - mean_dp_row) * scale).astype(common)
             kept = kept.astype(common)
-            dq_block += _product("bhkd,bhkq->bhdq", k_block, ds, dtype)
-            dk_block = head_major(_product("bhkq,bhqd->bhkd", ds, q_block, dtype))
-            dv_block = head_major(_product("bhkq,bhqd->bhkd", kept, g_block, dtype))
+            dq_block += product("bhkd,bhkq->bhdq", k_block, ds)
+            dk_block = head_major(product("bhkq,bhqd->bhkd", ds, q_block))
+            dv_block = head_major(product("bhkq,bhqd->bhkd", kept, g_block))
             dk = add_to_block(dk, dk_block, column, axis=1)
             dv = add_to_block(dv, dv_block, column, axis=1)
             return dq_block, dk, dv
@@ -269,10 +270,6 @@ def _token_major(x: Float[Array, "batch heads head_dim queries"]) -> Array:
     return jnp.transpose(x, (0, 3, 1, 2))
 
 
-def _product(spec, a, b, dtype):
-    return jnp.einsum(spec, a, b, preferred_element_type=dtype)
-
-
 def _scores(k, q, bias):
     scale = 1 / math.sqrt(q.shape[-1])
-    return _product("bhkd,bhqd->bhkq", k, q, bias.dtype) * scale + bias
+    return product("bhkd,bhqd->bhkq", k, q) * scale + bias

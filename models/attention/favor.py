@@ -25,6 +25,7 @@ from models.attention.blocks import (
     even_size,
     head_major,
     padded,
+    product,
     read_block,
     row_sums,
     tile_bytes,
@@ -76,8 +77,7 @@ def favor_attention(
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)
     v = jnp.concatenate([v, ones], axis=-1)
-    bias = jnp.where(mask, 0, -jnp.inf).astype(q.dtype)[:, None, None, :]
-    bias = jnp.pad(bias, ((0, 0),) * 3 + ((0, -length % size),), constant_values=-jnp.inf)
+    bias = padded(jnp.where(mask, 0, -jnp.inf).astype(q.dtype), size, -jnp.inf)[:, None, None, :]
     q, k, v = (head_major(padded(x, size)) for x in (q, k, v))
     # A copy for each head: of a product that all share the result would have to be transposed.
     projection = jnp.broadcast_to(projection, (*q.shape[:2], *projection.shape))
@@ -95,7 +95,7 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
 
     def query_block(number, out):
         features = _query_exponentials(read_block(q, number, size), projection, epsilon) + epsilon
-        both = _product("bhmd,bhml->bhdl", summary, features)
+        both = product("bhmd,bhml->bhdl", summary, features)
         return write_block(out, jnp.swapaxes(both[:, :, :-1] / _total(both), 2, 3), number)
 
     empty = jnp.zeros((*q.shape[:3], v.shape[3] - 1), q.dtype)
@@ -111,7 +111,7 @@ def _attention_backward(epsilon, size, saved, g):
     g = jnp.concatenate([g, -jnp.swapaxes(row_sums(g * out), 2, 3)], axis=-1)
 
     def gradient(x, d_features, exponentials):
-        both = _product("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
+        both = product("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
         return jnp.swapaxes(both[:, :, :-1], 2, 3) - x * jnp.swapaxes(both[:, :, -1:], 2, 3)
 
     def query_block(number, done):
@@ -119,10 +119,10 @@ def _attention_backward(epsilon, size, saved, g):
         q_block = read_block(q, number, size)
         exponentials = _query_exponentials(q_block, projection, epsilon)
         features = exponentials + epsilon
-        total = _total(_product("bhmd,bhml->bhdl", summary[..., -1:], features))
+        total = _total(product("bhmd,bhml->bhdl", summary[..., -1:], features))
         g_block = read_block(g, number, size) / jnp.swapaxes(total, 2, 3)
-        d_summary += _product("bhml,bhld->bhmd", features, g_block)
-        d_features = _product("bhmd,bhld->bhml", summary, g_block)
+        d_summary += product("bhml,bhld->bhmd", features, g_block)
+        d_features = product("bhmd,bhld->bhml", summary, g_block)
         return write_block(dq, gradient(q_block, d_features, exponentials), number), d_summary
 
     def key_block(number, done):
@@ -130,8 +130,8 @@ def _attention_backward(epsilon, size, saved, g):
         k_block, v_block = read_block(k, number, size), read_block(v, number, size)
         exponent = _key_exponents(k_block, read_block(bias, number, size, 3), projection)
         exponentials = jnp.exp(exponent - peak)
-        dv_block = _product("bhmd,bhml->bhdl", d_summary, exponentials + epsilon)
-        d_features = _product("bhmd,bhld->bhml", d_summary, v_block)
+        dv_block = product("bhmd,bhml->bhdl", d_summary, exponentials + epsilon)
+        d_features = product("bhmd,bhld->bhml", d_summary, v_block)
         dk = write_block(dk, gradient(k_block, d_features, exponentials), number)
         return dk, write_block(dv, jnp.swapaxes(dv_block, 2, 3), number)
 
@@ -153,13 +153,13 @@ def _summarise(k, v, bias, projection, epsilon, size):
         summary, peak = state
         k_block, v_block = read_block(k, number, size), read_block(v, number, size)
         bias_block = read_block(bias, number, size, 3)
-        projected = _product("bhmd,bhld->bhml", projection, k_block)
+        projected = product("bhmd,bhld->bhml", projection, k_block)
         exponent = projected + (bias_block - _half_square(k_block))
         candidates = projected + bias_block if epsilon else exponent
         new_peak = jnp.maximum(peak, jnp.max(candidates, axis=(2, 3), keepdims=True))
         features = jnp.exp(exponent - new_peak)
         summary = summary * jnp.exp(peak - new_peak)
-        return summary + _product("bhml,bhld->bhmd", features, v_block), new_peak
+        return summary + product("bhml,bhld->bhmd", features, v_block), new_peak
 
     batch, heads, num_features, _ = projection.shape
     start = (
@@ -171,11 +171,11 @@ def _summarise(k, v, bias, projection, epsilon, size):
 
 
 def _key_exponents(k, bias, projection):
-    return _product("bhmd,bhld->bhml", projection, k) + (bias - _half_square(k))
+    return product("bhmd,bhld->bhml", projection, k) + (bias - _half_square(k))
 
 
 def _query_exponentials(q, projection, epsilon):
-    projected = _product("bhmd,bhld->bhml", projection, q)
+    projected = product("bhmd,bhld->bhml", projection, q)
     offset = jnp.max(projected, axis=2, keepdims=True)
     return jnp.exp(projected - (offset + _half_square(q) if epsilon else offset))
 
@@ -188,7 +188,3 @@ def _half_square(x):
 def _total(both):
     total = both[:, :, -1:]
     return jnp.where(total > 0, total, 1)
-
-
-def _product(spec, a, b):
-    return jnp.einsum(spec, a, b, preferred_element_type=a.dtype)

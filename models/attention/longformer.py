@@ -166,9 +166,8 @@ def _band(window, tile, dtype):
 
 def _bias(mask, tile, dtype):
     """0 at real keys, very negative at others, laid out as `_keys` lays out one head of width 1."""
-    bias = _keys(jnp.where(mask, 0, _OUT_OF_REACH)[:, :, None, None], tile._replace(heads=1))
-    real = _keys(jnp.ones((*mask.shape, 1, 1), bool), tile._replace(heads=1))
-    return jnp.where(real, bias, _OUT_OF_REACH)[0].astype(accumulation_dtype(dtype))
+    real = _keys(mask[:, :, None, None], tile._replace(heads=1))[0]
+    return jnp.where(real, 0, _OUT_OF_REACH).astype(accumulation_dtype(dtype))
 
 
 def _completed(length, tile):

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from models.attention.blocks import head_major
+from models.attention.blocks import head_major, product
 from models.attention.contract import accumulation_dtype
 from models.dropout import keep_probability, keep_weights, weight_seeds
 
@@ -57,15 +57,13 @@ def _attention(q, k, v, bias, seeds, dropout):
 
 
 def _forward(q, k, v, bias, seeds, dropout):
-    weights = jax.nn.softmax(
-        _product("bhld,bhmd->bhlm", q, k) * (1 / math.sqrt(q.shape[-1])) + bias
-    )
+    weights = jax.nn.softmax(product("bhld,bhmd->bhlm", q, k) * (1 / math.sqrt(q.shape[-1])) + bias)
     kept = weights
     if seeds is not None:
         keep = keep_weights(seeds, jnp.arange(q.shape[2], dtype=jnp.int32), dropout)
         kept = jnp.where(jnp.swapaxes(keep, 2, 3), weights * (1 / keep_probability(dropout)), 0)
     kept = kept.astype(v.dtype)
-    out = _product("bhlm,bhmd->bhld", kept, v)
+    out = product("bhlm,bhmd->bhld", kept, v)
     return out, (q, k, v, weights, kept, out)
 
 
@@ -73,19 +71,15 @@ def _backward(_, saved, g):
     q, k, v, weights, kept, out = saved
     mean = jnp.sum(g * out, axis=-1, keepdims=True)
     g = g.astype(v.dtype)
-    ds = kept.astype(weights.dtype) * _product("bhld,bhmd->bhlm", g, v) - weights * mean
+    ds = kept.astype(weights.dtype) * product("bhld,bhmd->bhlm", g, v) - weights * mean
     ds = (ds * (1 / math.sqrt(q.shape[-1]))).astype(q.dtype)
-    dq = _product("bhlm,bhmd->bhld", ds, k).astype(q.dtype)
+    dq = product("bhlm,bhmd->bhld", ds, k).astype(q.dtype)
     # Behind a barrier, or XLA exchanges the factors and then transposes the matrix of scores.
     dk, dv = jax.lax.optimization_barrier(
-        (_product("bhld,bhlm->bhdm", q, ds), _product("bhld,bhlm->bhdm", g, kept))
+        (product("bhld,bhlm->bhdm", q, ds), product("bhld,bhlm->bhdm", g, kept))
     )
     dk, dv = (jnp.swapaxes(x, 2, 3).astype(q.dtype) for x in (dk, dv))
     return dq, dk, dv, None, None
 
 
 _attention.defvjp(_forward, _backward)
-
-
-def _product(spec, a, b):
-    return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))

@@ -216,7 +216,7 @@ def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes len
 def _permute(
     x: Float[Array, "length ..."], order: Int[Array, " length"], inverse: Int[Array, " length"]
 ) -> Float[Array, "length ..."]:
-    """x[order], differentiated as a gather by `inverse`: a scatter's order of sums is not fixed."""
+    """x[order], differentiated as a gather by `inverse` rather than as a scatter."""
     return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
 
 

@@ -1,6 +1,7 @@
 """How costs grow with length: exponents of power laws fitted to what was measured."""
 
 import math
+import statistics
 from typing import NamedTuple
 
 from lra.report.costs.ratios import cost, is_measured
@@ -29,7 +30,9 @@ def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
     points = max((_points(sheet, line, what, run) for run in sheet.runs), key=len)
     if len(points) < 2:
         return None
-    return Fit(_slope(points), points[0][0], points[-1][0])
+    logarithms = ([math.log(point[axis]) for point in points] for axis in (0, 1))
+    slope = statistics.linear_regression(*logarithms).slope
+    return Fit(slope, points[0][0], points[-1][0])
 
 
 def _points(sheet: Sheet, line: Line, what: str, run: str) -> list[tuple[int, float]]:
@@ -42,11 +45,3 @@ def _points(sheet: Sheet, line: Line, what: str, run: str) -> list[tuple[int, fl
                 points.append((length, value))
     inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
     return inside if len(inside) > 1 else points
-
-
-def _slope(points: list[tuple[int, float]]) -> float:
-    """Of the least-squares line through the logarithms."""
-    xs, ys = ([math.log(point[axis]) for point in points] for axis in (0, 1))
-    x_mean, y_mean = (math.fsum(values) / len(values) for values in (xs, ys))
-    covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
-    return covariance / math.fsum((x - x_mean) ** 2 for x in xs)

@@ -1,7 +1,5 @@
 """What a row costs, and how many times less that is than another row of its run."""
 
-import statistics
-
 from lra.efficiency import CostRow
 from lra.report.costs.sheets import Line, Sheet
 
@@ -103,8 +101,3 @@ def same_options(ours: CostRow, peer: CostRow) -> bool:
         for row in (ours, peer)
     )
     return ours_options == peer_options
-
-
-def geometric_mean(values: list[float]) -> float | None:
-    """None without values."""
-    return statistics.geometric_mean(values) if values else None

@@ -1,8 +1,10 @@
 """What the tables of cost come to: fitted exponents, fractions of ceilings, ours against peers."""
 
+import statistics
+
 from lra.efficiency import CostRow
 from lra.report.costs.fits import FIT, fit
-from lra.report.costs.ratios import geometric_mean, same_options, times_less
+from lra.report.costs.ratios import same_options, times_less
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.tables import describe, ratio
 from lra.report.tables import MISSING, Table
@@ -129,9 +131,8 @@ def best_peer(peers: dict[Line, Ratios]) -> Ratios:
 
 def mean_ratio(ratios: Ratios, low: float = 0, high: float = float("inf")) -> float | None:
     """Geometric mean of the measured ratios from one length to another."""
-    return geometric_mean(
-        [t for n, (t, measured) in ratios.items() if measured and low <= n <= high]
-    )
+    found = [t for n, (t, measured) in ratios.items() if measured and low <= n <= high]
+    return statistics.geometric_mean(found) if found else None
 
 
 def best_peers(of_setting: list[Sheet]) -> Table:

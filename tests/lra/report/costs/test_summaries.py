@@ -4,7 +4,6 @@ import pytest
 
 from lra.report.costs.figures import races, series
 from lra.report.costs.fits import fit
-from lra.report.costs.ratios import geometric_mean
 from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.costs.tables import paper_tables
 from tests.lra.cost_row_factory import PEER, cost_row, line, only, standard
@@ -65,11 +64,6 @@ def test_ours_against_peers():
 
 def test_peers_of_another_run_are_not_compared():
     assert peer_table(only([cost_row(), cost_row(run="two", **PEER)]), "seconds").lines == []
-
-
-def test_geometric_mean():
-    assert geometric_mean([1.0, 4.0, 16.0]) == pytest.approx(4.0)
-    assert geometric_mean([]) is None
 
 
 @pytest.mark.parametrize(
