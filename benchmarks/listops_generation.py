@@ -7,8 +7,6 @@ includes evaluating and telling repetitions apart, not writing; compiling is mea
 """
 
 import itertools
-import resource
-import sys
 import time
 
 from lra.command_line import ArgumentParser, positive_integer, run
@@ -19,6 +17,7 @@ from lra.data.listops_generator import (
     expressions,
 )
 from lra.data.listops_language import evaluate
+from lra.machine import peak_memory_bytes
 
 
 def main(argv: list[str]) -> int:
@@ -34,12 +33,10 @@ def main(argv: list[str]) -> int:
     evaluate(b"\x06")
     print(f"start         {time.perf_counter() - start:.1f} s (compiling, or reading what was)")
     seconds, tokens = _generate(options.count, options.workers)
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     print(f"expressions   {options.count:,} in {seconds:.1f} s, {options.count / seconds:,.0f} /s")
     print(f"mean length   {tokens / options.count:,.1f}")
     print(f"acceptance    {accepted / ATTEMPTS_PER_BLOCK:.2%} (of {ATTEMPTS_PER_BLOCK:,} attempts)")
-    print(f"peak memory   {peak / 1e6:,.0f} MB")
+    print(f"peak memory   {peak_memory_bytes() / 1e6:,.0f} MB")
     return 0
 
 

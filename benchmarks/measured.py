@@ -40,7 +40,7 @@ class Measured:
         return self._of_one[_series(contender.label, case), case.length]
 
     def seconds(self, contender: Contender, case: Case) -> float | None:
-        """Of a call, by shorter lengths.
+        """Predicted seconds of a call, from shorter lengths.
 
         A power law through all of them may be below the longest: its own time, grown with the
         least exponent, is what the prediction is at least.

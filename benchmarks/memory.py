@@ -9,9 +9,10 @@ import ctypes
 import os
 import pathlib
 import resource
-import sys
 import time
 from collections.abc import Callable
+
+from lra.machine import peak_memory_bytes
 
 # Memory has settled when it did not fall for so many readings; at most so many are taken.
 _STILL, _POLLS, _POLL_SECONDS = 10, 100, 0.03
@@ -30,9 +31,9 @@ def growth_in(call: Callable[[], object]) -> int | None:
     """Bytes by which resident memory grew over `call()`, at most; None where that is unknown."""
     before = _settled()
     if before is None or not _reset_peak():
-        peak = _lifetime_peak()
+        peak = peak_memory_bytes()
         call()
-        return _lifetime_peak() - peak or None  # not above the peak so far: unknown
+        return peak_memory_bytes() - peak or None  # not above the peak so far: unknown
     call()
     return max(0, _status("VmHWM") - before)
 
@@ -82,7 +83,7 @@ def _reset_peak() -> bool:
 
 
 def _settled() -> int | None:
-    """Resident memory once it no longer falls: libraries free what they held a little later."""
+    """Resident memory after it has stopped falling; libraries free memory with a delay."""
     lowest, still = None, 0
     for _ in range(_POLLS):
         _hand_back()
@@ -100,8 +101,3 @@ def _settled() -> int | None:
 def _hand_back() -> None:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # glibc
-
-
-def _lifetime_peak() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

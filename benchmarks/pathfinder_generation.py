@@ -9,13 +9,12 @@ Compiling, or reading what was compiled, is measured apart; writing is not measu
 """
 
 import itertools
-import resource
-import sys
 import time
 
 from lra.command_line import ArgumentParser, positive_integer, positive_number, run
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
+from lra.machine import peak_memory_bytes
 
 
 def main(argv: list[str]) -> int:
@@ -36,7 +35,7 @@ def main(argv: list[str]) -> int:
         count, seconds, attempts = _measure(size, difficulty, options.workers, options.seconds)
         print(
             f"{size:4}  {difficulty:12}{count:8,}{count / seconds:10,.0f}{attempts / count:16,.1f}"
-            f"{_peak_memory() / 1e6:10,.0f} MB",
+            f"{peak_memory_bytes() / 1e6:10,.0f} MB",
             flush=True,
         )
     return 0
@@ -55,11 +54,6 @@ def _measure(size: int, difficulty: str, workers: int, seconds: float) -> tuple[
     elapsed = time.perf_counter() - start
     source.close()
     return count, elapsed, attempts
-
-
-def _peak_memory() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 if __name__ == "__main__":

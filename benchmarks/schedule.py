@@ -161,9 +161,9 @@ class Schedule:
     def _memory_of_another(self, contender: Contender, case: Case, one: CostRow) -> float:
         """Bytes that an example more needs than `one`, the row of batch 1.
 
-        At least those of its arguments and outputs. Programs for batches 1 and 2 may differ by
-        other things than the example; where less is between them, or where the process tells, whose
-        products take other ways with few examples, larger batches do.
+        At least those of its arguments and outputs. Batches 1 and 2 may compile to programs that
+        differ in more than the example. If their difference is smaller than the example's arrays,
+        or if memory is that of the process, batches 4 and 8 are compared instead.
         """
         first = one.peak_memory_mb * 1e6
         if contender.framework == "torch":

@@ -20,7 +20,6 @@ import contextlib
 import importlib.util
 import json
 import multiprocessing
-import resource
 import statistics
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from benchmarks.worker import check_threads, hold_to
 from lra import environment
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
+from lra.machine import peak_memory_bytes
 from lra.tasks import get_task
 
 # Each attention and the packages that its peer needs.
@@ -186,7 +186,7 @@ def _serve(name: str, case: Case, pipe: Connection) -> None:
         while True:
             count = pipe.recv()
             if count == 0:
-                pipe.send({"params": params, "peak_memory_mb": _peak_memory_mb()})
+                pipe.send({"params": params, "peak_memory_mb": peak_memory_bytes() / 1e6})
                 continue
             begun = time.perf_counter()
             steps(count)
@@ -230,11 +230,6 @@ def _torch(case: Case) -> tuple[Callable[[int], None], int]:
 
     torch.set_num_threads(case.threads)
     return training(_load_config(case), get_task(case.task), case.data_dir, case.compile)
-
-
-def _peak_memory_mb() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 _HEADER = (

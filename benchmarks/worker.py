@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from lra.errors import UserError
+from lra.machine import cores
 
 _SHARE = 0.8  # of a machine's free memory may be used; other processes need some
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -131,8 +132,6 @@ def main() -> None:
 
 def check_threads(threads: int | None) -> None:
     """Raises UserError if there are fewer cores than `threads`, which rows would record."""
-    from lra.environment import cores  # with JAX, which a process settles its threads before
-
     if threads and threads > cores():
         raise UserError(f"--threads={threads} are more than the cores that can be used: {cores()}")
 

@@ -4,14 +4,12 @@ import functools
 import os
 import pathlib
 import platform
-import resource
 import subprocess
-import sys
 from importlib import metadata
 
 import jax
 
-from lra import device_errors
+from lra import device_errors, machine
 from lra.errors import UserError
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -29,7 +27,7 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """The commit of this checkout, `-dirty` with uncommitted changes.
 
-    Of a copy without its history what the variable `LRA_COMMIT` says, else `unknown`.
+    Without git history: the value of the variable `LRA_COMMIT`, or `unknown`.
     """
     root = pathlib.Path(__file__).resolve().parent.parent
 
@@ -67,14 +65,8 @@ def devices_name(number: int) -> str:
 
 def cpu_name() -> str:
     """The model of the CPU and the cores usable."""
-    number = cores()
+    number = machine.cores()
     return f"{_cpu_model()} ({number} core{'s' if number != 1 else ''})"
-
-
-def cores() -> int:
-    """The CPU cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def peak_memory_mb() -> float:
@@ -86,8 +78,7 @@ def peak_memory_mb() -> float:
     ]
     if peaks:
         return max(peaks) / 1e6
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return machine.peak_memory_bytes() / 1e6
 
 
 def is_deterministic() -> bool:

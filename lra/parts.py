@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from ml_collections import config_dict
 
-from lra import environment
 from lra.buckets import choose_lengths
+from lra.machine import cores
 
 # Numbers per core in an activation array of the model's width: 1 MiB of float32, a core's L2 cache.
 _NUMBERS_PER_CORE = 2**18
@@ -64,7 +64,7 @@ def plan_batches(
     step_buckets = eval_buckets = (padded,)
     if cut_padding:
         eval_buckets = choose_lengths(lengths, padded, devices=devices, evaluation=True)
-        if microbatches > 1:  # the longest of a whole batch mostly needs the whole length
+        if microbatches > 1:  # a whole batch nearly always has a sequence of about full length
             step_buckets = choose_lengths(lengths, padded, devices=devices)
     eval_parts = number_of_parts(eval_batch, numbers, devices=devices)
     return Plan(microbatches, eval_batch // eval_parts, step_buckets, eval_buckets)
@@ -83,6 +83,6 @@ def number_of_parts(
     """
     if devices > 1 or jax.default_backend() != "cpu":
         return at_least
-    fitting = environment.cores() * _NUMBERS_PER_CORE // example_numbers
+    fitting = cores() * _NUMBERS_PER_CORE // example_numbers
     parts = [n for n in range(at_least, batch + 1, at_least) if batch % n == 0]
     return next((n for n in parts if batch // n <= fitting), batch)

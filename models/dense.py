@@ -6,7 +6,7 @@ against 260 us at width 64 (one core, 2,048 positions), and a quarter slower at 
 gradient is computed in the layout in which it is needed.
 
 The gradient of a parameter is a sum over all positions of a batch, and over devices. In bfloat16 a
-bias's gradient would be wrong by whole per cents, so biases are added in float32. A kernel is cast
+bias's gradient would be off by several percent, so biases are added in float32. A kernel is cast
 inside its product, so that its gradient leaves the product in float32 without being rounded.
 
 Reverse mode only (`jax.custom_vjp`).

@@ -17,7 +17,7 @@ from lra.files import sync_folder
 
 @contextlib.contextmanager
 def locked(target: pathlib.Path) -> Iterator[None]:
-    """Holds the lock of `target`, waiting for whoever has it; it ends with the process at last."""
+    """Holds the lock of `target`, waiting for whoever has it; released when the process exits."""
     with open(target.with_name(f".{target.name}.lock"), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -32,6 +32,7 @@ from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
 from lra.data import prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.errors import UserError
+from lra.machine import cores
 from lra.published import TASKS
 
 MODULES = {
@@ -127,7 +128,7 @@ def _parser(task: str | None) -> ArgumentParser:
     parser.add_argument("--source", metavar="SOURCE", help=sources if module else "raw files")
     parser.add_argument("--seed", type=_at_least(0), default=0, metavar="N", help="(%(default)s)")
     parser.add_argument(
-        "--workers", type=_at_least(1), default=_processors(), metavar="N", help="(%(default)s)"
+        "--workers", type=_at_least(1), default=cores(), metavar="N", help="(%(default)s)"
     )
     parser.add_argument("--dry_run", action="store_true", help="say size and time, write nothing")
     parser.set_defaults(raw_dir=None, data_label=None)
@@ -257,12 +258,6 @@ def _folder(options: argparse.Namespace) -> pathlib.Path:
 
 def _module(task: str) -> ModuleType:
     return importlib.import_module(MODULES[task])
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _at_least(lowest: int) -> Callable[[str], int]:

@@ -1,11 +1,10 @@
 """What `lra.data.prepare` says of data: size and time before, counts and cost afterwards."""
 
 import pathlib
-import resource
-import sys
 from typing import Any
 
 from lra.data.prepared import Estimate
+from lra.machine import peak_memory_bytes
 
 
 def estimate_line(task: str, folder: pathlib.Path, estimate: Estimate) -> str:
@@ -23,7 +22,7 @@ def summary(
     size = sum(facts["bytes"] for facts in manifest["files"].values())
     cost = "prepared before with the same flags"
     if seconds is not None:
-        cost = f"{seconds:.1f} s, {_peak_memory()}"
+        cost = f"{seconds:.1f} s, peak memory {megabytes(peak_memory_bytes())}"
     return "\n".join(
         (
             f"{task}: {counts(manifest)} in {folder}",
@@ -43,9 +42,3 @@ def counts(manifest: dict[str, Any]) -> str:
 def megabytes(size: int) -> str:
     """A number of bytes in 10^6 bytes."""
     return f"{size / 1e6:,.1f} MB"
-
-
-def _peak_memory() -> str:
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f"peak memory {megabytes(peak)}"

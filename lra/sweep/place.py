@@ -109,7 +109,7 @@ def gather(runs: list[Run], place: Place, files: Iterable[pathlib.Path]) -> dict
 
 
 def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
-    """Those of `runs` of which seeds have no result, as `to_train`."""
+    """The runs with seeds that still lack a result, each restricted to those by `to_train`."""
     done = Done(place.rows())
     left = [to_train(run, done, mark, place) for run in runs]
     return [run for run in left if run.seeds]

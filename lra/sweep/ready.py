@@ -51,7 +51,7 @@ class Ready:
         return unfinished(self._tasks[task], self._place, self._marks[task])
 
     def _has_data(self, task: str) -> bool:
-        """Whether there are data, now at the latest, of what is not done."""
+        """Whether the task's data exist; generates them now if a run that is left needs them."""
         if self._marks[task] is None and self._left(task):
             try:
                 if not self._fits(task):

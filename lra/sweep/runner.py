@@ -1,7 +1,7 @@
 """Executes the runs of a sweep one after the other, each when nobody else does.
 
 What is done is known from the results file alone, so a sweep can be killed at any moment and
-started again, and several may work on one results file: a run belongs to whom holds the lock in
+started again, and several may work on one results file: a run belongs to whoever holds the lock in
 its folder. A run of which some seeds have rows trains the others, or goes on with all where it was
 begun with them. Rows are taken from a run's folder, where `train.py` has written them all at once;
 a failure is recorded with its reason and tried again by the next sweep, but not by one that was

@@ -24,8 +24,8 @@ another pass through memory.
 
 Time O(queries keys head_dim), five products of blocks backward instead of four; memory
 O((queries + keys) head_dim) plus one block of scores. Dropout computes a block's mask from a seed
-for each key and the numbers of the queries, in both passes, so no mask is stored either, and how
-large blocks are does not matter to it (`models.dropout`).
+for each key and the numbers of the queries, in both passes, so no mask is stored either, and it
+does not depend on the size of blocks (`models.dropout`).
 
 Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second derivatives.
 """

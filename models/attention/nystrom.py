@@ -164,7 +164,7 @@ def _landmark_inverse(landmarks, pinv_iterations):
     identity = jnp.eye(q.shape[1], dtype=q.dtype)[None, None]
     both = jnp.swapaxes(columns, -1, -2) & columns
     a = jnp.where(both, masked_softmax(scores, columns), identity)
-    # Behind a barrier: XLA on a GPU else spends half of the compilation of a training step here.
+    # Without the barrier XLA's GPU backend spends half of a training step's compilation here.
     return iterative_pinv(jax.lax.optimization_barrier(a), pinv_iterations)
 
 

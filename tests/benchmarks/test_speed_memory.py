@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from benchmarks import cases, speed_memory, worker
-from lra import efficiency, environment
+from lra import efficiency
 from lra.command_line import run
 from lra.errors import UserError
 
@@ -168,7 +168,7 @@ def test_bad_input_is_one_line(arguments, message, capsys):
 
 
 def test_more_threads_than_cores_are_refused_before_anything_is_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "cores", lambda: 2)
+    monkeypatch.setattr(worker, "cores", lambda: 2)
     path = tmp_path / "rows.jsonl"
     with pytest.raises(UserError, match="--threads=3 are more than the cores that can be used: 2"):
         speed_memory.main([*TINY, "--threads=3", f"--results={path}"])

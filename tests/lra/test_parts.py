@@ -3,13 +3,13 @@
 import jax
 import pytest
 
-from lra import environment
+from lra import parts
 from lra.parts import number_of_parts
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch):
-    monkeypatch.setattr(environment, "cores", lambda: 2)
+    monkeypatch.setattr(parts, "cores", lambda: 2)
 
 
 @pytest.mark.parametrize(

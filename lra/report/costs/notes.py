@@ -52,7 +52,7 @@ def _on_memory(sheet: Sheet) -> list[str]:
 
 
 def _on_parts(sheet: Sheet) -> list[str]:
-    """Of a model; rows that do not say how many are of before they did."""
+    """That the batch of a model was taken in parts, and in how many where rows name them."""
     if not sheet.in_parts:
         return []
     known = {row.length: row.parts for row in _shown(sheet) if row.parts}

@@ -1,5 +1,4 @@
 import collections
-import os
 import subprocess
 import sys
 import types
@@ -293,7 +292,3 @@ def test_a_folder_that_cannot_be_made(tmp_path, toy):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         command(tmp_path / "file", "listops")
-
-
-def test_as_many_workers_as_processors():
-    assert 1 <= prepare._processors() <= os.cpu_count()

@@ -1,0 +1,18 @@
+"""What a process may use, and what it has used."""
+
+import os
+
+import numpy as np
+
+from lra import machine
+
+
+def test_cores_are_those_of_the_process():
+    assert 1 <= machine.cores() <= os.cpu_count()
+
+
+def test_peak_memory_grows_with_what_is_held():
+    before = machine.peak_memory_bytes()
+    held = np.ones(before // 8 + 2**22)  # 32 MiB more than ever before
+    assert machine.peak_memory_bytes() >= before + 2**24
+    assert held.any()
