@@ -1,4 +1,4 @@
-"""Exact attention by cuDNN's fused kernel, for any mask.
+"""Exact attention by cuDNN's fused kernel, for any mask, to as many keys as there are.
 
 The kernel takes lengths, not masks with holes. Attention does not depend on the order of the
 keys, so the real ones are moved to the front, in their order, and counted; queries stay in place.
@@ -24,12 +24,12 @@ def supports(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
 
 
 def cudnn_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention over the real keys by cuDNN.
+    q: Float[Array, "batch queries heads head_dim"],
+    k: Float[Array, "batch keys heads head_dim"],
+    v: Float[Array, "batch keys heads head_dim"],
+    mask: Bool[Array, "batch keys"] | None,
+) -> Float[Array, "batch queries heads head_dim"]:
+    """Softmax attention over the real keys (None: all) by cuDNN.
 
     Raises:
         ValueError: inputs that are not 16-bit, a head it does not take, or no such GPU.
@@ -41,29 +41,36 @@ def cudnn_attention(
 
 
 def prefix_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Float[Array, "batch queries heads head_dim"],
+    k: Float[Array, "batch keys heads head_dim"],
+    v: Float[Array, "batch keys heads head_dim"],
+    mask: Bool[Array, "batch keys"] | None,
     *,
     implementation: str,
-) -> Float[Array, "batch length heads head_dim"]:
-    """`jax.nn.dot_product_attention` over the real keys, moved to the front."""
-    real = mask[:, :, None, None]
-    order, places = real_first(mask)
-    k = reorder(jnp.where(real, k, 0), order, places)
-    v = reorder(jnp.where(real, v, 0), order, places)
-    # Without any real token one key is counted; its value is 0, and so is the output.
-    key_lengths = jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
-    query_lengths = jnp.full_like(key_lengths, q.shape[1])
-    by = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | mask[:, 0]
+) -> Float[Array, "batch queries heads head_dim"]:
+    """`jax.nn.dot_product_attention` over the real keys (None: all), moved to the front."""
+    queries = q.shape[1]
+    k, v, key_lengths = _to_the_front(k, v, mask)
+    query_lengths = jnp.full_like(key_lengths, queries)
+    by = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | (key_lengths > 0)
     out = jax.nn.dot_product_attention(
         *(_choose(by, _even(x)) for x in (q, k, v)),
         query_seq_lengths=_choose(by, query_lengths),
         key_value_seq_lengths=_choose(by, key_lengths),
         implementation=implementation,
     )
-    return _choose(by, out)[:, : mask.shape[1]]
+    return _choose(by, out)[:, :queries]
+
+
+def _to_the_front(k, v, mask):
+    """The real keys and values, in their order, before zeros; how many they are."""
+    if mask is None:
+        return k, v, jnp.full(len(k), k.shape[1], jnp.int32)
+    real = mask[:, :, None, None]
+    order, places = real_first(mask)
+    k, v = (reorder(jnp.where(real, x, 0), order, places) for x in (k, v))
+    # Without any real token one key is counted; its value is 0, and so is the output.
+    return k, v, jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
 
 
 def real_first(

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.attention.chunked import chunked_attention
 from models.attention.cudnn import (
     cudnn_attention,
     prefix_attention,
@@ -61,6 +62,24 @@ def test_the_real_keys_moved_to_the_front_give_the_same(length, float64):
         # JAX's own softmax is in float32.
         np.testing.assert_allclose(x, y, atol=2e-5)
     assert not np.asarray(found[0])[2].any()
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(("queries", "keys"), [(24, 8), (13, 5), (6, 24)])
+def test_there_may_be_more_or_fewer_keys_than_queries(queries, keys, masked, float64):
+    _, k, v, _, mask = inputs(keys)
+    q, _, _, g, _ = inputs(queries)
+    mask = mask if masked else None
+
+    def prefix(q, k, v):
+        return prefix_attention(q, k, v, mask, implementation="xla")
+
+    def chunked(q, k, v):
+        return chunked_attention(q, k, v, jnp.ones(k.shape[:2], bool) if mask is None else mask)
+
+    found = out_and_gradients(prefix, q, k, v, g)
+    for x, y in zip(found, out_and_gradients(chunked, q, k, v, g), strict=True):
+        np.testing.assert_allclose(x, y, atol=2e-5)  # as above
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0, 0), (0, 0, 0, None), (None, 0, None, None)])
