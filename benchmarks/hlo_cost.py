@@ -8,7 +8,7 @@ being one instruction, and of an array that is only sliced the slices.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from jax.stages import Compiled
@@ -17,6 +17,8 @@ from benchmarks.flops import product_flops
 
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"}
 _SLICES = {"slice", "dynamic-slice", "gather"}
+# Copies of slices on GPUs, beside other kernels: their tuples hold the whole arrays.
+_ASYNCHRONOUS = ("-start", "-done")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _START = re.compile(r"^(?:ENTRY )?%([\w.-]+) .*{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%([\w.-]+) = (.*)$")
@@ -24,6 +26,7 @@ _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
 # Of cuBLAS, not the product: a fixed size, of which it uses what it likes.
 _WORKSPACE = re.compile(r"s8\[\d+\]")
+_SOURCE = re.compile(r'op_name="([^"]*)"')
 _TURNS = re.compile(r'"known_trip_count":{"n":"(\d+)"')
 
 
@@ -65,8 +68,37 @@ def cost_of(compiled: Compiled, function: Callable, arguments: tuple) -> dict[st
     return {"flops": max(analysis.get("flops", 0), products), "bytes_accessed": moved}
 
 
+class Kernel(NamedTuple):
+    """One instruction that a program carries out.
+
+    Attributes:
+        name: in the text of the program.
+        size: bytes read and written in one turn.
+        turns: of the loops around it; not a number where one does not tell its own.
+        looped: whether there is a loop around it.
+        source: the operation of JAX it is of.
+    """
+
+    name: str
+    size: float
+    turns: float
+    looped: bool
+    source: str
+
+
 def bytes_of(text: str) -> float | None:
-    """Bytes read and written by a compiled program, given its text."""
+    """Bytes read and written by a compiled program, given its text; None if turns are unknown."""
+    moved = sum(each.size * each.turns for each in kernels_of(text))
+    return None if math.isnan(moved) else moved
+
+
+def kernels_of(text: str, unknown_turns: float = math.nan) -> Iterator[Kernel]:
+    """What a compiled program carries out, given its text.
+
+    Args:
+        text: of the program.
+        unknown_turns: of loops that do not tell theirs.
+    """
     computations: dict[str, list[_Instruction]] = {}
     entry = current = ""
     for line in text.splitlines():
@@ -76,8 +108,23 @@ def bytes_of(text: str) -> float | None:
             entry = current if line.startswith("ENTRY") else entry
         elif current and (found := _INSTRUCTION.match(line)):
             computations[current].append(_parse(found[1], found[2]))
-    moved = _bytes_of(entry, computations)
-    return None if math.isnan(moved) else moved
+
+    def inside(computation: str, turns: float, looped: bool) -> Iterator[Kernel]:
+        sizes = {each.name: each.size for each in computations[computation]}
+        for each in computations[computation]:
+            called = _CALLED.search(each.rest)
+            if each.operation == "while":
+                known = _TURNS.search(each.rest)
+                more = int(known[1]) if known else unknown_turns
+                yield from inside(called[1], turns * more, True)
+            elif each.operation == "call":
+                yield from inside(called[1], turns, looped)
+            elif each.operation not in _FREE and not each.operation.endswith(_ASYNCHRONOUS):
+                size = _size_of(each, sizes, computations[called[1]] if called else [])
+                source = _SOURCE.search(each.rest)
+                yield Kernel(each.name, size, turns, looped, source[1] if source else "")
+
+    return inside(entry, 1, False)
 
 
 def _parse(name: str, text: str) -> _Instruction:
@@ -108,32 +155,16 @@ def _size(shape: str) -> int:
     return int(total)
 
 
-def _bytes_of(computation: str, computations: dict[str, list[_Instruction]]) -> float:
-    """Of one turn of a computation; not a number where a loop's turns are unknown."""
-    sizes = {each.name: each.size for each in computations[computation]}
-    total = 0.0
-    for each in computations[computation]:
-        read = sum(sizes.get(operand, 0) for operand in each.operands)
-        called = _CALLED.search(each.rest)
-        if each.operation in _FREE:
-            continue
-        if each.operation == "while":
-            turns = _TURNS.search(each.rest)
-            turn = _bytes_of(called[1], computations)
-            total += turn * int(turns[1]) if turns else math.nan
-        elif each.operation == "call":
-            total += _bytes_of(called[1], computations)
-        elif each.operation == "fusion":
-            total += _fusion(
-                each, [sizes.get(o, 0) for o in each.operands], computations[called[1]]
-            )
-        elif each.operation in _SLICES:
-            total += 2 * each.size
-        elif each.operation == "dynamic-update-slice":
-            total += 2 * sizes.get(each.operands[1], 0)
-        else:
-            total += each.size + read
-    return total
+def _size_of(each: _Instruction, sizes: dict[str, int], inside: list[_Instruction]) -> float:
+    """Bytes that an instruction reads and writes; `inside` is the computation that it calls."""
+    read = [sizes.get(operand, 0) for operand in each.operands]
+    if each.operation == "fusion":
+        return _fusion(each, read, inside)
+    if each.operation in _SLICES:
+        return 2 * each.size
+    if each.operation == "dynamic-update-slice":
+        return 2 * read[1]
+    return each.size + sum(read)
 
 
 def _fusion(fusion: _Instruction, operands: list[int], inside: list[_Instruction]) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from lra.arrays import Batch, permutation
+from models.attention.machine import this_backend
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def choose_lengths(
     """
     most = _MOST_OF_EVALUATIONS if evaluation else _MOST
     whole = (padded,)
-    if devices > 1 or jax.default_backend() != "cpu" or padded < _SHORTEST:
+    if devices > 1 or this_backend() != "cpu" or padded < _SHORTEST:
         return whole
     quantiles = np.quantile(lengths, np.arange(1, most) / most)
     steps = {max(1, math.ceil(length / _STEP)) for length in quantiles}

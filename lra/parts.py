@@ -9,12 +9,12 @@ which serve for testing.
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from ml_collections import config_dict
 
 from lra.buckets import choose_lengths
 from lra.machine import cores
+from models.attention.machine import this_backend
 
 # Numbers per core in an activation array of the model's width: 1 MiB of float32, a core's L2 cache.
 _NUMBERS_PER_CORE = 2**18
@@ -81,7 +81,7 @@ def number_of_parts(
         devices: that share the batch or the seeds.
         at_least: the parts asked for, a divisor of `batch`.
     """
-    if devices > 1 or jax.default_backend() != "cpu":
+    if devices > 1 or this_backend() != "cpu":
         return at_least
     fitting = cores() * _NUMBERS_PER_CORE // example_numbers
     parts = [n for n in range(at_least, batch + 1, at_least) if batch % n == 0]

@@ -26,6 +26,7 @@ from lra.parts import Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
+from models.attention.machine import this_backend
 
 _SEEDS = "seeds"  # the mapped axis
 _LEVEL = "xla_backend_optimization_level"
@@ -185,7 +186,7 @@ def compiler_options() -> dict[str, Any] | None:
 
     They compile in about 0.6 of the time; speeds differ by no more than between runs.
     """
-    if jax.default_backend() != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
+    if this_backend() != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
         return None
     return {_LEVEL: 2}
 

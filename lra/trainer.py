@@ -19,6 +19,7 @@ from lra.parts import plan_batches
 from lra.programs import CallMetrics, Programs, forward
 from lra.state import TrainState
 from lra.tasks import Task
+from models.attention.machine import this_backend
 
 
 class Trainer:
@@ -187,7 +188,7 @@ class Trainer:
 
     def _check_precision(self) -> None:
         # Of these names JAX makes the same products on a GPU, and rows would say another format.
-        if self.config.matmul_precision == "bfloat16" and jax.default_backend() == "gpu":
+        if self.config.matmul_precision == "bfloat16" and this_backend() == "gpu":
             raise UserError(
                 "matmul_precision=bfloat16: on a GPU these are the products of tensorfloat32; "
                 "choose that, or dtype=bfloat16"

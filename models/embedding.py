@@ -13,6 +13,8 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
+from models.attention.machine import this_backend
+
 
 def lookup(
     table: Float[Array, "vocabulary dim"], ids: Int[Array, "*shape"], dtype: DTypeLike
@@ -37,7 +39,7 @@ def row_major(x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
     of Image 2.0 GB more of memory traffic (22.5 instead of 20.4 GB with Linformer) and 25 kernels,
     by a count over the program compiled for an H200 (JAX 0.11; not timed).
     """
-    if jax.default_backend() != "gpu":
+    if this_backend() != "gpu":
         return x
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 

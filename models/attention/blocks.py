@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from models.attention.contract import accumulation_dtype
-from models.attention.machine import this_machine
+from models.attention.machine import this_backend, this_machine
 
 _MULTIPLE = 8
 
@@ -71,7 +71,7 @@ def stored(x: jax.Array) -> jax.Array | Stored:
     Only for functions with a hand-written gradient: bits have none, and asking for one raises
     TypeError.
     """
-    if jax.default_backend() == "cpu" and x.dtype.itemsize == 2:
+    if this_backend() == "cpu" and x.dtype.itemsize == 2:
         return Stored(_bits(x), x.dtype)
     return x
 

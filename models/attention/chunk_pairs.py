@@ -25,6 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from models.attention.blocks import product, read_block, tile_bytes, write_block
 from models.attention.contract import accumulation_dtype
+from models.attention.machine import this_backend
 
 KEY_EPSILON = 1e-6
 SELF_SCORE = -1e5
@@ -69,7 +70,7 @@ def attend_chunk_pairs(
 
 def _tile(chunks: int, chunk_bytes: int) -> int:
     """How many chunks of all heads a step of the loops computes, a divisor of their number."""
-    fitting = max(1, tile_bytes(jax.default_backend()) // chunk_bytes)
+    fitting = max(1, tile_bytes(this_backend()) // chunk_bytes)
     return max(n for n in range(1, min(chunks, fitting) + 1) if chunks % n == 0)
 
 

@@ -52,6 +52,7 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import accumulation_dtype
+from models.attention.machine import this_backend
 from models.dropout import keep_probability, keep_weights, weight_seeds
 
 # Per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight shapes
@@ -116,7 +117,7 @@ def chunked_attention(
     batch, queries, heads, _ = q.shape
     keys = k.shape[1]
     if blocks is None:
-        blocks = blocks_of(queries, keys, heads=batch * heads, backend=jax.default_backend())
+        blocks = blocks_of(queries, keys, heads=batch * heads, backend=this_backend())
     query_mask = jnp.ones(q.shape[:2], bool) if query_mask is None else query_mask
     q, query_mask = (padded(x, blocks.queries) for x in (q, query_mask))
     k, v, mask = (padded(x, blocks.keys) for x in (k, v, mask))

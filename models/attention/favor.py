@@ -31,6 +31,7 @@ from models.attention.blocks import (
     tile_bytes,
     write_block,
 )
+from models.attention.machine import this_backend
 
 _CPU_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
 _MIN_POSITIONS = 256
@@ -72,7 +73,7 @@ def favor_attention(
     """
     batch, length, heads, _ = q.shape
     if size is None:
-        size = size_of(length, len(projection), heads=batch * heads, backend=jax.default_backend())
+        size = size_of(length, len(projection), heads=batch * heads, backend=this_backend())
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)

@@ -40,6 +40,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
+from models.attention.machine import this_backend
 from models.dropout import keep_entries, keep_probability, weight_seeds
 
 # Not tuned, nor are warps and stages: sizes with which Triton, for compute capability 9.0, keeps
@@ -110,10 +111,10 @@ def _check(q, k, v, interpret):
             f"implementation='flash' takes a head_dim that is a power of two from "
             f"{_LEAST_HEAD_DIM} on, not {head_dim}: change the head size or choose 'chunked'"
         )
-    if not interpret and jax.default_backend() != "gpu":
+    if not interpret and this_backend() != "gpu":
         raise ValueError(
             "implementation='flash' needs a GPU, and JAX runs on another device "
-            f"('{jax.default_backend()}'): choose 'chunked' or 'xla'"
+            f"('{this_backend()}'): choose 'chunked' or 'xla'"
         )
 
 

@@ -35,6 +35,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
 from models.attention.contract import accumulation_dtype, check_positive
+from models.attention.machine import this_backend
 
 # Size of one block's features, all sequences and heads together. On one CPU core, at batch 1 and
 # length 2,048, 2 heads of 32 take three quarters of the time of blocks an eighth of this size; for
@@ -71,7 +72,7 @@ def linear_attention(
     """
     if block is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
-        block = block_of(q.shape, itemsize, backend=jax.default_backend())
+        block = block_of(q.shape, itemsize, backend=this_backend())
     length = q.shape[1]
     q, k, v, mask = (padded(x, block) for x in (q, k, v, mask))
     return _attention(q, k, v, mask, block)[:, :length]

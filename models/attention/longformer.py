@@ -33,6 +33,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import product, tile_bytes
 from models.attention.contract import accumulation_dtype, check_positive
+from models.attention.machine import this_backend
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
 # Finite, so that a row without any real key gives no NaN; its exponentials meet zeros only.
@@ -82,7 +83,7 @@ def longformer_attention(
     q, k, v = (jnp.where(real, x, 0) for x in (q, k, v))
     if tile is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
-        tile = tile_of(q.shape, itemsize, window=window, backend=jax.default_backend())
+        tile = tile_of(q.shape, itemsize, window=window, backend=this_backend())
     return jnp.where(real, _attention(q, k, v, mask, window, tile), 0)
 
 

@@ -1,5 +1,8 @@
-"""What an attention must know of the machine to choose how it computes."""
+"""What a model must know of the machine to choose how it computes."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -12,7 +15,7 @@ class Machine(NamedTuple):
     """The devices that JAX computes on.
 
     Attributes:
-        backend: `jax.default_backend()`.
+        backend: as `jax.default_backend()` names it.
         memory: of one device, in bytes; None where it does not say.
         has_cudnn: whether cuDNN's fused attention runs there.
     """
@@ -22,8 +25,29 @@ class Machine(NamedTuple):
     has_cudnn: bool = False
 
 
+_assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
+
+
+@contextlib.contextmanager
+def assumed(machine: Machine) -> Iterator[None]:
+    """What is traced inside is for another machine, to be compiled for it ahead of time."""
+    token = _assumed.set(machine)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def this_backend() -> str:
+    """The backend of `this_machine`."""
+    machine = _assumed.get()
+    return machine.backend if machine else jax.default_backend()
+
+
 def this_machine() -> Machine:
-    """The machine that this process runs on."""
+    """The machine that this process runs on, or the assumed one."""
+    if machine := _assumed.get():
+        return machine
     device = jax.local_devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
     return Machine(jax.default_backend(), memory, _has_cudnn(device))

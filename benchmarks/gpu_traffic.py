@@ -1,0 +1,159 @@
+"""How much memory does a training step move on a GPU? Compiled ahead of time; it needs no GPU.
+
+    pip install "jax[cuda12]==VERSION"      of the installed JAX, in an environment of its own
+    python -m benchmarks.gpu_traffic --tasks=image --attentions=linformer,nystrom
+
+XLA compiles the step for an H200, without trying kernels out (autotuning), and the bytes that each
+kernel reads and writes are added up, as if nothing stayed in a cache. At 4.8 TB/s they bound the
+time of a step from below, as do launches: some microseconds a kernel. Neither is a measurement.
+"""
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import topologies
+from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
+
+from benchmarks.hlo_cost import Kernel, kernels_of
+from benchmarks.random_data import SIZES
+from benchmarks.train_case import Case, make_trainer
+from benchmarks.train_step import choose
+from configs.default import ATTENTIONS
+from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
+from lra.errors import UserError
+from lra.published import TABLE3, TASKS
+from lra.settings import DTYPES
+from lra.trainer import Trainer
+from models.attention.machine import Machine, assumed
+
+_NAME = "NVIDIA H200"
+# What JAX takes of its 141 GB by default.
+_MACHINE = Machine("gpu", memory=int(0.75 * 141e9), has_cudnn=True)
+_BANDWIDTH = 4.8e12  # bytes a second
+# What XLA must know of a device to compile for it: the data sheet's numbers, in its format.
+_TARGET = f"""
+gpu_device_info {{
+  cuda_compute_capability {{ major: 9 minor: 0 }}
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  memory_bandwidth: {_BANDWIDTH:.0f}
+  device_memory_size: {141 * 10**9}
+  l2_cache_size: {50 * 2**20}
+  threads_per_warp: 32
+  threads_per_block_limit: 1024
+  threads_per_core_limit: 2048
+  block_dim_limit_x: {2**31 - 1}
+  block_dim_limit_y: {2**16 - 1}
+  block_dim_limit_z: {2**16 - 1}
+  registers_per_core_limit: {2**16}
+  registers_per_block_limit: {2**16}
+  shared_memory_per_core: {228 * 2**10}
+  shared_memory_per_block: {48 * 2**10}
+  shared_memory_per_block_optin: {227 * 2**10}
+}}
+platform_name: "CUDA"
+device_description_str: "{_NAME}"
+dnn_version_info {{ major: 9 minor: 8 }}
+runtime_version {{ major: 12 minor: 9 }}
+"""
+_HEADER = """\
+| task | attention | GB a step | least ms | kernels | temporary GB |
+|---|---|---|---|---|---|"""
+
+
+def main(argv: list[str]) -> int:
+    """Compiles the steps and prints a line for each."""
+    options = _parser().parse_args(argv)
+    tasks = choose(options.tasks, TASKS, SIZES)
+    attentions = choose(options.attentions, TABLE3, ATTENTIONS)
+    device = _device()
+    print(_HEADER, flush=True)
+    for task in tasks:
+        for attention in attentions:
+            case = Case(
+                task, attention, options.seeds, options.dtype, None, tuple(options.override)
+            )
+            compiled = compile_step(case, device)
+            kernels = [each for each in kernels_of(compiled.as_text(), 1) if each.looped]
+            moved = sum(each.size * each.turns for each in kernels)
+            print(
+                f"| {task} | {attention} | {moved / 1e9:.1f} | {1e3 * moved / _BANDWIDTH:.1f} | "
+                f"{sum(each.turns for each in kernels):,.0f} | "
+                f"{compiled.memory_analysis().temp_size_in_bytes / 1e9:.1f} |",
+                flush=True,
+            )
+            _print_largest(kernels, options.largest)
+    return 0
+
+
+def compile_step(case: Case, device: jax.Device) -> jax.stages.Compiled:
+    """The training call of a case, compiled for a device that need not be there."""
+    with assumed(_MACHINE), _abstract_gpu():
+        trainer = make_trainer(case)
+        traced = jax.jit(_steps_of(trainer), donate_argnums=0).trace(*_arguments(trainer, device))
+        lowered = traced.lower(lowering_platforms=("cuda",))
+        return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})
+
+
+def _steps_of(trainer: Trainer) -> Any:
+    def steps(*arguments: Any) -> Any:
+        with jax.default_matmul_precision(trainer.config.matmul_precision):
+            return trainer.programs.train_steps(*arguments)
+
+    return steps
+
+
+def _arguments(trainer: Trainer, device: jax.Device) -> Any:
+    there = SingleDeviceSharding(device)
+
+    def shape_of(x: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(jnp.shape(x), jax.dtypes.result_type(x), sharding=there)
+
+    return jax.tree.map(shape_of, trainer.train_arguments(trainer.abstract_state(), 0, 2))
+
+
+def _device() -> jax.Device:
+    try:
+        return topologies.get_topology_desc(
+            platform="cuda", topology_name=_NAME, topology="1x1x1", target_config=_TARGET
+        ).devices[0]
+    except NotImplementedError:
+        raise UserError(
+            "this JAX cannot compile for NVIDIA's GPUs: install its plugin, "
+            f"pip install 'jax[cuda12]=={jax.__version__}'"
+        ) from None
+
+
+@contextlib.contextmanager
+def _abstract_gpu() -> Iterator[None]:
+    """Pallas's kernels must know for which GPU they are lowered."""
+    device = AbstractDevice(_NAME, num_cores=None, platform="gpu")
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
+        yield
+
+
+def _print_largest(kernels: list[Kernel], number: int) -> None:
+    for each in sorted(kernels, key=lambda each: -each.size * each.turns)[:number]:
+        print(f"    {each.size * each.turns / 1e6:8,.1f} MB  {each.name}  {each.source}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ArgumentParser(prog="python -m benchmarks.gpu_traffic", description=__doc__)
+    add = parser.add_argument
+    add("--tasks", default="all", help="comma-separated; all = those of the table")
+    add("--attentions", default="all", help="comma-separated; all = those of the table")
+    add("--seeds", type=positive_integer, default=1, help="in one program (1)")
+    add("--dtype", default="bfloat16", choices=DTYPES, help="(%(default)s)")
+    add("--override", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
+    add("--largest", type=integer_from_0, default=0, metavar="N", help="kernels to name (0)")
+    return parser
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")  # even where there is a GPU
+    run(main)
