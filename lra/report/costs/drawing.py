@@ -27,7 +27,9 @@ def draw_costs(drawn: list) -> Any:
     lower.set_ylabel("memory (MB)")
     _finish(figure, (upper, lower), drawn)
     look = {"title": _title(drawn, span), "title_fontsize": 7, "fontsize": _fitting(labels)}
-    figure.legend(handles=handles, loc="outside upper center", **look)
+    legend = figure.legend(handles=handles, loc="outside upper center", **look)
+    for label in legend.get_texts():
+        label.set_parse_math(True)  # exponents
     return figure
 
 

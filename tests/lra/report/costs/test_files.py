@@ -82,6 +82,7 @@ def test_the_legend_tells_which_lengths_exponents_are_of(other_lengths, title):
     ((figure,),) = (section.figures for section in sections(sheets(rows)))
     drawn = figure.draw()
     assert drawn.legends[0].get_title().get_text() == title
+    assert all("n^{" in x.get_text() and x.get_parse_math() for x in drawn.legends[0].get_texts())
     pyplot.close(drawn)
 
 
