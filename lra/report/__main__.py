@@ -135,11 +135,8 @@ def _read(paths: Iterable[str]) -> tuple[list[Row], list[CostRow]]:
         costs += [row for row in rows if isinstance(row, CostRow)]
         of_accuracy = [row for row in rows if isinstance(row, Row)]
         found += of_accuracy
-        disagreeing = sum(
-            results.setdefault(records.key(row), _result(row)) != _result(row)
-            for row in of_accuracy
-            if row.final
-        )
+        finished = ((records.key(row), _result(row)) for row in of_accuracy if row.final)
+        disagreeing = sum(results.setdefault(name, result) != result for name, result in finished)
         if disagreeing:
             others = f"{disagreeing} row{'s' * (disagreeing > 1)} before it, which count"
             print(f"{path}: other accuracies for {others}", file=sys.stderr)

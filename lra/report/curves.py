@@ -99,19 +99,20 @@ def _titled(runs: list[_Named]) -> list[History]:
         rank = attention_order(run.attention), [_order(values[name]) for name in names]
         found.append((*rank, tuple(config.seeds), root, run._replace(title=title)))
     found.sort(key=lambda each: each[:4])
-    for words in (lambda seeds, root: f"seed{'s' * (len(seeds) > 1)} {_words(seeds)}", _folder):
-        titles = Counter(run.title for *_, run in found)
-        found = [
-            (*rest, run)
-            if titles[run.title] == 1
-            else (*rest, run._replace(title=f"{run.title}, {words(*rest[2:])}"))
-            for *rest, run in found
-        ]
-    return [run for *_, run in found]
+    *_, seeds, roots, ordered = zip(*found, strict=True)
+    titles = [run.title for run in ordered]
+    titles = _apart(titles, [f"seed{'s' * (len(each) > 1)} {_words(each)}" for each in seeds])
+    titles = _apart(titles, [os.fsencode(root).decode(errors="replace") for root in roots])
+    return [run._replace(title=title) for run, title in zip(ordered, titles, strict=True)]
 
 
-def _folder(_seeds: tuple[int, ...], root: str) -> str:
-    return os.fsencode(root).decode(errors="replace")
+def _apart(titles: list[str], words: list[str]) -> list[str]:
+    """The titles, to equal ones their words added."""
+    number = Counter(titles)
+    return [
+        f"{title}, {more}" if number[title] > 1 else title
+        for title, more in zip(titles, words, strict=True)
+    ]
 
 
 def _told(
