@@ -36,8 +36,8 @@ def row_major(x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
 
     The gradient of learned positions is a sum over the batch. For its sake XLA's GPU backend lays
     out all activations with the batch innermost, and transposes them for every product: in a step
-    of Image 2.0 GB more of memory traffic (22.5 instead of 20.4 GB with Linformer) and 25 kernels,
-    by a count over the program compiled for an H200 (JAX 0.11; not timed).
+    of Image 2.0 GB more of memory traffic (22.5 instead of 20.4 GB with Linformer, then without
+    cuDNN) and 25 kernels, counted as by `benchmarks.gpu_traffic` (JAX 0.11; not timed).
     """
     if this_backend() != "gpu":
         return x

@@ -59,8 +59,8 @@ def low_rank_attention(
     """softmax(q keys^T / sqrt(D)) values, over the `live` keys (default: all).
 
     On NVIDIA's GPUs in 16 bits by cuDNN: all scores at once are most of what a step moves through
-    memory otherwise (Image, bfloat16: 9.5 instead of 20.4 GB by a count over the program compiled
-    for an H200, JAX 0.11; not timed).
+    memory otherwise (Image, bfloat16: 9.5 instead of 20.4 GB, counted as by
+    `benchmarks.gpu_traffic`, JAX 0.11; not timed).
     """
     if cudnn.supports(q.dtype, q.shape[-1], this_machine()):
         return cudnn.cudnn_attention(q, keys, values, live)
