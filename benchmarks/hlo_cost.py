@@ -13,36 +13,15 @@ from typing import NamedTuple
 
 from jax.stages import Compiled
 
+from benchmarks import hlo_text
 from benchmarks.flops import product_flops
+from benchmarks.hlo_text import Instruction
 
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"}
 _SLICES = {"slice", "dynamic-slice", "gather"}
 # Copies of slices on GPUs, beside other kernels: their tuples hold the whole arrays.
 _ASYNCHRONOUS = ("-start", "-done")
-_ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
-_START = re.compile(r"^(?:ENTRY )?%([\w.-]+) .*{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%([\w.-]+) = (.*)$")
-_NAME = re.compile(r"%([\w.-]+)")
-_CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
-# Of cuBLAS, not the product: a fixed size, of which it uses what it likes.
-_WORKSPACE = re.compile(r"s8\[\d+\]")
-_SOURCE = re.compile(r'op_name="([^"]*)"')
 _TURNS = re.compile(r'"known_trip_count":{"n":"(\d+)"')
-
-
-class _Instruction(NamedTuple):
-    """`name = size operation(arguments), rest`; size in bytes."""
-
-    name: str
-    size: int
-    operation: str
-    arguments: str
-    rest: str
-
-    @property
-    def operands(self) -> list[str]:
-        """Names of the instructions it reads."""
-        return _NAME.findall(self.arguments)
 
 
 def memory_of(compiled: Compiled) -> int:
@@ -99,63 +78,26 @@ def kernels_of(text: str, unknown_turns: float = math.nan) -> Iterator[Kernel]:
         text: of the program.
         unknown_turns: of loops that do not tell theirs.
     """
-    computations: dict[str, list[_Instruction]] = {}
-    entry = current = ""
-    for line in text.splitlines():
-        if start := _START.match(line):
-            current = start[1]
-            computations[current] = []
-            entry = current if line.startswith("ENTRY") else entry
-        elif current and (found := _INSTRUCTION.match(line)):
-            computations[current].append(_parse(found[1], found[2]))
+    program = hlo_text.read(text)
 
     def inside(computation: str, turns: float, looped: bool) -> Iterator[Kernel]:
-        sizes = {each.name: each.size for each in computations[computation]}
-        for each in computations[computation]:
-            called = _CALLED.search(each.rest)
+        instructions = program.computations[computation]
+        sizes = {each.name: each.size for each in instructions}
+        for each in instructions:
             if each.operation == "while":
                 known = _TURNS.search(each.rest)
                 more = int(known[1]) if known else unknown_turns
-                yield from inside(called[1], turns * more, True)
+                yield from inside(each.called, turns * more, True)
             elif each.operation == "call":
-                yield from inside(called[1], turns, looped)
+                yield from inside(each.called, turns, looped)
             elif each.operation not in _FREE and not each.operation.endswith(_ASYNCHRONOUS):
-                size = _size_of(each, sizes, computations[called[1]] if called else [])
-                source = _SOURCE.search(each.rest)
-                yield Kernel(each.name, size, turns, looped, source[1] if source else "")
+                size = _size_of(each, sizes, program.computations.get(each.called, []))
+                yield Kernel(each.name, size, turns, looped, each.source)
 
-    return inside(entry, 1, False)
-
-
-def _parse(name: str, text: str) -> _Instruction:
-    shape, text = _split(text) if text.startswith("(") else text.split(" ", 1)
-    if '"__cublas$' in text:
-        shape = _WORKSPACE.sub("", shape)
-    operation, _, _ = text.strip().partition("(")
-    arguments, rest = _split(text.strip()[len(operation) :])
-    return _Instruction(name, _size(shape), operation, arguments, rest)
+    return inside(program.entry, 1, False)
 
 
-def _split(text: str) -> tuple[str, str]:
-    """A text that begins with a bracket, divided behind its closing one."""
-    depth = 0
-    for position, character in enumerate(text):
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth == 0:
-            return text[: position + 1], text[position + 1 :]
-    return text, ""
-
-
-def _size(shape: str) -> int:
-    total = 0
-    for kind, sides in _ARRAY.findall(shape):
-        bits = re.search(r"\d+", kind)
-        width = 1 if kind == "pred" else int(bits[0]) / 8 if bits else 0
-        total += width * math.prod(int(side) for side in sides.split(",") if side)
-    return int(total)
-
-
-def _size_of(each: _Instruction, sizes: dict[str, int], inside: list[_Instruction]) -> float:
+def _size_of(each: Instruction, sizes: dict[str, int], inside: list[Instruction]) -> float:
     """Bytes that an instruction reads and writes; `inside` is the computation that it calls."""
     read = [sizes.get(operand, 0) for operand in each.operands]
     if each.operation == "fusion":
@@ -167,7 +109,7 @@ def _size_of(each: _Instruction, sizes: dict[str, int], inside: list[_Instructio
     return each.size + sum(read)
 
 
-def _fusion(fusion: _Instruction, operands: list[int], inside: list[_Instruction]) -> int:
+def _fusion(fusion: Instruction, operands: list[int], inside: list[Instruction]) -> int:
     """What a fusion reads and writes: of arrays that it only slices, or updates, those parts."""
     sizes = {each.name: each.size for each in inside}
     total = fusion.size

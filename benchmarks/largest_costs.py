@@ -8,12 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 
+from benchmarks import hlo_text
+
 # Their time is that of the operations inside.
 _CONTAINERS = ("while", "call", "conditional")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\S+) ")
-_COMPUTATION = re.compile(r"^%?([\w.\-]+) .*\{$")
-_CALLED = re.compile(r"(?:calls|to_apply)=%?([\w.\-]+)")
-_SOURCE = re.compile(r'op_name="([^"]*)"')
 _NOISE = re.compile(r"jit\(\w*\)|vmap\(\)|while|body|closed_call|jvp\(\)|transpose\(jvp\(\)\)")
 
 
@@ -52,7 +50,7 @@ def largest_costs(folder: pathlib.Path, program: str) -> list[Cost]:
                 operation = dict(event.stats).get("hlo_op")
                 if operation and not operation.startswith(_CONTAINERS):
                     nanoseconds[operation] += event.duration_ns
-    known = _instructions(program)
+    known = _shapes_and_sources(program)
     return [
         Cost(name, duration / 1e9, *known.get(name, ("", "")))
         for name, duration in nanoseconds.most_common()
@@ -73,26 +71,20 @@ def table(costs: list[Cost], steps: int, rows: int = 12) -> str:
     return "\n".join(lines)
 
 
-def _instructions(program: str) -> dict[str, tuple[str, str]]:
-    """Shape and source of every instruction; a fusion without one has that of its last part."""
-    shapes: dict[str, tuple[str, str | None, str | None]] = {}
-    last_source: dict[str, str] = {}
-    computation = ""
-    for line in program.splitlines():
-        if start := _COMPUTATION.match(line):
-            computation = start.group(1)
-        elif instruction := _INSTRUCTION.match(line):
-            source, called = _SOURCE.search(line), _CALLED.search(line)
-            if source:
-                last_source[computation] = source.group(1)
-            shapes[instruction.group(1)] = (
-                instruction.group(2).partition("{")[0],
-                source.group(1) if source else None,
-                called.group(1) if called else None,
-            )
+def _shapes_and_sources(text: str) -> dict[str, tuple[str, str]]:
+    """Of every instruction of a program; a fusion without a source has that of its last part."""
+    computations = hlo_text.read(text).computations
+    last = {
+        name: next(filter(None, (each.source for each in reversed(inside))), "")
+        for name, inside in computations.items()
+    }
     return {
-        name: (shape, _short(source or last_source.get(called or "", "")))
-        for name, (shape, source, called) in shapes.items()
+        each.name: (
+            each.shape.partition("{")[0],
+            _short(each.source or last.get(each.called, "")),
+        )
+        for inside in computations.values()
+        for each in inside
     }
 
 
