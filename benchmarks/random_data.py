@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from lra.data.prepared import TaskWriter
+from lra.data.task_writer import TaskWriter
 from lra.tasks import Task
 
 # Longest sequence, training, validation and test examples of the official data (LRA).

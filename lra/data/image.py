@@ -21,6 +21,7 @@ from tqdm import tqdm
 from lra.data import cifar10, official, prepared, raw, tfds_source
 from lra.data.cifar10 import PIXELS, Images
 from lra.data.download import Remote, download
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 SOURCES = (tfds_source.SOURCE, "download")
@@ -68,7 +69,7 @@ def estimate(options: argparse.Namespace) -> prepared.Estimate:
     return prepared.Estimate(63_000_000 + downloaded, 10.0)
 
 
-def prepare(options: argparse.Namespace, writer: prepared.TaskWriter) -> dict[str, Any]:
+def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     """Writes the task's folder and returns its manifest.
 
     Args:

@@ -19,7 +19,8 @@ from tqdm import tqdm
 from lra.data import listops_tsv, official
 from lra.data.listops_generator import Rules, expressions
 from lra.data.listops_language import VOCABULARY, decode, encode, evaluate
-from lra.data.prepared import SPLITS, Estimate, TaskWriter
+from lra.data.prepared import SPLITS, Estimate
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 __all__ = [

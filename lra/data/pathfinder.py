@@ -21,7 +21,8 @@ from tqdm import tqdm
 from lra.data import pathfinder_folder
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
-from lra.data.prepared import SPLITS, Estimate, TaskWriter
+from lra.data.prepared import SPLITS, Estimate
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 SOURCES = ("generate",)

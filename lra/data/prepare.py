@@ -31,6 +31,7 @@ from typing import Any
 from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
 from lra.data import prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.machine import cores
 from lra.published import TASKS
@@ -157,7 +158,7 @@ def _prepare(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
         return manifest, True
     module = _module(options.task)
     _check_space(options, module.estimate(options))
-    with prepared.TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
+    with TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
         # Another process may have prepared it while this one waited for its turn.
         manifest = _already(options, request)
         if manifest is not None:

@@ -23,6 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lra.data import official, prepared, raw
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 SOURCES = ()  # a path only: the texts are in LRA's archive of 7.7 GB, or the user's own
@@ -62,7 +63,7 @@ def estimate(options: argparse.Namespace) -> prepared.Estimate:
     return prepared.Estimate(103_000_000, 5.0 + total / 200e6)
 
 
-def prepare(options: argparse.Namespace, writer: prepared.TaskWriter) -> dict[str, Any]:
+def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     """Writes the task's folder and returns its manifest.
 
     The files are streamed: memory holds a hash for each distinct text, and the pairs.

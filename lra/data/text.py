@@ -23,6 +23,7 @@ from tqdm import tqdm
 from lra.data import official, prepared, raw, tfds_source
 from lra.data.archives import read_members
 from lra.data.download import Remote, download
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 SOURCES = (tfds_source.SOURCE, "download")
@@ -79,7 +80,7 @@ def estimate(options: argparse.Namespace) -> prepared.Estimate:
     return prepared.Estimate(66_000_000 + downloaded, 10.0)
 
 
-def prepare(options: argparse.Namespace, writer: prepared.TaskWriter) -> dict[str, Any]:
+def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     """Writes the task's folder and returns its manifest.
 
     Args:
@@ -119,7 +120,7 @@ def _open(options: argparse.Namespace) -> _Source:
     return _Source("IMDb, aclImdb order", str(path), splits)
 
 
-def _write(writer: prepared.TaskWriter, split: str, source: _Source) -> tuple[int, str]:
+def _write(writer: TaskWriter, split: str, source: _Source) -> tuple[int, str]:
     """Writes one split; returns its number of reviews and its fingerprint."""
     labels: list[int] = []
     fingerprint = official.Fingerprint()

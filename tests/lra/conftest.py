@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lra.data.prepared import TaskWriter
+from lra.data.task_writer import TaskWriter
 from lra.settings import load_config
 from tests.attention_cases import overrides_of
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from lra import records
-from lra.data.prepared import TaskWriter
+from lra.data.task_writer import TaskWriter
 from lra.sweep.__main__ import main
 
 FAKE = str(pathlib.Path(__file__).parent / "fake_train.py")

@@ -8,6 +8,7 @@ import pytest
 
 from lra import arrays
 from lra.data import prepared
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.tasks import TASKS
 
@@ -105,7 +106,7 @@ def test_a_holdout_that_leaves_nothing_is_refused(data_dir):
 
 
 def test_a_validation_set_that_is_the_test_set_is_held_once(tmp_path):
-    with prepared.TaskWriter(tmp_path, "text") as writer:
+    with TaskWriter(tmp_path, "text") as writer:
         for split in ("train", "test"):
             writer.sequences(split, [b"ab", b"c"])
             writer.array(f"{split}/labels.npy", np.array([0, 1], np.int32))

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from lra.data.prepared import TaskWriter, load
-from tests.lra.data.test_prepared import names, write
+from lra.data.prepared import load
+from lra.data.task_writer import TaskWriter
+from tests.lra.data.test_prepared import write
+from tests.lra.data.test_task_writer import names
 
 # Kills itself at the given rename (1: the earlier folder goes aside, 2: the new one comes).
 KILLED = """
@@ -71,7 +73,7 @@ def test_a_link_is_followed_and_not_replaced(tmp_path, there):
 # Writes when told to, one line of stdin, and says before and after.
 WAITING = """
 import sys
-from lra.data.prepared import TaskWriter
+from lra.data.task_writer import TaskWriter
 with TaskWriter(sys.argv[1], "toy"):
     print("inside", flush=True)
     sys.stdin.readline()

@@ -4,7 +4,7 @@ from PIL import Image
 
 from lra.data import inspect, prepare, prepared
 from lra.data.listops_language import encode
-from lra.data.prepared import TaskWriter
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 PICTURES = np.arange(5 * 16, dtype=np.uint8).reshape(5, 16)

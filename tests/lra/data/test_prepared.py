@@ -1,13 +1,13 @@
-import errno
+"""Prepared data: read as written, and refused where they are not what was written."""
+
 import json
-import os
-import shutil
 
 import numpy as np
 import pytest
 
 from lra.data import prepared
-from lra.data.prepared import Sequences, TaskWriter, load
+from lra.data.prepared import Sequences, load
+from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 
 ITEMS = [b"\x00\x01", np.array([7, 255], np.uint8), b"", b"\x03"]
@@ -32,16 +32,6 @@ def write(data_dir, label=1, request=None, flags=()):
             parameters={"size": 3},
             aliases={"validation": "test"},
         )
-
-
-def write_and_raise(data_dir, error):
-    with TaskWriter(data_dir, "toy") as writer:
-        writer.sequences("train", ITEMS)
-        raise error
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def edit_manifest(root, **changes):
@@ -103,24 +93,6 @@ def test_empty_arrays(tmp_path):
     sequences, labels, _ = load(tmp_path, "toy").split("train")
     assert len(sequences) == len(sequences.tokens) == len(labels) == 0
     assert sequences.offsets.tolist() == [0]
-
-
-def test_sequences_are_streamed(tmp_path):
-    """The writer holds no item while it asks for the next."""
-    alive = []
-
-    class Item(bytes):
-        def __del__(self):
-            alive.pop()
-
-    def items():
-        for number in range(100):
-            alive.append(number)
-            yield Item(b"xyz")
-            assert len(alive) <= 2
-
-    with TaskWriter(tmp_path, "toy") as writer:
-        assert writer.sequences("train", items()) == 100
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -225,28 +197,6 @@ def test_the_hash_is_that_of_the_data_not_of_the_flags(tmp_path):
     assert second["request"] == {"seed": 5, "workers": 3}
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, UserError])
-def test_an_error_leaves_the_earlier_data(tmp_path, error):
-    before = write(tmp_path)
-    with pytest.raises(error):
-        write_and_raise(tmp_path, error())
-    assert load(tmp_path, "toy").manifest == before
-    assert names(tmp_path) == [".toy.lock", "toy"]
-
-
-def test_leaving_without_finish_leaves_nothing(tmp_path):
-    with TaskWriter(tmp_path, "toy") as writer:
-        writer.sequences("train", ITEMS)
-    assert names(tmp_path) == [".toy.lock"]
-
-
-def test_replacing(tmp_path):
-    write(tmp_path)
-    write(tmp_path, label=2)
-    assert load(tmp_path, "toy").split("train").labels.tolist() == [2, 0, 4, 2]
-    assert names(tmp_path) == [".toy.lock", "toy"]
-
-
 def test_what_was_loaded_stays_when_the_folder_is_replaced(tmp_path, monkeypatch):
     write(tmp_path, label=1)
     before = load(tmp_path, "toy")
@@ -262,41 +212,6 @@ def test_what_was_loaded_stays_when_the_folder_is_replaced(tmp_path, monkeypatch
     assert before.split("train").labels[0] == 1
     assert during.split("train").labels[0] == 2
     assert during.sha256 == load(tmp_path, "toy").sha256 != before.sha256
-
-
-def test_nothing_is_visible_before_the_end(tmp_path):
-    with TaskWriter(tmp_path, "toy") as writer:
-        writer.sequences("train", ITEMS)
-        assert not (tmp_path / "toy").exists()
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_one_line(tmp_path, code):
-    before = write(tmp_path)
-    with pytest.raises(UserError, match=r"no space left in .* while writing toy; free some space"):
-        write_and_raise(tmp_path, OSError(code, os.strerror(code)))
-    assert load(tmp_path, "toy").manifest == before
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_really_full_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(TaskWriter, "_path", lambda self, name: "/dev/full")
-    with pytest.raises(UserError, match="no space left"), TaskWriter(tmp_path, "toy") as writer:
-        writer.array("train/labels.npy", np.zeros(100_000, np.int32))
-
-
-def test_raw_files_in_the_way_are_not_removed(tmp_path):
-    (tmp_path / "toy").mkdir()
-    write(tmp_path)  # an empty folder is nobody's
-    shutil.rmtree(tmp_path / "toy")
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy" / "basic_train.tsv").write_text("precious")
-    with pytest.raises(UserError, match=r"toy is in the way and is not prepared data"):
-        write(tmp_path)
-    assert (tmp_path / "toy" / "basic_train.tsv").read_text() == "precious"
-    assert not (tmp_path / ".toy.partial").exists()
-    shutil.rmtree(tmp_path / "toy")
-    write(tmp_path)  # the refusal gave the lock back
 
 
 def test_sequences_index_like_a_list():
@@ -320,19 +235,3 @@ def test_the_hint_is_a_command_that_works(tmp_path, task, more):
         prepared.load(tmp_path, task)
     command = f"python -m lra.data.prepare {task} --data_dir={tmp_path}"
     assert str(error.value).endswith(f"; prepare it: {command}{more}")
-
-
-def test_a_task_outlives_a_loss_of_power(tmp_path, monkeypatch):
-    """Every file was last synced at the length it has, and behind them all the folder's name."""
-    synced = {}
-
-    def fsync(number):
-        status = os.fstat(number)
-        synced[status.st_ino] = status.st_size
-
-    monkeypatch.setattr("os.fsync", fsync)
-    write(tmp_path)
-    for name in (*FILES, "manifest.json"):
-        status = (tmp_path / "toy" / name).stat()
-        assert synced[status.st_ino] == status.st_size, name
-    assert list(synced)[-1] == tmp_path.stat().st_ino
