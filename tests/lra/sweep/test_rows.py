@@ -6,7 +6,6 @@ import json
 import pathlib
 import shlex
 import shutil
-import signal
 
 import numpy as np
 import pytest
@@ -25,21 +24,7 @@ from lra.sweep.failures import Failures
 from lra.sweep.plan import Done, load_sweep, older_defaults
 from lra.workdir import Workdir
 from tests.lra.row_factory import failed_row, make_row
-from tests.lra.sweep_place import ONE_RUN, Place, write_data
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    """The stand-in imports the project, and the signals of a test stay its own."""
-    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path.cwd()))
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def place(tmp_path) -> Place:
-    return Place(tmp_path)
+from tests.lra.sweep.place import ONE_RUN, write_data
 
 
 def test_rows_of_others_below_the_workdir_are_left_alone(place, capsys):

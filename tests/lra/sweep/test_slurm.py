@@ -12,23 +12,9 @@ import pytest
 
 from lra.errors import UserError
 from lra.sweep import child, launchers
-from tests.lra.sweep_place import Place, wait_for
+from tests.lra.sweep.place import Place, wait_for
 
 LIMIT = "--slurm=timeout_min=240"
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    """The stand-in imports the project, and the signals of a test stay its own."""
-    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path.cwd()))
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def place(tmp_path) -> Place:
-    return Place(tmp_path)
 
 
 class Cluster:

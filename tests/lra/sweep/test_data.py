@@ -1,0 +1,119 @@
+"""Data that a sweep needs: missing, damaged, or generated when their first run is due."""
+
+import re
+
+from lra.sweep.__main__ import main
+from tests.lra.sweep.place import ONE_RUN, SWEEP, fake, write_data
+
+
+def test_runs_without_data_are_said_and_the_others_run(place, capsys):
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('text', 'listops')]"
+    )
+    assert place.run() == 1
+    assert [row.task for row in place.rows()] == ["listops"]
+    assert "text: 1 run cannot start: no prepared text in" in capsys.readouterr().err
+
+
+def test_a_sweep_that_cannot_start_leaves_no_file_of_results(place):
+    place.file.write_text("RUNS = [{'config': 'configs/text.py:nystrom'}]")
+    assert place.run() == 1
+    assert not place.results.exists()
+    place.results.write_text("")  # what was there before stays
+    assert place.run() == 1
+    assert place.results.read_text() == ""
+
+
+def test_damaged_data_are_nothing_to_runs_that_are_done(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    (place.root / "data" / "listops" / "manifest.json").write_text("{}")
+    capsys.readouterr()
+    assert place.run() == 0
+    assert "cannot start" not in capsys.readouterr().err
+    place.file.write_text(SWEEP)
+    assert place.run() == 1
+    assert "listops: 2 runs cannot start: " in capsys.readouterr().err
+    assert place.run("--dry_run") == 0
+    said = capsys.readouterr()
+    assert "listops: 2 runs cannot start: " in said.err
+    assert "2 of 6 rows done, 4 missing" in said.out
+
+
+GENERATED = """
+DATA = {"listops": {"min_length": 3, "max_length": 12, "train": 20, "validation": 5, "test": 5}}
+RUNS = [{"config": "configs/listops.py:nystrom"}]
+"""
+
+
+def test_data_that_a_sweep_asks_for_are_generated_in_its_own_folder(place, capsys):
+    place.file.write_text(GENERATED)
+    argv = [str(place.file), f"--results={place.results}", f"--workdir={place.workdir}"]
+    assert main(argv, train=fake()) == 0
+    assert (place.workdir / "data" / "listops" / "manifest.json").exists()
+    assert "generating listops" in capsys.readouterr().err
+    assert place.rows()[0].data.startswith("differs")
+
+
+def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
+    place.file.write_text(GENERATED)
+    assert place.run() == 1
+    assert "choose another --data_dir" in capsys.readouterr().err
+    assert not place.starts()
+
+
+def test_data_are_generated_when_the_first_run_comes_up(place, capsys):
+    place.file.write_text(
+        f"{GENERATED}RUNS.insert(0, {{'config': 'configs/text.py:nystrom'}})\n"
+        "RUNS.append({'config': 'configs/image.py:nystrom'})\n"
+    )
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    assert place.run(f"--data_dir={data_dir}") == 1
+    assert [row.task for row in place.rows()] == ["text", "listops"]
+    said = capsys.readouterr().err.splitlines()
+    # What cannot be had is said before anything is done.
+    order = ["image: 1 run cannot start", "3 runs, 2 to execute", "text nystrom, seeds 0: running"]
+    order += ["text nystrom, seeds 0: test accuracy", "generating listops", "listops nystrom"]
+    positions = [[line.startswith(text) for line in said].index(True) for text in order]
+    assert positions == sorted(positions)
+
+
+def test_data_are_generated_in_a_short_budget_but_not_behind_a_run_in_its_last_minute(
+    place, capsys
+):
+    place.file.write_text(f"{GENERATED}RUNS.insert(0, {{'config': 'configs/text.py:nystrom'}})\n")
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    assert place.run("--budget_minutes=0.9", f"--data_dir={data_dir}") == 75
+    assert "more than the 0 s that the budget leaves for it" in capsys.readouterr().err
+    assert [row.task for row in place.rows()] == ["text"]
+    assert place.run("--budget_minutes=0.9", f"--data_dir={data_dir}") == 0
+    assert [row.task for row in place.rows()] == ["text", "listops"]
+
+
+def test_data_that_cannot_be_written_do_not_stop_the_rest(place, capsys):
+    place.file.write_text(f"{GENERATED}RUNS.append({{'config': 'configs/text.py:nystrom'}})\n")
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    (data_dir / ".listops.lock").mkdir()
+    assert place.run(f"--data_dir={data_dir}") == 1
+    assert "listops: 1 run cannot start: Is a directory" in capsys.readouterr().err
+    assert [row.task for row in place.rows()] == ["text"]
+
+
+def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
+    place.file.write_text(
+        "DATA = {'listops': {'train': 100_000_000}}\n"
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('listops', 'text')]"
+    )
+    data_dir = place.root / "other"
+    write_data(data_dir, "text")
+    assert place.run("--budget_minutes=2", f"--data_dir={data_dir}") == 75
+    said = capsys.readouterr().err
+    assert re.search(
+        r"listops: generating its data takes about \d+ min, more than the 2 min that", said
+    )
+    assert "generating listops in" not in said
+    assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["text"]
+    assert [row.task for row in place.rows()] == ["text"]

@@ -1,0 +1,182 @@
+"""What --dry_run says of a sweep: done, missing, failed, in which order and how long."""
+
+import json
+from typing import Any
+
+from lra import records
+from lra.row import Row
+from lra.settings import flatten, load_config
+from lra.sweep.listing import duration, estimate
+from lra.sweep.plan import load_sweep
+from lra.sweep.under_way import UnderWay
+from tests.lra.row_factory import failed_row, make_row
+from tests.lra.sweep.place import ONE_RUN, SWEEP, write_data
+
+
+def test_a_dry_run_repairs_nothing(place, capsys):
+    place.run()
+    content = place.results.read_bytes() + b'{"task": "lis'
+    place.results.write_bytes(content)
+    assert place.run("--dry_run") == 0
+    assert place.results.read_bytes() == content
+    assert "6 of 6 rows done" in capsys.readouterr().out
+
+
+def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
+    assert place.run(linformer="crash") == 1
+    capsys.readouterr()
+    place.file.write_text(SWEEP.replace("(0, 1)", "(0, 1, 2)"))
+    before = sorted(place.root.rglob("*"))
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 2 (about 3 min by 2 rows)",
+        "missing  listops nystrom num_landmarks=32, seeds 2 (about 3 min by 2 rows)",
+        "missing  listops linformer, seeds 0 1 2 (time unknown; "
+        "failed before: RuntimeError: INTERNAL: a mistake of XLA)",
+        "4 of 9 rows done, 5 missing",
+        "time left: about 7 min, unknown for 1 run",
+        "times by rows are those of a device, where the latest was made",
+    ]
+    assert sorted(place.root.rglob("*")) == before
+
+
+def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="in parts") == 75
+    metrics = next(place.workdir.glob("*/metrics.jsonl"))
+    with open(metrics, "a") as file:
+        file.write('{"kind": "eval", "step": 4}\n{"kind": "tr')
+    capsys.readouterr()
+    assert place.run("--dry_run") == 0
+    # (5000 - 4) steps of 32 examples for each of two seeds, 64 of them a second.
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 "
+        "(4 of 5000 steps made; about 83 min at 64 examples/s, evaluations aside)",
+        "0 of 2 rows done, 2 missing",
+        "time left: about 83 min",
+    ]
+
+
+def test_the_call_that_compiled_tells_no_time(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="in parts") == 75
+    metrics = next(place.workdir.glob("*/metrics.jsonl"))
+    metrics.write_text('{"kind": "train", "step": 1, "examples_per_second": 0.5}\n')
+    capsys.readouterr()
+    assert place.run("--dry_run") == 0
+    assert "(1 of 5000 steps made; time unknown)" in capsys.readouterr().out
+
+
+def test_rows_of_other_devices_tell_no_time(place, capsys):
+    place.file.write_text(ONE_RUN)
+    rows = [
+        timed_row(data="another", seed=seed, device=device, wall_seconds=time)
+        for seed, (device, time) in enumerate([("a GPU", 60.0), ("a CPU", 6e4), ("a GPU", 60.0)])
+    ]
+    failed = failed_row(attention="standard", device=None, wall_seconds=None)
+    records.append(place.results, [*rows, failed])
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 (about 40 s by 2 rows; "
+        "failed before: killed by SIGKILL)",
+        "0 of 2 rows done, 2 missing",
+        "time left: about 40 s",
+        "times by rows are those of a GPU, where the latest was made",
+    ]
+
+
+def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, capsys):
+    place.file.write_text(SWEEP)
+    rows = [
+        timed_row(data="another", device="a GPU", num_devices=2, wall_seconds=60.0),
+        timed_row(data="another", seed=1, device="a TPU", wall_seconds=6e4),
+        timed_row(data="another", seed=2, device="a GPU", num_devices=2, wall_seconds=60.0),
+        make_row(data="another", device="a CPU", wall_seconds=600.0),
+    ]
+    records.append(place.results, rows)
+    assert place.run("--dry_run") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 (~40 s by 2 rows on 2 x a GPU)",
+        "missing  listops nystrom num_landmarks=32, seeds 0 1 "
+        "(about 7 min by 1 row of other settings)",
+        "missing  listops linformer, seeds 0 1 (time unknown)",
+        "0 of 6 rows done, 6 missing",
+        "time left: ~7 min, unknown for 1 run",
+        "times by rows are those of a CPU, where the latest was made; those with ~ of the device "
+        "they name",
+    ]
+
+
+def test_a_row_of_the_same_settings_is_one_though_it_has_been_json(tmp_path):
+    """Linformer's `share` is a tuple in configurations."""
+    file = tmp_path / "sweep.py"
+    file.write_text("RUNS = [{'config': 'configs/listops.py:linformer'}]")
+    (run,) = load_sweep(str(file)).runs
+    config = json.loads(json.dumps(run.config))
+    row = make_row(attention="linformer", config=config, wall_seconds=60.0)
+    assert estimate(run, UnderWay(), [row]).basis == "by 1 row"
+
+
+def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place, capsys):
+    place.file.write_text(ONE_RUN)
+    wider = {"model.mlp_dim": 512}
+    records.append(
+        place.results,
+        [
+            timed_row(seed=2, wall_seconds=6e4, config_overrides=wider),
+            timed_row(None, seed=3, wall_seconds=60.0, steps=4, status="diverged", diverged_step=3),
+        ],
+    )
+    place.run("--dry_run")
+    assert "(about 11 h 7 min by 1 row of other settings)" in capsys.readouterr().out
+    records.append(place.results, [timed_row(seed=4, wall_seconds=60.0)])
+    place.run("--dry_run")
+    assert "(about 40 s by 1 row)" in capsys.readouterr().out
+
+
+def timed_row(accuracy: float | None = 0.5, **values: Any) -> Row:
+    """A row of exact attention with its whole configuration, of a program of three seeds."""
+    config = flatten(load_config("configs/listops.py:standard"))
+    overrides = values.get("config_overrides", {})
+    return make_row(accuracy, attention="standard", config=config | overrides, **values)
+
+
+def test_durations():
+    assert [duration(s) for s in (45, 700, 12_000)] == ["45 s", "12 min", "3 h 20 min"]
+
+
+def test_the_order_said_is_the_order_of_execution(place, capsys):
+    """Task by task, and what has failed before is not in the way of the others."""
+    write_data(place.root / "data", "image")
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:{attention}'}"
+        " for attention in ('nystrom', 'standard', 'linformer') for task in ('listops', 'image')]"
+    )
+    assert place.run("--tasks=listops", "--config.seeds=(0,)", nystrom="crash", standard="slow")
+    capsys.readouterr()
+    place.run("--dry_run")
+    said = [line.split()[1:3] for line in capsys.readouterr().out.splitlines()[:6]]
+    assert [(task, attention.strip(",")) for task, attention in said] == [
+        ("listops", "standard"), ("listops", "linformer"), ("listops", "nystrom"),
+        ("image", "nystrom"), ("image", "standard"), ("image", "linformer"),
+    ]  # fmt: skip
+    place.run()
+    assert [start["folder"].split("-")[:2] for start in place.starts()[2:]] == [
+        [task, attention.strip(",")] for task, attention in said
+    ]
+
+
+def test_runs_are_called_by_what_tells_them_apart(place):
+    place.file.write_text(
+        "nystrom = {'config': 'configs/listops.py:nystrom', 'train.steps': 9}\n"
+        "RUNS = [nystrom | {'train.learning_rate': rate} for rate in (1e-4, 2e-4)]\n"
+        "RUNS += [{'config': 'configs/listops.py:linformer', 'train.learning_rate': 2e-4}]\n"
+    )
+    runs = load_sweep(str(place.file)).runs
+    assert [run.title() for run in runs] == [
+        "listops nystrom learning_rate=0.0001, seeds 0",
+        "listops nystrom learning_rate=0.0002, seeds 0",
+        "listops linformer, seeds 0",
+    ]
+    # Another run of the sweep does not move the folder of one that has begun.
+    assert all(run.folder("").startswith(f"listops-{run.attention}-") for run in runs)

@@ -1,0 +1,137 @@
+"""Sweep files and flags: what they list, and what is wrong with them."""
+
+import pytest
+
+from lra.errors import UserError
+from lra.sweep.__main__ import main
+from lra.sweep.plan import load_sweep
+
+SWEEPS = ("quick", "table", "landmarks", "projections")
+
+
+def test_names_of_folders_are_no_longer_than_file_systems_allow(place):
+    sizes = f"({'16, ' * 100})"
+    place.file.write_text(
+        "RUNS = [{'config': 'configs/listops.py:linformer', 'model.num_layers': 100, "
+        f"'model.attention.proj_dim': {sizes}, 'model.attention.share': ('kv',)}}]"
+    )
+    assert place.run("--dry_run") == 0
+    assert place.run() == 0
+    assert len(place.rows()) == 1
+
+
+def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
+    place.file.write_text(
+        "run = {'config': 'configs/listops.py:standard', 'seeds': (0, 1)}\n"
+        "RUNS = [run, dict(run), run | {'seeds': (1, 2)}]\n"
+    )
+    assert place.run() == 0
+    assert [row.seed for row in place.rows()] == [0, 1, 2]
+    said = capsys.readouterr().err
+    assert "lists listops standard, seeds 0 1 twice: run once" in said
+    assert "lists listops standard, seeds 1 twice: run once" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("RUNS = []", "lists no runs"),
+        ("RUNS = None", "has no list RUNS"),
+        ("x = 1", "has no list RUNS"),
+        ("RUNS = 1 / 0", "ZeroDivisionError"),
+        ("RUNS = [", "SyntaxError"),
+        ("RUNS = ['configs/listops.py:nystrom']", "run 1: not of the form"),
+        ("RUNS = [{'config': 'configs/listop.py:nystrom'}]", "run 1: no config file"),
+        ("RUNS = [{'config': 'configs/listops.py:nystrom', 'train.step': 1}]", "train.steps"),
+        ("RUNS = [{'config': 'configs/listops.py:nystrom', 'seeds': ()}]", "seeds is empty"),
+        ("\nimport math\nRUNS = [math.log(0)]", "sweep.py, line 3: ValueError"),
+        ("def runs():\n    raise KeyError('mine')", "sweep.py, line 2: KeyError: 'mine'"),
+    ],
+)
+def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
+    place.file.write_text(text)
+    with pytest.raises(UserError, match=message):
+        place.run()
+    assert not place.workdir.exists()
+
+
+def test_a_folder_is_no_sweep_file(place):
+    place.file.unlink()
+    place.file.mkdir()
+    with pytest.raises(UserError, match=r"sweep\.py is a folder: name a sweep file"):
+        place.run()
+
+
+def test_numbers_of_numpy_and_sequences_of_any_kind_are_values(place):
+    place.file.write_text(
+        "import numpy as np\n"
+        "run = {'config': 'configs/listops.py:nystrom'}\n"
+        "RUNS = [run | {'train.learning_rate': rate} for rate in np.logspace(-4, -3, 2)]\n"
+        "RUNS += [run | {'model.attention.num_landmarks': np.int64(32), 'seeds': [0, 1]}]\n"
+        "RUNS += [run | {'train.steps': 9, 'seeds': range(3)}]\n"
+        "RUNS += [run | {'train.steps': 8, 'seeds': np.arange(2)}]\n"
+        "RUNS += [run | {'train.steps': 7, 'seeds': (np.int64(4),)}]\n"
+    )
+    runs = load_sweep(str(place.file)).runs
+    assert [run.config["train.learning_rate"] for run in runs[:2]] == [1e-4, 1e-3]
+    assert runs[2].config["model.attention.num_landmarks"] == 32
+    assert [run.seeds for run in runs] == [(0,), (0,), (0, 1), (0, 1, 2), (0, 1), (4,)]
+
+
+def test_bad_flags_are_named(place):
+    for flag, message in (
+        ("--tasks=listop", "did you mean 'listops'"),
+        ("--tasks=image", "lists no runs of image"),
+        ("--budget_minutes=-1", "'-1' is not a positive number of minutes"),
+        ("--budget_minutes=soon", "not a positive number of minutes"),
+        ("--launcher=cloud", "invalid choice"),
+        ("--config.train.step=1", "train.steps"),
+    ):
+        with pytest.raises(UserError, match=message):
+            place.run(flag)
+    with pytest.raises(UserError, match="no sweep file"):
+        main([str(place.root / "sweeep.py"), "--results=x"])
+
+
+def test_results_that_cannot_be_written_are_named_before_anything_runs(place):
+    place.results.mkdir()
+    with pytest.raises(UserError, match="cannot write rows to"):
+        place.run()
+    assert not place.starts()
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_the_sweep_files_resolve(name):
+    sweep = load_sweep(f"configs/sweeps/{name}.py")
+    runs = [(run.task, run.attention, str(run.changed)) for run in sweep.runs]
+    assert len(runs) == len(set(runs)) > 4
+
+
+def test_the_table_finishes_columns_first():
+    runs = load_sweep("configs/sweeps/table.py").runs
+    assert len(runs) == 25
+    assert [run.task for run in runs[:5]] == ["listops"] * 5
+    assert {run.protocol for run in runs} == {"table3"}
+    assert {run.seeds for run in runs} == {(0, 1, 2)}
+
+
+def test_a_sweep_may_take_the_data_of_another():
+    epsilon, quick = (load_sweep(f"configs/sweeps/{name}.py") for name in ("epsilon", "quick"))
+    assert epsilon.data == quick.data
+    values = [run.config["model.attention.epsilon"] for run in epsilon.runs]
+    assert values == [1e-4, 1e-6, 0.0]
+
+
+def test_tasks_can_be_chosen():
+    runs = load_sweep("configs/sweeps/landmarks.py", ("text",)).runs
+    assert {run.task for run in runs} == {"text"}
+    assert [run.config["model.attention.num_landmarks"] for run in runs] == [
+        16, 32, 64, 128, 256, 512,
+    ]  # fmt: skip
+
+
+def test_folders_tell_runs_apart(place):
+    runs = load_sweep("configs/sweeps/projections.py").runs
+    folders = {run.folder(data) for run in runs for data in ("official", "generated")}
+    assert len(folders) == 2 * len(runs)
+    assert runs[0].folder("official").startswith("listops-linformer-proj_dim=32-")

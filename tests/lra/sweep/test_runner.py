@@ -1,0 +1,217 @@
+"""Runs of a sweep are executed by a stand-in for train.py: each once, whatever happens to whom."""
+
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lra.errors import UserError
+from lra.sweep.__main__ import main
+from lra.sweep.child import Ended
+from tests.lra.sweep.place import ONE_RUN, fake, write_data
+
+
+def test_every_run_is_executed_once_in_order(place):
+    assert place.run() == 0
+    assert [(row.attention, row.seed) for row in place.rows()] == [
+        (attention, seed) for attention in ("standard", "nystrom", "linformer") for seed in (0, 1)
+    ]
+    assert [row.protocol for row in place.rows()][::2] == [
+        "table3",
+        "changed: model.attention.num_landmarks=32",
+        "changed: train.steps=6000",
+    ]
+    assert place.run() == 0
+    assert len(place.starts()) == 3
+
+
+def test_children_share_a_compile_cache_unless_the_user_has_one(place, monkeypatch):
+    place.file.write_text(ONE_RUN)
+    place.run("--config.seeds=(2,)")
+    assert [row.seed for row in place.rows()] == [2]
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run()
+    assert [row.seed for row in place.rows()] == [2, 0, 1]
+    caches = [start["cache"] for start in place.starts()]
+    assert caches == [str(place.workdir / "compile_cache"), "/elsewhere"]
+
+
+def test_only_seeds_without_rows_are_trained(place):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    assert place.run() == 0
+    assert [row.seed for row in place.rows()] == [0, 1, 2]
+    assert "--config.seeds=(2,)" in place.starts()[1]["argv"]
+
+
+def test_other_data_are_other_runs(place):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    write_data(place.root / "data", "listops", mark="my own")
+    place.run()
+    assert [row.data for row in place.rows()] == ["generated"] * 2 + ["my own"] * 2
+
+
+def test_overrides_for_all_runs_come_last(place):
+    place.file.write_text(ONE_RUN.replace("}", ", 'train.steps': 6000}"))
+    place.run("--config.train.steps=7000")
+    assert {row.steps for row in place.rows()} == {7000}
+    (start,) = place.starts()
+    assert [word for word in start["argv"] if "steps" in word] == ["--config.train.steps=7000"]
+
+
+def test_overrides_for_all_runs_replace_tuples_of_the_file(place):
+    place.file.write_text(
+        "RUNS = [{'config': 'configs/listops.py:linformer', 'seeds': (0, 1),"
+        " 'model.attention.share': ('kv', 'heads')}]"
+    )
+    assert place.run("--config.seeds=(3,)", "--config.model.attention.share", "('layers',)") == 0
+    assert [row.seed for row in place.rows()] == [3]
+    assert place.rows()[0].config_overrides == {"model.attention.share": ["layers"]}
+    place.file.write_text("RUNS = [{'config': 'configs/listops.py:standard', 'seeds': (0, 1)}]")
+    assert place.run("--config.seeds=(0,)") == 0
+    assert [row.seed for row in place.rows()] == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("crash", "RuntimeError: INTERNAL: a mistake of XLA"),
+        ("killed", "killed by SIGKILL after: no output"),
+        ("refuse", "no such landmarks"),
+        ("no rows", "train.py ended without writing rows"),
+    ],
+)
+def test_a_failed_run_is_recorded_with_its_reason(place, behaviour, reason, capfd):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard=behaviour) == 1
+    assert [(row.status, row.seed, row.error) for row in place.rows()] == [
+        ("failed", 0, reason),
+        ("failed", 1, reason),
+    ]
+    said = capfd.readouterr().err
+    assert f"failed: {reason}" in said
+    log = next(place.workdir.glob("*/log.txt"))
+    assert f"listops standard, seeds 0 1: running, how far it is stands in {log}\n" in said
+
+
+def test_a_failed_run_does_not_stop_the_rest_and_is_tried_again(place):
+    assert place.run(nystrom="crash") == 1
+    assert [row.status for row in place.rows()] == ["ok", "ok", "failed", "failed", "ok", "ok"]
+    assert place.run() == 0
+    assert [row.status for row in place.rows()] == ["ok"] * 6
+    assert len(place.starts()) == 4
+
+
+def test_a_run_whose_folder_is_removed_does_not_stop_the_rest(place):
+    assert place.run(standard="vanish") == 1
+    assert [row.status for row in place.rows()] == ["failed", "failed", "ok", "ok", "ok", "ok"]
+    assert place.rows()[0].error == "RuntimeError: INTERNAL: no folder"
+
+
+@pytest.mark.parametrize("name", ["", "log.txt", "metrics.jsonl", ".sweep.lock"])
+def test_a_folder_that_cannot_be_used_does_not_stop_the_rest(place, name, capsys):
+    assert place.run(standard="refuse", nystrom="refuse", linformer="refuse") == 1
+    folder = next(place.workdir.glob("listops-standard-*"))
+    if name:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+    else:
+        shutil.rmtree(folder)
+        folder.write_text("a file")
+    place.results.unlink()
+    assert place.run("--dry_run") == 0
+    capsys.readouterr()
+    assert place.run() == 1
+    statuses = {(row.attention, row.status) for row in place.rows()}
+    assert statuses == {("standard", "failed"), ("nystrom", "ok"), ("linformer", "ok")}
+    assert "directory" in place.rows()[0].error or "File exists" in place.rows()[0].error
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_data_are_generated(place):
+    shutil.rmtree(place.root / "data")
+    place.workdir.write_text("a file")
+    with pytest.raises(UserError, match=r"cannot write to --workdir=.*: File exists; choose"):
+        place.run()
+    assert not (place.root / "data").exists()
+
+
+def test_a_diverged_run_is_done(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="diverge") == 0
+    assert "listops standard, seeds 0 1: diverged diverged (" in capsys.readouterr().err
+    assert [row.status for row in place.rows()] == ["diverged"] * 2
+    assert place.run() == 0
+    assert len(place.starts()) == 1
+
+
+def test_the_reason_is_the_exception_and_not_what_follows_it():
+    output = (
+        "step 50/500: validation accuracy 0.2\nTraceback (most recent call last):\n"
+        "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory\n"
+        "--------------------\nFor simplicity, JAX has removed its internal frames"
+    )
+    assert Ended(1, output, None).reason() == (
+        "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory"
+    )
+    assert Ended(3, "one\ntwo\n", None).reason() == "exit status 3 after: two"
+
+
+def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
+    place.run("--launcher=print", "--budget_minutes=30")
+    commands = capsys.readouterr().out.splitlines()
+    assert len(commands) == 3
+    assert not place.starts()
+    for command in commands:
+        words = shlex.split(command)
+        assert words[0] == "env"
+        assert f" {shlex.join(fake())} " in command
+        assert "--budget_minutes=30.000" in words
+        place.workdir.mkdir(exist_ok=True)
+        subprocess.run(words, check=True)
+    assert {start["cache"] for start in place.starts()} == {str(place.workdir / "compile_cache")}
+    assert place.run() == 0
+    assert len(place.rows()) == 6
+    assert len(place.starts()) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs xargs -d, which is GNU's")
+def test_printed_commands_run_from_any_folder_as_help_says(place, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        place.run("--help")
+    recipe = re.search(r"--launcher=print \| (xargs .*)", capsys.readouterr().out)[1]
+    monkeypatch.setenv("PYTHONPATH", str(pathlib.Path.cwd()))
+    config = place.root / "configs"
+    config.mkdir()
+    for name in ("default", "listops"):
+        shutil.copy(f"configs/{name}.py", config)
+    monkeypatch.chdir(place.root)
+    flags = ["--workdir=runs", "--data_dir=data", "--launcher=print"]
+    assert main(["sweep.py", "--results=results.jsonl", *flags], train=fake()) == 0
+    place.workdir.mkdir()
+    elsewhere = place.root / "elsewhere"
+    elsewhere.mkdir()
+    lines = capsys.readouterr().out.encode()
+    subprocess.run(recipe, shell=True, input=lines, cwd=elsewhere, check=True)
+    assert place.run() == 0
+    assert (len(place.rows()), len(place.starts())) == (6, 3)
+
+
+def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
+    place.run("--launcher=print")
+    assert "JAX_COMPILATION_CACHE_DIR" not in capsys.readouterr().out
+
+
+def test_a_printed_command_trains_the_seeds_without_rows(place, capsys):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
+    capsys.readouterr()
+    place.run("--launcher=print")
+    assert shlex.split(capsys.readouterr().out)[-1] == "--config.seeds=(2,)"

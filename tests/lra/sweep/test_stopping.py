@@ -1,0 +1,206 @@
+"""Signals, budgets, kills and company: a sweep that stops anywhere goes on from there."""
+
+import contextlib
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import time
+
+import filelock
+import pytest
+
+from lra import records
+from lra.errors import UserError
+from lra.sweep import place as places
+from lra.sweep.budget import Budget
+from lra.sweep.data import Data
+from lra.sweep.failures import Failures
+from lra.sweep.plan import load_sweep
+from lra.sweep.runner import Outcome, attempt
+from tests.lra.sweep.place import ONE_RUN, Place, fake, wait_for
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_and_the_next_call_goes_on(place, number):
+    sweep = place.start(nystrom="patient")
+    wait_for(lambda: len(place.starts()) == 2)
+    sweep.send_signal(number)
+    assert sweep.wait(60) == 75
+    assert {row.attention for row in place.rows()} == {"standard"}
+    assert place.run() == 0
+    assert len(place.rows()) == 6
+    assert place.starts()[2]["folder"] == place.starts()[1]["folder"]
+
+
+STOPS = """
+import os, pathlib, sys, time
+from lra.stopping import STATUS_STOPPED, Stop
+(folder,) = [word.partition("=")[2] for word in sys.argv if word.startswith("--workdir=")]
+with Stop() as stop:
+    pathlib.Path(folder, "pid").write_text(str(os.getpid()))
+    while not stop.before(0):
+        time.sleep(0.02)
+    time.sleep(0.5)
+    pathlib.Path(folder, "saved").touch()
+sys.exit(STATUS_STOPPED)
+"""
+
+
+@pytest.mark.parametrize("child_first", [True, False])
+def test_a_signal_to_sweep_and_child_lets_the_child_save(place, child_first):
+    place.file.write_text(ONE_RUN)
+    sweep = place.start(train=(sys.executable, "-c", STOPS))
+    wait_for(lambda: any(path.read_text() for path in place.workdir.glob("*/pid")))
+    child = int(next(place.workdir.glob("*/pid")).read_text())
+    for process in (child, sweep.pid) if child_first else (sweep.pid, child):
+        os.kill(process, signal.SIGTERM)
+    assert sweep.wait(60) == 75
+    assert list(place.workdir.glob("*/saved"))
+
+
+def test_the_budget_is_shared_and_a_small_rest_of_it_starts_nothing(place):
+    assert place.run("--budget_minutes=1.001") == 75
+    assert len(place.starts()) == 1
+    (flag,) = [word for word in place.starts()[0]["argv"] if word.startswith("--budget_minutes")]
+    assert 0.9 < float(flag.partition("=")[2]) <= 1.001
+
+
+def test_a_budget_that_is_over_before_the_first_step_is_said(place, capsys):
+    assert place.run("--budget_minutes=0.1", standard="slow") == 75
+    said = capsys.readouterr().err
+    assert "seeds 0 1: the 6 s left of the budget were over before the first step" in said
+    assert "give it more" in said
+    assert len(place.starts()) == 1
+    assert not place.results.exists()
+
+
+def test_a_budget_that_allows_some_steps_is_no_matter(place, capsys):
+    place.file.write_text(ONE_RUN)
+    for _ in range(2):
+        assert place.run("--budget_minutes=2", standard="in parts") == 75
+        assert "stopped before its end; the same command goes on" in capsys.readouterr().err
+    # Nothing after the eighth step.
+    assert place.run("--budget_minutes=2", standard="slow") == 75
+    assert "over before the first step" in capsys.readouterr().err
+    assert place.run("--budget_minutes=2", standard="in parts") == 0
+
+
+def test_a_budget_that_allows_part_of_an_evaluation_is_no_matter(place, capsys):
+    place.file.write_text(ONE_RUN)
+    for _ in range(2):
+        assert place.run("--budget_minutes=2", standard="evaluates") == 75
+        assert "stopped before its end; the same command goes on" in capsys.readouterr().err
+    assert place.run("--budget_minutes=2", standard="evaluates") == 0
+
+
+def test_trainings_without_a_sweep_are_waited_for_once_within_the_budget(place, capsys):
+    with contextlib.ExitStack() as stack:
+        for run in load_sweep(str(place.file)).runs:
+            folder = place.workdir / run.folder("generated")
+            folder.mkdir(parents=True)
+            stack.enter_context(filelock.FileLock(folder / ".lock"))
+        start = time.monotonic()
+        assert place.run("--budget_minutes=0.05") == 75
+        assert time.monotonic() - start < 15
+    said = capsys.readouterr().err
+    assert said.count("for another train.py to end") == 1
+    assert "waiting up to 3 s" in said
+    assert not place.starts()
+
+
+def test_patience_ends_once_and_never_behind_the_budget(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    endless, short = Budget(None), Budget(0.25)
+    assert (endless.patience(), short.patience()) == (30.0, 15.0)
+    now[0] += 10
+    assert (endless.patience(), short.patience()) == (20.0, 5.0)
+    now[0] += 90
+    assert (endless.patience(), short.patience()) == (0.0, 0.0)
+
+
+def test_a_full_disk_ends_the_sweep(place, monkeypatch):
+    """It is no failure of the run, which had no room for a line in its log."""
+    full = shutil.disk_usage(place.root)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises(UserError, match=r"no space left in .*listops-standard.*: free some"):
+        place.run(standard="killed")
+    assert len(place.starts()) == 1
+    assert not place.results.exists()
+
+
+def test_a_child_that_was_stopped_without_a_budget_is_just_stopped(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="slow") == 75
+    assert "stopped before its end; the same command goes on" in capsys.readouterr().err
+
+
+def test_the_smallest_rest_of_a_budget_is_a_budget():
+    run = load_sweep("configs/sweeps/quick.py").runs[0]
+    place = places.Place((), pathlib.Path(), pathlib.Path(), Data("data", {}))
+    assert "--budget_minutes=0.001" in place.command(run, "generated", 1e-5)
+
+
+def test_a_child_that_stops_before_its_end_stops_the_sweep(place):
+    sweep = place.start(nystrom="patient")
+    wait_for(lambda: len(place.starts()) == 2)
+    os.kill(place.starts()[1]["pid"], signal.SIGTERM)
+    assert sweep.wait(60) == 75
+    assert len(place.starts()) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the kernel's help")
+def test_a_killed_sweep_takes_its_child_along(place):
+    sweep = place.start(nystrom="patient")
+    wait_for(lambda: len(place.starts()) == 2)
+    sweep.kill()
+    sweep.wait()
+    wait_for(lambda: not pathlib.Path(f"/proc/{place.starts()[1]['pid']}").exists())
+
+
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_sweep_killed_at_random_moments_has_the_rows_of_an_unbroken_one(tmp_path, kills):
+    unbroken, broken = Place(tmp_path / "a"), Place(tmp_path / "b")
+    unbroken.run()
+    chance = random.Random(0)
+    for i in range(kills):
+        before = len(broken.starts())
+        sweep = broken.start()
+        if i % 3 == 0:
+            time.sleep(chance.uniform(0.0, 0.5))
+        else:  # with a child, or when there was nothing left to do
+            wait_for(lambda: len(broken.starts()) > before or sweep.poll() is not None)  # noqa: B023
+            time.sleep(chance.uniform(0.0, 0.15))
+        sweep.kill()
+        sweep.wait()
+    assert broken.run() == 0
+    rows = records.read(broken.results)
+    assert sorted(rows, key=records.key) == sorted(unbroken.rows(), key=records.key)
+
+
+def test_two_sweeps_share_the_runs(place):
+    sweeps = [place.start() for _ in range(2)]
+    assert [sweep.wait(60) for sweep in sweeps] == [0, 0]
+    assert len(records.read(place.results)) == 6
+    folders = [start["folder"] for start in place.starts()]
+    assert len(folders) == len(set(folders)) == 3
+
+
+def test_a_failure_is_not_repeated_by_those_who_waited(place):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    data = Data(str(place.root / "data"), {})
+    there = places.Place(fake(standard="crash"), place.results, place.workdir, data)
+
+    def attempt_with(failures: Failures) -> Outcome:
+        return attempt(run, there, "generated", Budget(None), failures)
+
+    waiting, other = (Failures(place.workdir) for _ in range(2))
+    assert attempt_with(other) is Outcome.FAILED
+    assert attempt_with(waiting) is Outcome.FAILED
+    assert len(place.starts()) == 1
+    assert attempt_with(Failures(place.workdir)) is Outcome.FAILED
+    assert len(place.starts()) == 2
