@@ -4,9 +4,9 @@ from lra.report.cells import cells, number_format
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import Table, tables
+from tests.lra.report.test_averages import published_line
+from tests.lra.report.test_tables import first, five, line
 from tests.lra.row_factory import diverged_row, failed_row, make_row
-from tests.lra.test_report import first, five, line
-from tests.lra.test_report_averages import published_line
 
 HALF = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
 

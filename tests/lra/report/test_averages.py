@@ -6,8 +6,8 @@ from lra.published import TASKS
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import tables
+from tests.lra.report.test_tables import first, five, line
 from tests.lra.row_factory import diverged_row, failed_row, make_row
-from tests.lra.test_report import first, five, line
 
 
 def published_line(rows) -> str:

@@ -12,8 +12,8 @@ from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
 from lra.report.groups import group
 from lra.report.tables import tables
+from tests.lra.report.test_tables import five
 from tests.lra.row_factory import diverged_row, failed_row, make_row
-from tests.lra.test_report import five
 
 
 @pytest.fixture

@@ -1,0 +1,135 @@
+"""Legends and labels of figures, that nothing is cut off and nothing touches."""
+
+import itertools
+import math
+
+import matplotlib
+import pytest
+from matplotlib import pyplot
+
+from lra.report import drawing
+from lra.report.cells import Stat
+from lra.report.curves import Curve, History
+from lra.report.dots import Dot
+from lra.report.groups import group
+from lra.report.styles import STYLES, area_of_marker
+from lra.report.sweep_points import Sweep
+from tests.lra.report.swept_rows import figures_of
+from tests.lra.row_factory import make_row
+
+
+@pytest.fixture(autouse=True)
+def _style():
+    with matplotlib.rc_context(drawing.RC):
+        yield
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("more", ["", ", warmup_steps=100, learning_rate=0.0003, dropout=0.25"])
+def test_a_legend_of_long_titles_is_within_its_figure(more):
+    curve = Curve([10, 20], [0.1, 0.2], [0.1, 0.2], [0.1, 0.2])
+    title = f"Nyströmformer, num_landmarks=8, eval_every=10, steps=20{more}"
+    drawn = drawing.draw_histories([History("nystrom", title, curve, curve)] * 6, STYLES)
+    drawn.draw_without_rendering()
+    (legend,) = drawn.legends
+    extent = legend.get_window_extent()
+    assert [text.get_text().replace("\n", " ") for text in legend.texts] == [title] * 6
+    assert extent.width <= drawn.bbox.width
+    assert drawn.bbox.x0 <= extent.x0
+    assert extent.x1 <= drawn.bbox.x1
+    assert min(text.get_fontsize() for text in legend.texts) >= 5.5
+    panels = [72 * axis.get_window_extent().height / drawn.dpi for axis in drawn.axes]
+    assert min(panels) > 80
+
+
+def test_every_value_of_the_default_sweep_has_its_label():
+    dots = {size: Dot(Stat(0.3655, 0.0012, 3), 1e6 / size) for size in (16, 32, 64, 128, 256, 512)}
+    sweep = Sweep("", {"listops": dots, "image": dots}, {}, {})
+    drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
+    drawn.set_dpi(300)
+    drawn.draw_without_rendering()
+    for axis in drawn.axes[2:]:
+        labels = axis.get_xticklabels()
+        assert [label.get_text() for label in labels] == [f"{size}" for size in dots]
+        extents = [label.get_window_extent() for label in labels]
+        gaps = [after.x0 - before.x1 for before, after in itertools.pairwise(extents)]
+        assert min(gaps) > 300 / 72
+
+
+def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
+    drawn = draw_sweep(range(1, 20))
+    labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
+    pyplot.close(drawn)
+    assert labels == ["1", "2", "3", "4", "5", "6", "7", "8", "9", "11", "13", "16", "19"]
+
+
+def draw_sweep(values, tasks=("listops",)):
+    """A figure of one sweep over these values, laid out."""
+    dots = {value: Dot(Stat(0.5, None, 1), 12_000.0) for value in values}
+    sweep = Sweep("", dict.fromkeys(tasks, dots), {}, {})
+    with matplotlib.rc_context(drawing.RC):
+        drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
+        drawn.draw_without_rendering()
+    return drawn
+
+
+@pytest.mark.parametrize(
+    "tasks", [("listops",), ("listops", "image"), ("listops", "text", "image")]
+)
+@pytest.mark.parametrize(
+    "values",
+    [
+        (16, 32, 64, 128, 256, 512, 1024),
+        (32, 64, 128, 256, 512, 1024, 2048),
+        (1e-5, 1e-4, 3e-4, 1e-3),
+        (0, 1e-6, 1e-5, 1e-4),
+        (0.0, 0.1, 0.2, 0.3, 0.4, 0.5),
+    ],
+)
+def test_labels_of_ticks_do_not_touch(values, tasks):
+    drawn = draw_sweep(values, tasks)
+    for axis in drawn.axes[len(tasks) :]:
+        boxes = [text.get_window_extent() for text in axis.get_xticklabels()]
+        assert len(boxes) >= 3
+        for one, two in itertools.pairwise(boxes):
+            assert two.x0 - one.x1 > 2 * drawn.dpi / 72  # points
+    pyplot.close(drawn)
+
+
+def test_a_zero_among_powers_has_a_place_of_its_own():
+    axis = draw_sweep((0.0, 1e-6, 1e-4)).axes[1]
+    places = axis.transScale.transform([(value, 0.5) for value in (0.0, 1e-6, 1e-4)])[:, 0]
+    labels = [text.get_text() for text in axis.get_xticklabels()]
+    pyplot.close(axis.figure)
+    assert labels == ["0", "1e-06", "0.0001"]
+    assert places[1] - places[0] > 0.3 * (places[2] - places[1]) > 0
+
+
+@pytest.mark.parametrize("attentions", [("linformer", "nystrom"), tuple(STYLES)])
+def test_a_legend_is_within_its_figure(attentions):
+    sizes = {"nystrom": 209_000}
+    rows = [make_row(0.5, attention=name, params=sizes.get(name, 1_260_000)) for name in attentions]
+    (figure,) = figures_of(group(rows)[0])
+    with matplotlib.rc_context(drawing.RC):
+        drawn = figure.draw()
+        drawn.draw_without_rendering()
+        (legend,) = drawn.legends
+        assert len(legend.texts) == len(attentions) + 2
+        extent = legend.get_window_extent()
+        pyplot.close(drawn)
+    assert drawn.bbox.x0 <= extent.x0
+    assert extent.x1 <= drawn.bbox.x1
+
+
+@pytest.mark.parametrize("attention", STYLES)
+def test_the_area_of_a_dot_is_its_parameters(attention):
+    other = "standard" if attention != "standard" else "linear"
+    dots = {attention: Dot(Stat(0.2, None, 1), 1.0, 5e5), other: Dot(Stat(0.8, None, 1), 2.0, 1e6)}
+    with matplotlib.rc_context(drawing.RC):
+        drawn = drawing.draw_dots({"listops": dots}, STYLES)
+        sizes = [dot.get_sizes()[0] for dot in drawn.axes[0].collections]
+        small, large = [handle.get_markersize() for handle in drawn.legends[0].legend_handles[-2:]]
+        pyplot.close(drawn)
+    areas = [size * area_of_marker(STYLES[name][1]) for size, name in zip(sizes, dots, strict=True)]
+    assert areas[1] == pytest.approx(2 * areas[0], rel=1e-12)
+    assert [math.pi / 4 * small**2, math.pi / 4 * large**2] == pytest.approx(areas, rel=1e-3)

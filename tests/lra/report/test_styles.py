@@ -1,0 +1,48 @@
+"""Colours and markers tell attentions apart, in every figure of a report alike."""
+
+import math
+
+import pytest
+from matplotlib import pyplot
+
+from lra.report.figures import figures
+from lra.report.groups import group
+from lra.report.styles import STYLES, area_of_marker, shade, styles
+from tests.lra.row_factory import make_row
+
+
+def test_attentions_differ_in_colour_and_marker():
+    looks = STYLES.values()
+    assert len({colour for colour, _, _ in looks}) == len(looks)
+    assert len({marker for _, marker, _ in looks}) == len(looks)
+
+
+def test_attentions_without_a_style_differ_from_all_others():
+    names = [f"attention {number:02}" for number in range(30)]
+    looks = styles([*reversed(names), "nystrom"])
+    assert looks["nystrom"] == STYLES["nystrom"]
+    assert len({looks[name][:2] for name in names}) == 30
+    own = {part for look in STYLES.values() for part in look[:2]}
+    assert not own & {part for name in names for part in looks[name][:2]}
+    # The same in every figure of a report.
+    rows = [make_row(attention=name) for name in ("one", "two")]
+    rows += [
+        make_row(attention="two", config_overrides={"model.attention.size": n}) for n in (1, 2)
+    ]
+    (_, of_options), _ = figures(group(rows), [])
+    drawn = of_options[0].draw()
+    colour = drawn.axes[0].lines[0].get_color()
+    pyplot.close(drawn)
+    assert colour == styles(["one", "two"])["two"][0]
+
+
+def test_shades_of_an_attention_look_like_no_other():
+    looks = [shade(STYLES["performer"], nth) for nth in range(10)]
+    assert looks[0] == STYLES["performer"]
+    assert len(set(looks)) == 10
+    assert not {marker for _, marker, _ in looks[1:]} & {marker for _, marker, _ in STYLES.values()}
+
+
+@pytest.mark.parametrize(("marker", "area"), [("o", math.pi / 4), ("s", 1), ("D", 1), ("^", 0.5)])
+def test_areas_of_markers(marker, area):
+    assert area_of_marker(marker) == pytest.approx(area, rel=1e-3)

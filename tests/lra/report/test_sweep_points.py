@@ -1,0 +1,148 @@
+"""Sweeps: which rows are the points of a curve, and what the caption says of the others."""
+
+import dataclasses
+
+import pytest
+from matplotlib import pyplot
+
+from lra.report.groups import group
+from lra.report.sweep_points import sweeps
+from tests.lra.report.swept_rows import (
+    GPU,
+    SIZES,
+    figures_of,
+    options,
+    sweep_rows,
+    swept,
+)
+from tests.lra.row_factory import failed_row, make_row
+
+
+def test_sweep_points_include_the_table_cell():
+    ((key, (sweep,)),) = sweeps(options(sweep_rows())).items()
+    assert (key, sweep.fixed) == (("nystrom", "num_landmarks"), "")
+    dots = sweep.by_task["listops"]
+    assert list(dots) == [16, 32, 64, 128]
+    assert dots[16].accuracy.mean == pytest.approx(0.321)
+    assert dots[32].speed == 1000 / 32
+
+
+def test_a_sweep_is_on_one_device_and_in_one_number_format():
+    # The table is bfloat16, and what is in both formats is shown in it there.
+    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
+    rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **half) for s in range(9))]
+    rows += [make_row(0.9, seed=s, **half) for s in range(12)]
+    rows.append(make_row(0.9, config_overrides={"model.attention.num_landmarks": 8}, **GPU))
+    dots = swept(rows)
+    speeds = {8: None, 16: 62.5, 32: 31.25, 64: 500, 128: 7.8125}
+    assert {value: dot.speed for value, dot in dots.items()} == speeds
+    assert all(dot.accuracy.mean < 0.5 for value, dot in dots.items() if value != 8)
+    (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
+    assert figure.caption.endswith("Speeds: a device, float32.")
+
+
+def test_the_caption_of_a_sweep_names_the_sizes_without_a_point():
+    sizes = {"config_overrides": {"model.attention.num_landmarks": 32}}
+    half = {"model.attention.num_landmarks": 256, "dtype": "bfloat16"}
+    rows = [
+        *sweep_rows(),
+        make_row(0.9, steps=2500, seed=2, **sizes),
+        make_row(0.9, dtype="bfloat16", config_overrides=half),
+        failed_row(config_overrides={"model.attention.num_landmarks": 512}),
+    ]
+    (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
+    assert figure.caption.endswith(
+        " No point: ListOps at 32 (seeds that differ), ListOps at 256 (bfloat16), "
+        "ListOps at 512 (no result)."
+    )
+
+
+def test_the_caption_of_a_sweep_names_the_platform_of_each_task():
+    rows = [
+        make_row(
+            task=task,
+            dtype=dtype,
+            config_overrides={"model.attention.num_landmarks": n, "dtype": dtype},
+        )
+        for task, dtype in (("listops", "float32"), ("image", "bfloat16"))
+        for n in SIZES
+    ]
+    (figure,) = figures_of(options(rows))
+    assert figure.caption.endswith("ListOps: a device, float32; Image: a device, bfloat16.")
+
+
+def test_a_sweep_is_over_lines_whose_other_options_are_alike():
+    rows = [
+        *sweep_rows(),
+        make_row(0.1, config_overrides={"model.attention.conv_kernel": 0}),
+        make_row(
+            0.2,
+            config_overrides={
+                "model.attention.conv_kernel": 0,
+                "model.attention.num_landmarks": 256,
+            },
+        ),
+    ]
+    config = {"model.attention.num_landmarks": 64, "model.attention.conv_kernel": 35}
+    rows = [dataclasses.replace(row, config=config | row.config_overrides) for row in rows]
+    found = {
+        (option, sweep.fixed): {
+            value: round(dot.accuracy.mean, 3) for value, dot in sweep.by_task["listops"].items()
+        }
+        for (_, option), of_option in sweeps(options(rows)).items()
+        for sweep in of_option
+    }
+    assert found == {
+        ("num_landmarks", ""): {16: 0.321, 32: 0.337, 64: 0.4, 128: 0.433},
+        ("num_landmarks", "conv_kernel=0"): {64: 0.1, 256: 0.2},
+        ("conv_kernel", ""): {0: 0.1, 35: 0.4},
+    }
+    by_landmarks, _ = figures_of(options(rows))
+    drawn = by_landmarks.draw()
+    legend = [text.get_text() for text in drawn.legends[0].texts]
+    pyplot.close(drawn)
+    assert legend == ["defaults", "conv_kernel=0"]
+
+
+def test_a_sweep_may_be_around_other_options_than_the_defaults():
+    rows = [
+        make_row(
+            0.5 + epsilon,
+            attention="performer",
+            config_overrides={
+                "model.attention.num_features": 64,
+                "model.attention.epsilon": epsilon,
+                "train.steps": 600,
+            },
+        )
+        for epsilon in (0.0, 1e-6, 1e-4)
+    ]
+    (one,) = group(rows)
+    ((key, (sweep,)),) = sweeps(one).items()
+    assert (key, sweep.fixed) == (("performer", "epsilon"), "num_features=64")
+    assert [dot.accuracy.mean for dot in sweep.by_task["listops"].values()] == [
+        *(0.5, 0.500001, 0.5001),
+    ]
+    (figure,) = figures_of(one)
+    assert figure.caption.startswith(
+        "Performer: test accuracy and training speed against epsilon, num_features=64; bars "
+    )
+
+
+def test_options_of_an_unknown_attention_are_not_mixed():
+    rows = [
+        make_row(attention="mine", config={}, config_overrides={f"model.attention.{name}": value})
+        for name, value in (("width", 1), ("width", 2), ("depth", 2))
+    ]
+    rows += [
+        dataclasses.replace(
+            row, config_overrides=row.config_overrides | {"model.attention.heads": 3}
+        )
+        for row in rows[:2]
+    ]
+    ((key, found),) = sweeps(options(rows)).items()
+    assert key == ("mine", "width")
+    assert [(sweep.fixed, list(sweep.by_task["listops"])) for sweep in found] == [
+        ("", [1, 2]),
+        ("heads=3", [1, 2]),
+    ]
