@@ -30,9 +30,10 @@ from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.listing import listing
 from lra.sweep.place import Place, say
-from lra.sweep.plan import Sweep, count, load_sweep
+from lra.sweep.plan import Sweep, count
 from lra.sweep.ready import Ready, marks
 from lra.sweep.runner import execute
+from lra.sweep.sweep_file import load_sweep
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
 _STATUS_SOME_FAILED = 1
@@ -115,7 +116,7 @@ def _check_writable(workdir: pathlib.Path) -> None:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m lra.sweep", description=__doc__)
-    parser.add_argument("sweep", metavar="SWEEP.py", help="the runs: see lra/sweep/plan.py")
+    parser.add_argument("sweep", metavar="SWEEP.py", help="the runs: see lra/sweep/sweep_file.py")
     parser.add_argument("--results", required=True, metavar="FILE.jsonl", help="rows go here")
     parser.add_argument(
         "--known",

@@ -7,7 +7,7 @@ from lra import records
 from lra.row import Row
 from lra.settings import flatten, load_config
 from lra.sweep.listing import duration, estimate
-from lra.sweep.plan import load_sweep
+from lra.sweep.sweep_file import load_sweep
 from lra.sweep.under_way import UnderWay
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep.place import ONE_RUN, SWEEP, write_data

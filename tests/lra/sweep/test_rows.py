@@ -21,7 +21,8 @@ from lra.sweep import runner, under_way
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.failures import Failures
-from lra.sweep.plan import Done, load_sweep, older_defaults
+from lra.sweep.plan import Done, older_defaults
+from lra.sweep.sweep_file import load_sweep
 from lra.workdir import Workdir
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep.place import ONE_RUN, write_data

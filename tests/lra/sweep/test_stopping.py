@@ -18,8 +18,8 @@ from lra.sweep import place as places
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.failures import Failures
-from lra.sweep.plan import load_sweep
 from lra.sweep.runner import Outcome, attempt
+from lra.sweep.sweep_file import load_sweep
 from tests.lra.sweep.place import ONE_RUN, Place, fake, wait_for
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lra.errors import UserError
 from lra.sweep.__main__ import main
-from lra.sweep.plan import load_sweep
+from lra.sweep.sweep_file import load_sweep
 
 SWEEPS = ("quick", "table", "landmarks", "projections")
 
