@@ -67,20 +67,18 @@ class Cell(NamedTuple):
         """Statistics of a field over the seeds that have it; None without any."""
         return stat(getattr(row, field) for row in self.rows)
 
-    def on(self, platform: Platform | None) -> "Cell":
-        """The rows of one program that ran on this platform, whose costs may be pooled.
+    def programs_on(self, platform: Platform | None) -> list["Cell"]:
+        """The rows of each program that ran on this platform, the fastest first.
 
-        Of several programs the one with most seeds, which cost less together than one by one; of
-        several with as many the latest.
+        Only programs with most seeds, which cost less together than one by one. The fastest, since
+        all else that runs on a machine makes a program slower and nothing makes it faster.
         """
-        programs = [
+        there = [
             cell for program, cell in self.by_program().items() if program.platform == platform
         ]
-        return max(programs, key=Cell._preference, default=Cell(()))
-
-    def _preference(self) -> tuple[int, str]:
-        """Of one program: its seeds, and when its last row was finished."""
-        return self.seeds_together or 0, max(row.finished for row in self.rows)
+        most = max((cell.seeds_together or 0 for cell in there), default=0)
+        alike = [cell for cell in there if (cell.seeds_together or 0) == most]
+        return sorted(alike, key=lambda cell: -(cell.median("examples_per_second") or 0))
 
     def by_program(self) -> dict[Program, "Cell"]:
         """Its finished rows, diverged too, those of each program, whose costs may be pooled."""

@@ -14,14 +14,15 @@ from lra.report.provenance import Platform
 class Dot(NamedTuple):
     """Accuracy (fraction), examples/s on a platform and number of parameters of a cell.
 
-    The speed is that of a program with so many `seeds_together`, None for all tasks. It is marked
-    where the table marks its cell: the data are not LRA's.
+    The speed is that of a program with so many `seeds_together`, None for all tasks, the fastest
+    of so many `programs`. It is marked where the table marks its cell: the data are not LRA's.
     """
 
     accuracy: Stat
     speed: float | None
     params: float | None = None
     seeds_together: int | None = None
+    programs: int = 1
     marked: bool = False
 
 
@@ -42,9 +43,9 @@ class Panels(NamedTuple):
 
 def dot(cell: Cell, platform: Platform | None) -> Dot:
     """Of a cell with a result; its speed is None where it has none on this platform."""
-    timed = cell.on(platform)
-    speed, params = timed.median("examples_per_second"), cell.median("params")
-    return Dot(cell.stat(), speed, params, timed.seeds_together)
+    programs = cell.programs_on(platform) or [Cell(())]
+    speed, params = programs[0].median("examples_per_second"), cell.median("params")
+    return Dot(cell.stat(), speed, params, programs[0].seeds_together, len(programs))
 
 
 def panels(group: Group) -> Panels:
@@ -91,7 +92,7 @@ def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool
     if cell is None:
         alike = len({cell.ok[0].steps for cell in parts}) == 1
         return f"of seeds that differ in {'data or overrides' if alike else 'steps'}"
-    if not cell.on(platform).rows:
+    if not cell.programs_on(platform):
         return f"of other {_difference(cell, platform)}"
     shown = dot(cell, platform)
     if shown.speed and shown.params:

@@ -229,6 +229,9 @@ def _place(shown: list[Sweep], sweep: Sweep, task: str) -> str:
 
 
 def _programs(timed: Iterable[Dot]) -> str:
-    """In what the programs whose speeds are shown differ: their numbers of seeds."""
+    """Which programs' speeds are shown: those of how many seeds, and of several of a cell which."""
+    timed = list(timed)
     seeds = sorted({one.seeds_together for one in timed} - {None})
-    return f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
+    told = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
+    several = any(one.programs > 1 for one in timed)
+    return f"{told}, of several programs of a cell the fastest" if several else told
