@@ -70,8 +70,8 @@ class Cell(NamedTuple):
     def programs_on(self, platform: Platform | None) -> list["Cell"]:
         """The rows of each program that ran on this platform, the fastest first.
 
-        Only programs with most seeds, which cost less together than one by one. The fastest, since
-        all else that runs on a machine makes a program slower and nothing makes it faster.
+        Only programs with most seeds, which cost less together than one by one. The fastest may be
+        of an older commit than the others; but that other work slowed them is likelier.
         """
         there = [
             cell for program, cell in self.by_program().items() if program.platform == platform
