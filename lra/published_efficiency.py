@@ -54,7 +54,10 @@ TABLE1_MEMORY = _lines(  # megabytes
     ("Nyströmformer-64", "nystrom", 64, (35, 63, 118, 229, 450), (1.5, 3.0, 5.8, 11.5, 22.8)),
     ("Nyströmformer-32", "nystrom", 32, (26, 49, 96, 193, 383), (2.1, 3.8, 7.1, 13.6, 26.7)),
 )
-TABLE1_SOURCE = "Published: Xiong et al., arXiv 2102.03902, Table 1: forward pass, Nvidia 1080 Ti."
+TABLE1_SOURCE = (
+    "Published: Xiong et al., arXiv 2102.03902, Table 1: forward pass, Nvidia 1080 Ti; of which "
+    "width is not stated (BERT-base, with which they train, has d = 768)."
+)
 
 # Wang et al., "Linformer", arXiv 2006.04768, Table 3: forward pass of whole models on a Tesla V100
 # of 16 GB, at the largest batch that fits; how many times the Transformer's batch that is.

@@ -16,14 +16,9 @@ import argparse
 import dataclasses
 import functools
 import gc
-import os
 import pathlib
-import sys
-from collections.abc import Iterable
 
-from lra import records
 from lra.command_line import ArgumentParser, near_match, run
-from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report import formats
@@ -33,10 +28,10 @@ from lra.report.costs.sheets import Setting, Sheet, sheets
 from lra.report.figures import NO_SPEED_FIGURE, Figure, figures, save, with_speed_figures
 from lra.report.groups import Group, group
 from lra.report.page import page
+from lra.report.reading import read
 from lra.report.sections import Section
 from lra.report.summary import summary
 from lra.report.tables import tables
-from lra.row import Row
 
 _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "html": "results.html"}
 # Costs of programs, and cells of cost, have other columns than cells of accuracy.
@@ -88,11 +83,9 @@ def main(argv: list[str]) -> None:
     """Parses the flags, renders, and prints or writes."""
     options = _parser().parse_args(argv)
     wanted = _formats(options.format)
-    rows, costs = _read(options.rows)
+    rows, costs, sources = read(options.rows)
     groups = group(rows)
     drawn = figures(groups, options.curves)
-    # Names of files need not be text.
-    sources = ", ".join(os.fsencode(path).decode(errors="replace") for path in options.rows)
     report = Report(groups, *drawn, sheets(costs), sources)
     if options.out is None:
         if "csv" in wanted and groups and costs:
@@ -120,35 +113,6 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
             first = section.tables[0]
             print(f"{section.title}\n\n{first.caption}\n\n{formats.plain(first)}")
     print("wrote", *written, sep="\n  ")
-
-
-def _read(paths: Iterable[str]) -> tuple[list[Row], list[CostRow]]:
-    """Accuracies, one row a key from all files, and costs, all of them.
-
-    Of two results of one key the first counts, which is said where they differ.
-    """
-    found: list[Row] = []
-    results: dict[records.Key, tuple] = {}
-    costs = []
-    for path in paths:
-        rows = records.read(path, either_from_json)
-        costs += [row for row in rows if isinstance(row, CostRow)]
-        of_accuracy = [row for row in rows if isinstance(row, Row)]
-        found += of_accuracy
-        finished = ((records.key(row), _result(row)) for row in of_accuracy if row.final)
-        disagreeing = sum(results.setdefault(name, result) != result for name, result in finished)
-        if disagreeing:
-            others = f"{disagreeing} row{'s' * (disagreeing > 1)} before it, which count"
-            print(f"{path}: other accuracies for {others}", file=sys.stderr)
-    chosen = records.latest(found)
-    if not chosen and not costs:
-        raise UserError(f"no rows in {', '.join(paths)}")
-    return chosen, costs
-
-
-def _result(row: Row) -> tuple:
-    """What a row has found out; not its costs."""
-    return row.status, row.test_accuracy, row.test_accuracy_last, row.diverged_step
 
 
 def _formats(text: str) -> list[str]:

@@ -104,7 +104,8 @@ def _of_line(
 ) -> Iterator[_Facts]:
     for task in group.tasks:
         place = _place(group, line, task)
-        published = TABLE3.get(line.attention, {}).get(task) if group.is_table3 else None
+        compared = group.is_table3 and not apart
+        published = TABLE3.get(line.attention, {}).get(task) if compared else None
         parts = line.cells.get(task, [])
         for cell in parts:
             yield place | _accuracies([cell], cell.stat, published, spread) | _code(cell)

@@ -67,18 +67,14 @@ class Cell(NamedTuple):
         """Statistics of a field over the seeds that have it; None without any."""
         return stat(getattr(row, field) for row in self.rows)
 
-    def programs_on(self, platform: Platform | None) -> list["Cell"]:
-        """The rows of each program that ran on this platform, the fastest first.
+    def on(self, platform: Platform | None) -> "Cell":
+        """Its finished rows of this platform, those of programs with most seeds.
 
-        Only programs with most seeds, which cost less together than one by one. The fastest may be
-        of an older commit than the others; but that other work slowed them is likelier.
+        These cost less together than one by one.
         """
-        there = [
-            cell for program, cell in self.by_program().items() if program.platform == platform
-        ]
-        most = max((cell.seeds_together or 0 for cell in there), default=0)
-        alike = [cell for cell in there if (cell.seeds_together or 0) == most]
-        return sorted(alike, key=lambda cell: -(cell.median("examples_per_second") or 0))
+        there = [row for row in self.rows if row.final and platform_of(row) == platform]
+        most = max((row.seeds_in_program or 0 for row in there), default=0)
+        return Cell(tuple(row for row in there if (row.seeds_in_program or 0) == most))
 
     def by_program(self) -> dict[Program, "Cell"]:
         """Its finished rows, diverged too, those of each program, whose costs may be pooled."""
@@ -88,14 +84,13 @@ class Cell(NamedTuple):
                 found[program_of(row)].append(row)
         return {program: Cell(tuple(rows)) for program, rows in found.items()}
 
-    @property
-    def seeds_together(self) -> int | None:
-        """How many seeds were trained together in the program of its rows, all of one program."""
-        return self.rows[0].seeds_in_program if self.rows else None
+    def known(self, field: str) -> list[float]:
+        """A field of the rows that have it."""
+        return [value for row in self.rows if (value := getattr(row, field)) is not None]
 
     def median(self, field: str) -> float | None:
         """Median of a cost over the rows that have it, of comparable ones; None without any."""
-        values = [getattr(row, field) for row in self.rows if getattr(row, field) is not None]
+        values = self.known(field)
         return statistics.median(values) if values else None
 
     def number_of(self, status: str) -> int:
@@ -150,8 +145,8 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 
     Rows that differ in number format, overrides, data (mark or hash) or in the steps they were
     trained for are different cells: they are shown side by side, never averaged. Seeds without a
-    result go with the largest cell of their configuration. Of two rows of one seed of a cell the
-    first result counts.
+    result go with the largest cell of their configuration, on the same data if those are known. Of
+    two rows of one seed of a cell the first result counts.
     """
     configurations = defaultdict(list)
     for row in rows:
@@ -165,9 +160,17 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
         parts = sorted(alike.values(), key=len, reverse=True) or [{}]
         for row in sorted(members, key=lambda row: not row.final):
             if row.status != "ok":
-                parts[0].setdefault(row.seed, row)
+                _part_of(row, parts).setdefault(row.seed, row)
         found += [Cell(tuple(part[seed] for seed in sorted(part))) for part in parts]
     return sorted(found, key=lambda cell: len(cell.ok), reverse=True)
+
+
+def _part_of(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
+    """The cell, largest first, that a row without a result belongs to."""
+    for part in parts:
+        if row.data_sha256 in {other.data_sha256 for other in part.values()}:
+            return part
+    return parts[0]
 
 
 def _overrides(row: Row) -> str:

@@ -14,15 +14,15 @@ from lra.report.provenance import Platform
 class Dot(NamedTuple):
     """Accuracy (fraction), examples/s on a platform and number of parameters of a cell.
 
-    The speed is that of a program with so many `seeds_together`, None for all tasks, the fastest
-    of so many `programs`. It is marked where the table marks its cell: the data are not LRA's.
+    The speed is the fastest of programs with so many `seeds_together` (None for all tasks), and
+    `slowest` the slowest. It is marked where the table marks its cell: the data are not LRA's.
     """
 
     accuracy: Stat
     speed: float | None
     params: float | None = None
     seeds_together: int | None = None
-    programs: int = 1
+    slowest: float | None = None
     marked: bool = False
 
 
@@ -43,9 +43,15 @@ class Panels(NamedTuple):
 
 def dot(cell: Cell, platform: Platform | None) -> Dot:
     """Of a cell with a result; its speed is None where it has none on this platform."""
-    programs = cell.programs_on(platform) or [Cell(())]
-    speed, params = programs[0].median("examples_per_second"), cell.median("params")
-    return Dot(cell.stat(), speed, params, programs[0].seeds_together, len(programs))
+    there = cell.on(platform)
+    speeds = there.known("examples_per_second")
+    return Dot(
+        cell.stat(),
+        max(speeds, default=None),
+        cell.median("params"),
+        there.rows[0].seeds_in_program if there.rows else None,
+        min(speeds, default=None),
+    )
 
 
 def panels(group: Group) -> Panels:
@@ -92,7 +98,7 @@ def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool
     if cell is None:
         alike = len({cell.ok[0].steps for cell in parts}) == 1
         return f"of seeds that differ in {'data or overrides' if alike else 'steps'}"
-    if not cell.programs_on(platform):
+    if not cell.on(platform).rows:
         return f"of other {_difference(cell, platform)}"
     shown = dot(cell, platform)
     if shown.speed and shown.params:

@@ -103,6 +103,8 @@ def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
     # Pale inside, so that a bar shorter than its dot is seen.
     look = {"color": to_rgba(colour, 0.35), "edgecolors": colour, "linewidths": 0.9}
     axis.scatter(x, y, s=size**2, marker=marker, zorder=3, **look)
+    if dot.slowest not in (x, None):
+        axis.plot([dot.slowest, x], [y, y], color=colour, linewidth=0.6, zorder=2)
     if dot.accuracy.std:
         axis.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
     if dot.marked:
@@ -209,8 +211,11 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
         capsize=1.5,
         **look,
     )
-    timed = {value: dot.speed for value, dot in dots.items() if dot.speed}
-    lower.plot(list(timed), list(timed.values()), **look)
+    timed = {value: dot for value, dot in dots.items() if dot.speed}
+    lower.plot(list(timed), [dot.speed for dot in timed.values()], **look)
+    for value, dot in timed.items():
+        if dot.slowest != dot.speed:
+            lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)
 
 
 def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:

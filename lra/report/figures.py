@@ -233,5 +233,9 @@ def _programs(timed: Iterable[Dot]) -> str:
     timed = list(timed)
     seeds = sorted({one.seeds_together for one in timed} - {None})
     told = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
-    several = any(one.programs > 1 for one in timed)
-    return f"{told}, of several programs of a cell the fastest" if several else told
+    if all(one.slowest in (one.speed, None) for one in timed):
+        return told
+    return (
+        f"{told}; of several programs of a cell the fastest, with a line to the slowest (other "
+        "work on the machine, or older code)"
+    )

@@ -123,13 +123,22 @@ def plain(table: Table) -> str:
 
 
 def latex_of_all(sections: list[Section]) -> str:
-    """The tables of all sections; those of each are printed before the next begins."""
-    pages = [
-        "\n".join(map(latex, section.tables[start : start + _MOST_FLOATS]))
-        for section in sections
-        for start in range(0, len(section.tables), _MOST_FLOATS)
-    ]
+    """The tables of all sections; those of each are printed before the next begins.
+
+    Of several sections each has its heading, and whatever legend it has.
+    """
+    pages = []
+    for section in sections:
+        for start in range(0, len(section.tables), _MOST_FLOATS):
+            tables = "\n".join(map(latex, section.tables[start : start + _MOST_FLOATS]))
+            opening = _opening(section) if len(sections) > 1 and start == 0 else ""
+            pages.append(opening + tables)
     return "\n\\clearpage\n\n".join(pages)
+
+
+def _opening(section: Section) -> str:
+    paragraphs = [rf"\section*{{{_escape(section.title)}}}", _escape(section.legend)]
+    return "".join(f"{text}\n\n" for text in paragraphs if text)
 
 
 def latex(table: Table) -> str:

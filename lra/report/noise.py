@@ -79,18 +79,30 @@ def mark_of_noise(difference: float, error: float | None) -> str:
     return BELOW if difference < 0 else ABOVE
 
 
-def on_marks(spread: dict[str, Spread]) -> str:
+def on_marks(group: Group, spread: dict[str, Spread]) -> str:
     """What the marks mean, and how well the spread behind them is known."""
     if not spread:
         return "No difference is judged: no column on LRA's data has a cell of two seeds."
-    told = ", ".join(
-        f"{task_title(task)} {100 * std:.2f} ({freedom})" for task, (std, freedom) in spread.items()
-    )
+    told = ", ".join(_on_spread(group, task, *spread[task]) for task in spread)
     return (
         f"{BELOW} below, {ABOVE} above the published value by more than two standard deviations of "
-        "the difference: binomial noise of the test sets, and the spread over seeds, once for the "
-        "published run and over the root of their number for our mean. The spread is pooled over "
-        f"all cells of a column with two or more seeds (degrees of freedom): {told}. With "
-        "few of them chance alone marks more than one cell in twenty. No "
-        "marks in other columns; the average is judged likewise where all five columns are."
+        "the difference. These count the binomial noise of the test sets and the spread over "
+        "seeds, of the published run (one seed) and of our mean. The spread is pooled over all "
+        "cells of a column with two or more seeds; in brackets its degrees of freedom, and the "
+        f"least difference that would be marked: {told}. With few degrees of freedom chance alone "
+        "marks more than one cell in twenty; where seeds of one cell end far apart, no other cell "
+        "of the column is marked either. No marks in other columns; the average is judged likewise "
+        "where all five columns are."
     )
+
+
+def _on_spread(group: Group, task: str, std: float, freedom: int) -> str:
+    """`ListOps 5.27 (9, 12.4)`, in percent."""
+    cells = [cell for line in group.lines if (cell := line.cell(task)) and _is_compared(cell)]
+    errors = [standard_error([cell], {task: Spread(std, freedom)}) for cell in cells]
+    least = f", {200 * min(errors):.1f}" if errors else ""
+    return f"{task_title(task)} {100 * std:.2f} ({freedom}{least})"
+
+
+def _is_compared(cell: Cell) -> bool:
+    return cell.ok[0].attention in TABLE3

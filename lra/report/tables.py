@@ -1,6 +1,7 @@
 """The tables of a group, as text in cells; how they are set is for `formats` and `page`."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 from lra.published import TABLE3, TASKS, XFORMERS
@@ -132,8 +133,10 @@ def _published(group: Group) -> Table:
     text = "".join(cell for line in lines for cell in line)
     if OTHER_DATA in text:
         remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
+    if any(len(parts) > 1 for line in group.lines for parts in line.cells.values()):
+        remarks.append("No difference where several cells stand in one place.")
     if "(" in text:
-        remarks.append(on_marks(spread))
+        remarks.append(on_marks(group, spread))
     caption = "In percent; in brackets ours minus published."
     return Table("Published accuracy and difference", caption, _HEADER, lines, remarks)
 
@@ -174,18 +177,19 @@ def _costs(group: Group) -> Table:
     ]
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
-        "wall clock and peak memory of that program, evaluation and compilation included."
+        "wall clock and peak memory of that program, evaluation and compilation included; of "
+        "several programs of a line the least and the most."
     )
     return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
 
 
 def _cost(part: Cell, program: Program) -> list[str]:
-    seconds = part.median("wall_seconds")
+    minutes = [seconds / 60 for seconds in part.known("wall_seconds")]
     return [
         number(part.median("params")),
-        number(part.median("examples_per_second")),
-        MISSING if seconds is None else f"{seconds / 60:,.1f}",
-        number(part.median("peak_memory_mb")),
+        _span(part.known("examples_per_second"), number),
+        _span(minutes, "{:,.1f}".format),
+        _span(part.known("peak_memory_mb"), number),
         number(program.seeds),
         program.platform.title,
         program.platform.jax_version,
@@ -198,6 +202,13 @@ def number(value: float | None) -> str:
     if value is None:
         return MISSING
     return f"{value:,.2g}" if value < 10 and value != int(value) else f"{value:,.0f}"
+
+
+def _span(values: list[float], told: Callable[[float], str]) -> str:
+    """`28`, `28 to 63` of programs that differ, `–` without any."""
+    if not values:
+        return MISSING
+    return " to ".join(dict.fromkeys(map(told, (min(values), max(values)))))
 
 
 def _diverged(row: Row) -> str:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 
 from lra.efficiency import CostRow
-from lra.report.costs.ratios import SCATTER, exceeds, is_measured
-from lra.report.costs.sheets import Sheet
+from lra.report.costs.ratios import SCATTER, is_measured
+from lra.report.costs.sheets import Sheet, exceeds
 
 EXTRAPOLATED = "~"
 OTHER_SOURCE = "§"

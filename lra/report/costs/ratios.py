@@ -26,16 +26,6 @@ def is_measured(row: CostRow, what: str) -> bool:
     return row.status == "ok"
 
 
-def exceeds(row: CostRow) -> bool:
-    """Whether the memory that it needs, as far as that is known, is more than there was.
-
-    XLA's analysis may fall short of what a program takes: one that ran out need not exceed.
-    """
-    if None in (row.peak_memory_mb, row.memory_limit_mb):
-        return False
-    return row.peak_memory_mb > row.memory_limit_mb
-
-
 def scatters(row: CostRow) -> bool:
     """Whether the fastest and slowest repeats differ by more than `SCATTER` of the median."""
     if None in (row.seconds, row.seconds_min, row.seconds_max):

@@ -127,9 +127,9 @@ class Sheet:
         return (plain or exact or [None])[0]
 
     def row(self, line: Line | None, length: int) -> CostRow | None:
-        """What a cell shows: the first run's row, or what another measured that it extrapolated."""
+        """What a cell shows: the first run's row, or what another measured where it did not."""
         rows = self.rows.get((line, length), (None,))
-        if rows[0] and rows[0].status == "extrapolated":
+        if rows[0] and _is_predicted(rows[0]):
             return next((row for row in rows if row.status == "ok"), rows[0])
         return rows[0]
 
@@ -160,6 +160,20 @@ class Sheet:
         for row in self.rows.get((one, length), ()):
             if row.run in others:
                 yield row, others[row.run]
+
+
+def exceeds(row: CostRow) -> bool:
+    """Whether the memory that it needs, as far as that is known, is more than there was.
+
+    XLA's analysis may fall short of what a program takes: one that ran out need not exceed.
+    """
+    if None in (row.peak_memory_mb, row.memory_limit_mb):
+        return False
+    return row.peak_memory_mb > row.memory_limit_mb
+
+
+def _is_predicted(row: CostRow) -> bool:
+    return row.status == "extrapolated" or (row.status == "out_of_memory" and exceeds(row))
 
 
 def first_of_each_mode(of_setting: list[Sheet]) -> list[Sheet]:

@@ -21,8 +21,8 @@ from lra.report.costs.notes import (
     main_source,
     notes,
 )
-from lra.report.costs.ratios import cost, exceeds, is_measured, scatters, times_less
-from lra.report.costs.sheets import MODES, Line, Setting, Sheet
+from lra.report.costs.ratios import cost, is_measured, scatters, times_less
+from lra.report.costs.sheets import MODES, Line, Setting, Sheet, exceeds
 from lra.report.tables import MISSING, Table
 
 _FILLING = (

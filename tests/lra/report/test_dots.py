@@ -147,19 +147,46 @@ def test_speeds_of_a_sweep_are_of_one_version_of_jax():
     assert figure.caption.endswith("Speeds: a device, float32, JAX 0.12.0.")
 
 
-def test_of_programs_with_as_many_seeds_the_fastest_tells_the_speed():
-    """Whatever else a machine did made the others slower."""
-    told = (("a", 10.0, 1), ("b", 30.0, 2), ("c", 20.0, 3))
+@pytest.mark.parametrize("commits", ["abc", "aaa"])
+def test_of_programs_with_as_many_seeds_the_fastest_tells_the_speed(commits):
+    """Whatever else a machine did made the others slower; whether of one commit or of several."""
+    speeds = (10.0, 30.0, 20.0)
     rows = [
-        make_row(seed=i, commit=40 * name, examples_per_second=speed, finished=f"2026-01-0{day}")
-        for i, (name, speed, day) in enumerate(told)
+        make_row(seed=i, commit=40 * name, examples_per_second=speed, seeds_in_program=1)
+        for i, (name, speed) in enumerate(zip(commits, speeds, strict=True))
     ]
     (cell,) = cells(rows)
-    assert dot(cell, platform_of(rows[0])).speed == 30
+    found = dot(cell, platform_of(rows[0]))
+    assert (found.slowest, found.speed) == (10, 30)
     (figure,) = figures_of(group(beside(rows))[0])
     assert figure.caption.endswith(
-        "Speeds: a device, float32, of several programs of a cell the fastest."
+        "Speeds: a device, float32; of several programs of a cell the fastest, with a line to the "
+        "slowest (other work on the machine, or older code)."
     )
+    drawn = figure.draw()
+    spans = [list(line.get_xdata()) for line in drawn.axes[0].lines if len(line.get_xdata()) == 2]
+    assert spans == [[10, 30]] * 2
+    pyplot.close(drawn)
+
+
+def test_the_speeds_of_a_sweep_reach_to_the_slowest():
+    rows = [
+        make_row(
+            seed=seed,
+            config_overrides={"model.attention.num_landmarks": size},
+            examples_per_second=speed,
+            seeds_in_program=1,
+        )
+        for size, speeds in ((16, (10.0, 20.0)), (32, (5.0, 5.0)))
+        for seed, speed in enumerate(speeds)
+    ]
+    (figure,) = figures_of(options(rows))
+    drawn = figure.draw()
+    _, lower = drawn.axes
+    curve, *spans = [(list(line.get_xdata()), list(line.get_ydata())) for line in lower.lines]
+    assert curve == ([16, 32], [20, 5])
+    assert spans == [([16, 16], [10, 20])]
+    pyplot.close(drawn)
 
 
 def test_dots_of_other_data_are_marked():

@@ -210,6 +210,14 @@ def test_latex_never_has_more_tables_waiting_than_it_holds():
     assert "clearpage" not in latex_of_all(sections[:1])
 
 
+def test_latex_of_several_sections_has_their_headings_and_legends():
+    section = Section("100 % a", [Table("T", "C", ["Name"], [["a"]], [])], [], "What § marks.")
+    assert latex_of_all([section]).startswith("\\begin{table}")
+    text = latex_of_all([section, section._replace(title="b", legend="")])
+    assert text.startswith("\\section*{100 \\% a}\n\nWhat \\S{} marks.\n\n\\begin{table}")
+    assert "\n\\clearpage\n\n\\section*{b}\n\n\\begin{table}" in text
+
+
 def test_on_paper_tables_are_not_cut_off():
     printed = page([], "rows.jsonl").partition("@media print {")[2]
     assert ".scroll { overflow: visible; margin-right: 0; } table { font-size: .7rem; }" in printed

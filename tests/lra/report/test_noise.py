@@ -76,7 +76,8 @@ def test_without_two_seeds_in_a_column_nothing_is_marked():
     table = published(rows)
     assert table.lines[4][1:3] == ["37.15 (+52.85)", "65.52 (+24.98)▲"]
     (note,) = (note for note in table.notes if note.startswith("▼ below, ▲ above"))
-    assert "(degrees of freedom): Text 0.71 (1). With few" in note
+    # 2 sqrt(p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / 2)), p = 65.52 and m = 90.5 %, N = 25,000
+    assert "that would be marked: Text 0.71 (1, 1.9). With few" in note
     table = published([make_row(0.9)])
     assert table.lines[4][1] == "37.15 (+52.85)"
     assert table.notes[-1] == (

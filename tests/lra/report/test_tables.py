@@ -241,15 +241,64 @@ def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
     main([str(one), str(two)])
     said = capsys.readouterr()
     assert "40.00 ± 14.14 (2)" in said.out
-    assert f"{two}: other accuracies for 1 row before it, which count" in said.err
+    left_out = "1 row left out: a row before it is of the same run and seed, with another result"
+    assert said.err == f"{two}: {left_out}\n"
+    assert f"from {one}, {two} ({left_out})." in said.out.replace("\\", "")
     two.write_bytes(one.read_bytes() + two.read_bytes())
     main([str(two)])
     said = capsys.readouterr()
     assert "40.00 ± 14.14 (2)" in said.out
-    assert f"{two}: other accuracies for 1 row before it, which count" in said.err
+    assert said.err == f"{two}: {left_out}\n"
     records.append(three := tmp_path / "three.jsonl", [make_row(0.3, wall_seconds=7.0)])
     main([str(one), str(three)])
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("other", "place"),
+    [
+        ({"data_sha256": 64 * "b"}, "30.00 (1) [data aaaaaaaa] / 40.00 (1) [data bbbbbbbb]"),
+        # Said by the row alone, not by the overrides of its run.
+        ({"dtype": "bfloat16"}, "30.00 (1)"),
+    ],
+)
+def test_results_on_other_data_or_in_another_number_format_are_all_shown(
+    other, place, tmp_path, capsys
+):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    known = {"data_sha256": 64 * "a"}
+    records.append(one, [make_row(0.3, **known)])
+    records.append(two, [make_row(0.4, **known | other)])
+    main([str(one), str(two)])
+    said = capsys.readouterr()
+    assert f"| {place} |" in said.out
+    assert "40.00 (1)" in said.out
+    assert not said.err
+
+
+def test_a_diverged_seed_is_counted_with_those_on_its_data():
+    large, small = {"data_sha256": 64 * "a"}, {"data_sha256": 64 * "b"}
+    rows = [make_row(seed=seed, **large) for seed in range(3)]
+    rows += [make_row(seed=3, **small), diverged_row(seed=4, **small), failed_row(seed=5)]
+    found = [[row.seed for row in cell.rows] for cell in cells(rows)]
+    assert found == [[0, 1, 2, 5], [3, 4]]
+
+
+def test_a_place_with_several_cells_has_no_difference_and_says_so():
+    rows = [make_row(0.3), make_row(0.4, seed=1, steps=10)]
+    table = tables(group(rows)[0])[1]
+    assert table.lines[4][1] == "37.15"
+    assert "No difference where several cells stand in one place." in table.notes
+    assert not any("several cells" in note for note in tables(group(rows[:1])[0])[1].notes)
+
+
+def test_costs_of_several_programs_are_from_the_least_to_the_most():
+    rows = [
+        make_row(seed=seed, examples_per_second=speed, wall_seconds=seconds, seeds_in_program=1)
+        for seed, speed, seconds in ((0, 60.0, 600.0), (1, 30.0, 1260.0))
+    ]
+    (line,) = tables(group(rows)[0])[4].lines
+    assert line[2:7] == ["207,000", "30 to 60", "10.0 to 21.0", "512", "1"]
 
 
 def test_bad_input_is_named(tmp_path):

@@ -71,6 +71,14 @@ def test_exponents_are_of_one_run():
     assert (found.low, found.high, found.exponent) == (1024, 4096, pytest.approx(1.0))
 
 
+def test_exponents_of_memory_are_of_one_way_to_take_it():
+    rows = [cost_row(None, n / 100, length=n) for n in (4096, 8192, 16384)]
+    rows.append(cost_row(None, 9999.0, length=32768, memory_source="process"))
+    sheet = only(rows)
+    found = fit(sheet, sheet.lines[0], "peak_memory_mb")
+    assert (found.low, found.high, found.exponent) == (4096, 16384, pytest.approx(1.0))
+
+
 def test_what_another_run_measured_stands_before_an_extrapolation():
     rows = [cost_row(0.5, length=n) for n in (512, 1024)]
     rows += [cost_row(1.0, length=n, status="extrapolated") for n in (2048, 4096)]
@@ -81,3 +89,7 @@ def test_what_another_run_measured_stands_before_an_extrapolation():
     # The run of most cells ran out of memory, which is no number that may be taken for one.
     rows[2] = cost_row(None, None, length=2048, status="out_of_memory")
     assert line(paper_tables(only(rows[:5]))[0])[2] == "OOM"
+    # But what was measured is more than a prediction that it would not fit.
+    limits = {"peak_memory_mb": 3000.0, "memory_limit_mb": 2000.0}
+    rows[2] = cost_row(None, length=2048, status="out_of_memory", **limits)
+    assert line(paper_tables(only(rows[:5]))[0])[2] == "3,000†"

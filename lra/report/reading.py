@@ -1,0 +1,77 @@
+"""Rows from files: which of them count, and where they were."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lra import records
+from lra.efficiency import CostRow, either_from_json
+from lra.errors import UserError
+from lra.report.provenance import number_format_of
+from lra.row import Row
+
+
+class Rows(NamedTuple):
+    """What files hold.
+
+    Attributes:
+        accuracies: one row a seed of a run, on the same data and in the same number format.
+        costs: all of them.
+        sources: the files in words, with what was left out of them.
+    """
+
+    accuracies: list[Row]
+    costs: list[CostRow]
+    sources: str
+
+
+def read(paths: Iterable[str]) -> Rows:
+    """All rows of the files.
+
+    Of several results of a seed the first counts, and a result before any failure. Where a later
+    result says something else, that is said on stderr and in the sources.
+
+    Raises:
+        UserError: a file that cannot be read, or no rows in any.
+    """
+    results: dict[tuple, Row] = {}
+    failures, costs, sources = [], [], []
+    for path in paths:
+        left_out = 0
+        for row in records.read(path, either_from_json):
+            if isinstance(row, CostRow):
+                costs.append(row)
+            elif not row.final:
+                failures.append(row)
+            else:
+                left_out += _found_out(results.setdefault(_key(row), row)) != _found_out(row)
+        told = _told(left_out)
+        # Names of files need not be text.
+        name = os.fsencode(path).decode(errors="replace")
+        sources.append(f"{name} ({told})" if told else name)
+        if told:
+            print(f"{path}: {told}", file=sys.stderr)
+    finished = {records.key(row) for row in results.values()}
+    unfinished = [row for row in failures if records.key(row) not in finished]
+    accuracies = [*results.values(), *records.latest(unfinished)]
+    if not accuracies and not costs:
+        raise UserError(f"no rows in {', '.join(paths)}")
+    return Rows(accuracies, costs, ", ".join(sources))
+
+
+def _key(row: Row) -> tuple:
+    """That of a result: what its cell shares, and its seed."""
+    return records.key(row), row.data_sha256, number_format_of(row)
+
+
+def _found_out(row: Row) -> tuple:
+    """What a result says; not its costs."""
+    return row.status, row.test_accuracy, row.test_accuracy_last, row.diverged_step
+
+
+def _told(left_out: int) -> str:
+    if not left_out:
+        return ""
+    rows = f"{left_out} row{'s' * (left_out > 1)}"
+    return f"{rows} left out: a row before it is of the same run and seed, with another result"
