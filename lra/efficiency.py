@@ -1,8 +1,7 @@
 """Rows of cost: what one method took in one case, one line of JSON each.
 
 `benchmarks.speed_memory` writes them, `lra.report` renders them. They may share a file with rows
-of accuracy (`lra.row`), from which `kind` tells them apart. Only rows of one `run` are compared in
-time; the file keeps every run.
+of accuracy (`lra.row`), from which `kind` tells them apart. Times are compared within one `run`.
 """
 
 import dataclasses

@@ -142,7 +142,8 @@ def group(rows: Iterable[Row]) -> list[Group]:
             place = ((row.task, row.attention, _data_title(row)) for row in table)
             others = others + [row for row, at in zip(table, place, strict=True) if at in swept]
         setting = f"{changes.told(others)} Data: {data}."
-        groups.append(_make(slug, setting, others, is_table3=False))
+        other = "" if data == _LRA_DATA_TITLE else "other data"
+        groups.append(_make(slug, setting, others, keys, other))
     return _numbered(groups)
 
 
@@ -193,7 +194,16 @@ def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
     return chosen
 
 
-def _make(slug: str, setting: str, rows: list[Row], *, is_table3: bool) -> Group:
+def _make(
+    slug: str,
+    setting: str,
+    rows: list[Row],
+    keys: tuple[str, ...] = (),
+    other: str = "",
+    *,
+    is_table3: bool = False,
+) -> Group:
+    """A group of rows that have changed these keys; `other` is what is not like the table."""
     tasks = _in_order({row.task for row in rows})
     if is_table3:
         tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
@@ -223,12 +233,12 @@ def _make(slug: str, setting: str, rows: list[Row], *, is_table3: bool) -> Group
     formats = _number_formats(rows)
     lines_of_table, apart = zip(*(_divide(line, formats) for line in made), strict=True)
     apart = tuple(line for line in apart if line.cells)
-    title = _TITLE_OF_TABLE if is_table3 else _title(made, tasks)
+    title = _TITLE_OF_TABLE if is_table3 else _title(made, tasks, keys, other)
     return Group(slug, title, setting, is_table3, tasks, lines_of_table, apart, formats)
 
 
-def _title(lines: list[Line], tasks: tuple[str, ...]) -> str:
-    """`Other settings: Performer on ListOps, 3 lines`."""
+def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], other: str) -> str:
+    """`Other settings: Performer on ListOps, epsilon, learning_rate and 3 more, other data`."""
     attentions = {line.attention for line in lines}
     who = (
         f"{len(attentions)} attentions"
@@ -236,7 +246,10 @@ def _title(lines: list[Line], tasks: tuple[str, ...]) -> str:
         else attention_title(lines[0].attention)
     )
     where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
-    return f"Other settings: {who} on {where}, {len(lines)} line{'s' * (len(lines) > 1)}"
+    options = (name for line in lines for name in line.options)
+    changed = list(dict.fromkeys(name.rpartition(".")[2] for name in (*options, *keys)))
+    named = [", ".join(changed[:2]) + f" and {len(changed) - 2} more" * (len(changed) > 2)]
+    return ", ".join(filter(None, [f"Other settings: {who} on {where}", *named, other]))
 
 
 def _number_formats(rows: list[Row]) -> tuple[str, ...]:

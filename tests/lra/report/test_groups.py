@@ -31,12 +31,12 @@ def test_only_the_protocol_of_table_3_fills_its_cells():
     assert [(g.title, g.setting) for g in groups] == [
         ("Long Range Arena: protocol of Table 3 (Nyströmformer)", ""),
         (
-            "Other settings: Nyströmformer on ListOps, 2 lines",
+            "Other settings: Nyströmformer on ListOps, num_landmarks",
             "Changed from the protocol of Table 3: options of the attention. "
             "Data: official or generated.",
         ),
         (
-            "Other settings: Nyströmformer on ListOps, 1 line",
+            "Other settings: Nyströmformer on ListOps, steps",
             "Changed from the protocol of Table 3: train.steps=9000. Data: official or generated.",
         ),
     ]
@@ -67,9 +67,9 @@ def test_headings_are_short_and_unlike_each_other():
     rows = [make_row(**one) for one in steps]
     rows += [make_row(attention="standard", task=t, **steps[0]) for t in ("image", "text")]
     assert [g.title for g in group(rows)] == [
-        "Other settings: 2 attentions on 3 tasks, 2 lines",
-        "Other settings: Nyströmformer on ListOps, 1 line",
-        "Other settings: Nyströmformer on ListOps, 1 line (2)",
+        "Other settings: 2 attentions on 3 tasks, steps, other data",
+        "Other settings: Nyströmformer on ListOps, steps, other data",
+        "Other settings: Nyströmformer on ListOps, steps, other data (2)",
     ]
 
 
