@@ -6,8 +6,8 @@ which thus differ in their longest sequence; the program has a branch for each l
 differ only by rounding: every attention gives the same on a shorter sequence as on the padded one
 (`models.attention.contract`), and dropout's draws for a position do not depend on what follows it.
 
-Other devices take a training batch whole, whose longest sequence nearly always needs the full
-length, and evaluate at the full length too: branches were not timed there.
+Other devices cut nothing: the longest sequence of a whole training batch nearly always needs the
+full length, and branches were not timed there.
 """
 
 import functools

@@ -3,8 +3,8 @@
 Cutting is described in `lra.buckets`. Without parts, every operation of a step writes its result to
 memory and the next reads it back: a step of ListOps then took 1.7 (Nyström, Linformer) to 2.1 times
 as long (Performer), on two cores (`python -m benchmarks.train_step --tasks=listops` of commits
-40b506c and 6b65930). Other devices take the batch as a whole, as do several virtual CPU devices,
-which serve for testing.
+40b506c and 6b65930). Other devices take the batch as a whole, or in as many parts as
+`train.microbatches` asks for, as do several virtual CPU devices, which serve for testing.
 """
 
 from typing import NamedTuple

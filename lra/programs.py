@@ -90,22 +90,11 @@ class Programs:
         compiled, s = self._compiled, shardings
         self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
         self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
-        self.train = compiled("train", self.train_steps, donated=True, out_shardings=s.per_seed)
-        self.redraw = compiled(
-            "redraw", jax.vmap(redraw, in_axes=(0, None, 0)), donated=True, out_shardings=s.per_seed
-        )
-        self.update_best = compiled(
-            "update_best",
-            jax.vmap(state.update_best, in_axes=(0, 0, None)),
-            donated=True,
-            out_shardings=s.per_seed,
-        )
-        self.check_end = compiled(
-            "check_end",
-            jax.vmap(state.check_end, in_axes=(0, 0, None)),
-            donated=True,
-            out_shardings=s.per_seed,
-        )
+        of_state = functools.partial(compiled, donated=True, out_shardings=s.per_seed)
+        self.train = of_state("train", self.train_steps)
+        self.redraw = of_state("redraw", jax.vmap(redraw, (0, None, 0)))
+        self.update_best = of_state("update_best", jax.vmap(state.update_best, (0, 0, None)))
+        self.check_end = of_state("check_end", jax.vmap(state.check_end, (0, 0, None)))
         self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
         self.scores = compiled("scores", _scores, static_argnums=3, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)

@@ -18,6 +18,7 @@ class Shardings(NamedTuple):
     """Placements on a mesh.
 
     Attributes:
+        mesh: of the devices.
         per_seed: arrays whose first axis is the seed.
         replicated: the same on every device.
         shares: of one seed, [share of the batch, ...].

@@ -1,7 +1,8 @@
 """A training that starts from the parameters of another run, `train.init_from`.
 
 So a hard task is learned after an easy one (Pathfinder's difficulties), or a model goes on with
-another attention that has the same parameters, as the Nyströmformer paper does with BERT's.
+another attention that has the same parameters, as the Nyströmformer paper does with BERT's, and
+Performer's authors with a Transformer's (arXiv 2009.14794).
 """
 
 import jax
@@ -11,7 +12,7 @@ from flax import nnx
 from lra import hosts, sharding
 from lra.errors import UserError
 from lra.evaluation import Restored, restore_workdir
-from lra.state import Best, TrainState
+from lra.state import TrainState
 from lra.trainer import Trainer
 from lra.workdir import Workdir
 
@@ -19,13 +20,14 @@ from lra.workdir import Workdir
 def initial_state(trainer: Trainer) -> TrainState:
     """The state before the first step.
 
-    With `train.init_from` each seed takes the best parameters of the same seed there, and the
-    untrained arrays that they were trained with; optimizer, schedule and data order start anew.
+    With `train.init_from` each seed takes the best parameters of the same seed there, and where the
+    model has the same untrained arrays those that they were trained with; else these, like
+    optimizer, schedule and data order, start anew.
 
     Raises:
         UserError: no run or checkpoint there, or not its data; a run that is not complete, whose
-            best parameters may still change; a seed that it has not or that has diverged; arrays
-            of other names or shapes.
+            best parameters may still change; a seed that it has not or that has diverged;
+            parameters of other names or shapes.
     """
     state, workdir = trainer.init(), trainer.config.train.init_from
     if not workdir:
@@ -33,18 +35,19 @@ def initial_state(trainer: Trainer) -> TrainState:
     source = restore_workdir(workdir)
     best, diverged_step = source.trainer.fetch((source.state.best, source.state.diverged_step))
     _check_complete(source, workdir)
-    _check_arrays(best, state, workdir)
+    _check_params(best.params, state.params, workdir)
     rows = [_row(seed, source, diverged_step, workdir) for seed in trainer.config.seeds]
 
     def taken(arrays: nnx.State) -> nnx.State:
         return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
 
     # Twice: a step uses up the arrays it is given, each once.
-    return state._replace(
-        params=taken(best.params),
-        rest=taken(best.rest),
-        best=state.best._replace(params=taken(best.params), rest=taken(best.rest)),
+    state = state._replace(
+        params=taken(best.params), best=state.best._replace(params=taken(best.params))
     )
+    if _shapes(best.rest) != _shapes(state.rest):
+        return state
+    return state._replace(rest=taken(best.rest), best=state.best._replace(rest=taken(best.rest)))
 
 
 def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -> int:
@@ -72,8 +75,8 @@ def _check_complete(source: Restored, workdir: str) -> None:
         )
 
 
-def _check_arrays(best: Best, state: TrainState, workdir: str) -> None:
-    there, here = _shapes(best.params, best.rest), _shapes(state.params, state.rest)
+def _check_params(params: nnx.State, own: nnx.State, workdir: str) -> None:
+    there, here = _shapes(params), _shapes(own)
     for name in sorted(there.keys() | here.keys()):
         if there.get(name) != here.get(name):
             raise UserError(
@@ -82,10 +85,9 @@ def _check_arrays(best: Best, state: TrainState, workdir: str) -> None:
             )
 
 
-def _shapes(*states: nnx.State) -> dict[str, tuple[int, ...]]:
+def _shapes(arrays: nnx.State) -> dict[str, tuple[int, ...]]:
     """Of one seed, by name."""
     return {
         ".".join(map(str, path)): np.shape(array[...])[1:]
-        for state in states
-        for path, array in nnx.to_flat_state(state)
+        for path, array in nnx.to_flat_state(arrays)
     }

@@ -9,6 +9,7 @@ from typing import Any
 from flax import nnx
 
 from models.attention.choices import check_choice
+from models.attention.contract import check_positive
 from models.attention.linear import LinearAttention
 from models.attention.linformer import LinformerAttention
 from models.attention.longformer import LongformerAttention
@@ -60,6 +61,7 @@ def make(
             fit, or causal use.
     """
     check_choice("attention", name, ATTENTIONS)
+    check_positive(length=length, heads=heads, head_dim=head_dim)
     module = ATTENTIONS[name]
     if causal:
         raise ValueError(f"{name} attention cannot be causal: {module.why_not_causal}")

@@ -9,8 +9,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
     key         in training a PRNG key, or keys [batch], one for each example; None in evaluation,
                 which is deterministic
 
-- The contents of masked positions never affect the output at a real one. Outputs at masked
-  positions are arbitrary but finite.
+- The contents of masked positions, which must be finite, never affect outputs and gradients at real
+  ones. Outputs at masked positions are arbitrary but finite.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its
   positions as when padded to that length, in training too.

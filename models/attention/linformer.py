@@ -37,7 +37,6 @@ from jaxtyping import Array, Bool, Float
 from models.attention import cudnn
 from models.attention.choices import check_choice, check_choices
 from models.attention.chunked import chunked_attention
-from models.attention.contract import check_positive
 from models.attention.length_projection import project
 from models.attention.machine import this_machine
 from models.attention.segments import check_segments
@@ -126,7 +125,6 @@ class LinformerAttention(nnx.Module):
                 per head, unequal sizes under sharing, an unknown name, or a `shared` that does
                 not fit.
         """
-        check_positive(length=length, heads=heads, head_dim=head_dim)
         check_choice("projection", projection, PROJECTIONS)
         check_choices("share", share, SHARES)
         share = () if projection in POOLINGS else share

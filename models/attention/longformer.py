@@ -36,7 +36,8 @@ from models.attention.contract import accumulation_dtype, check_positive
 from models.attention.machine import this_backend
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
-# Finite, so that a row without any real key gives no NaN; its exponentials meet zeros only.
+# Finite, so that a row without any real key gives no NaN. Keys get equal weights there, those out
+# of reach too: only masked queries have such rows, whose outputs are set to 0 in the end.
 _OUT_OF_REACH = -1e30
 
 
@@ -262,9 +263,9 @@ class LongformerAttention(nnx.Module):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: a size below 1.
+            ValueError: a window below 1.
         """
-        check_positive(length=length, heads=heads, head_dim=head_dim, window=window)
+        check_positive(window=window)
         self.window = window
 
     def __call__(

@@ -28,7 +28,8 @@ Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or on
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the
 mean of the values, and hardly any gradient leads out of this state. The protocol's model ends up
 there on ListOps: in its first layer hardly any key feature is above 1e-4. With epsilon = 0 the
-maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor.
+maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor; a
+query of which all products of features underflow gets 0.
 
 The output does not depend on the amount of padding.
 """
@@ -221,7 +222,7 @@ class PerformerAttention(nnx.Module):
             ValueError: a size below 1, an `epsilon` or `redraw_steps` out of range, or an unknown
                 kernel.
         """
-        check_positive(length=length, heads=heads, head_dim=head_dim, num_features=num_features)
+        check_positive(num_features=num_features)
         check_choice("kernel", kernel, KERNELS)
         if isinstance(redraw_steps, bool) or not isinstance(redraw_steps, int) or redraw_steps < 0:
             raise ValueError(f"redraw_steps must be 0 (never) or more, not {redraw_steps!r}")

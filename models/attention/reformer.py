@@ -16,7 +16,7 @@ More than 2 c buckets are numbered by two hashes of about sqrt(b) buckets each, 
 does not grow with the square of the length: bucket = bucket_1 + b_1 bucket_2.
 
 Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width D: time
-O(n H (c + sqrt(b)) D + n H log n), memory O(n H (c + D)).
+O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are made a tile of chunks at a time.
 
 Differences. This follows the paper as the benchmark's PyTorch code does (Hugging Face's LSH
 self-attention), except that there rotations are shared by the batch and redrawn in evaluation too,
@@ -265,7 +265,6 @@ class ReformerAttention(nnx.Module):
         Raises:
             ValueError: a size below 1, or a chunk longer than `length`.
         """
-        check_positive(length=length, heads=heads, head_dim=head_dim)
         check_positive(num_hashes=num_hashes, chunk_length=chunk_length)
         if chunk_length > length:
             raise ValueError(f"chunk_length {chunk_length} is larger than the length, {length}")

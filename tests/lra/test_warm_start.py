@@ -50,7 +50,7 @@ def equal(one, other):
 @pytest.mark.parametrize(
     "attention",
     [
-        # The only one with arrays that are not trained.
+        # One of the two with arrays that are not trained.
         pytest.param(name, marks=() if name == "performer" else pytest.mark.slow)
         for name in ATTENTIONS
     ],
@@ -96,6 +96,17 @@ def test_another_attention_may_start_there_if_its_parameters_are_the_same(
     best = restore_workdir(folder).state.best.params
     of_seed = jax.tree.map(lambda x: np.asarray(x)[[SEEDS.index(0)]], best)
     assert equal(initial_state(trainer).params, of_seed)
+
+
+@pytest.mark.parametrize("there", ["standard", "performer"])
+def test_untrained_arrays_that_the_source_has_not_are_drawn(source, tiny_config, data_dir, there):
+    here = {"standard": "performer", "performer": "standard"}[there]
+    config = tiny_config("listops", here, f"train.init_from={source(there)}")
+    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    drawn, state = trainer.init(), initial_state(trainer)
+    assert not equal(state.params, drawn.params)
+    assert equal((state.rest, state.best.rest), (drawn.rest, drawn.best.rest))
+    trainer.train(state, 0, 2)  # uses the arrays up, each once
 
 
 def test_what_does_not_fit_is_said_before_anything_is_written(

@@ -252,3 +252,7 @@ def test_sizes_below_one_are_refused(name):
         for value in (-1, 0) if option != "conv_kernel" else (-1,):
             with pytest.raises(ValueError, match=option):
                 make(name, length=64, heads=1, head_dim=8, rngs=nnx.Rngs(0), **{option: value})
+    sizes = {"length": 64, "heads": 1, "head_dim": 8}
+    for size in sizes:
+        with pytest.raises(ValueError, match=f"{size} must be a positive integer, not 0"):
+            make(name, **sizes | {size: 0}, rngs=nnx.Rngs(0))

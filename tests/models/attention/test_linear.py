@@ -156,10 +156,3 @@ def test_module_computes_the_function_and_holds_nothing():
     expected = jax.jit(linear_attention)(q, k, v, masks(10))
     np.testing.assert_array_equal(jax.jit(attention)(q, k, v, masks(10)), expected)
     assert not jax.tree.leaves(nnx.state(attention))
-
-
-@pytest.mark.parametrize("size", ["length", "heads", "head_dim"])
-def test_bad_sizes(size):
-    sizes = {"length": 8, "heads": 1, "head_dim": 4} | {size: 0}
-    with pytest.raises(ValueError, match=f"{size} must be a positive integer, not 0"):
-        LinearAttention(**sizes, rngs=nnx.Rngs(0))
