@@ -96,9 +96,10 @@ class SavedEvaluations:
 
     def _resume(self, name: str, run: EvaluationRun) -> None:
         done, logits = self._read(name, run)
-        # A host that does not see the file yet decides for all.
-        if hosts.least(done):
-            run.resume(logits, done)
+        # Hosts may see the file at different times: that which has least of it decides for all.
+        least = hosts.least(done)
+        if least:
+            run.resume(logits, least)
 
     def _read(self, name: str, run: EvaluationRun) -> tuple[int, np.ndarray | None]:
         """Batches done and logits of `name`; 0 and None where there is nothing that fits."""

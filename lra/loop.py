@@ -23,6 +23,7 @@ from lra.protocol import protocol_of
 from lra.records import read, write_once
 from lra.results import make_rows
 from lra.settings import flatten
+from lra.state import TrainState
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from lra.tasks import get_task
 from lra.timetable import Timetable
@@ -67,12 +68,14 @@ def train(
         check_events()
     task = get_task(config.task)
     prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
-    hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256})
+    code = {f"the version of {name}": one for name, one in environment.versions().items()}
+    hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256} | code)
     # A call that may be repeated to find a NaN must not use up its arguments.
     trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
     folder = Workdir(workdir)
-    if config.train.init_from and not folder.config.exists():
-        initial_state(trainer)  # whatever is wrong there is said before anything is written
+    first = None
+    if config.train.init_from and not hosts.on_main(folder.config.exists):
+        first = initial_state(trainer)  # whatever is wrong there is said before anything is written
     facts = {
         "data_dir": os.path.abspath(data_dir),
         "data_sha256": prepared.sha256,
@@ -88,6 +91,7 @@ def train(
             prepared,
             folder,
             stop,
+            first,
             tensorboard=tensorboard,
             debug_nans=debug_nans,
         )
@@ -113,7 +117,10 @@ class _Call(NamedTuple):
 
 
 class Run:
-    """A run in its folder: restores what was saved, then alternates calls and evaluations."""
+    """A run in its folder: restores what was saved, then alternates calls and evaluations.
+
+    `first` is the state before the first step, where it is known already.
+    """
 
     def __init__(
         self,
@@ -121,6 +128,7 @@ class Run:
         prepared: prepared_data.Prepared,
         folder: Workdir,
         stop: Stop,
+        first: TrainState | None,
         *,
         tensorboard: bool,
         debug_nans: bool,
@@ -129,7 +137,7 @@ class Run:
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        self._state, progress = restored or (initial_state(trainer), Progress())
+        self._state, progress = restored or (first or initial_state(trainer), Progress())
         self._progress = progress.going_on_with(environment.device_name(), trainer.num_devices)
         self._step = progress.step
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
@@ -253,7 +261,8 @@ class Run:
             self._next_checkpoint = now + min(
                 _FIRST_CHECKPOINT_SECONDS, self._config.train.checkpoint_seconds
             )
-        if hosts.any_of(now >= self._next_checkpoint):
+        # Two calls may be under way, for which this one waits.
+        if hosts.any_of(now + 2 * self._pace.call_seconds >= self._next_checkpoint):
             self._wait()
             self._save()
             self._next_checkpoint = now + self._config.train.checkpoint_seconds

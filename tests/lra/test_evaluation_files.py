@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from lra import records
+from lra import hosts, records
 from lra.data import prepared
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import EvaluationRun
@@ -69,7 +69,7 @@ def test_no_batch_is_evaluated_twice(tiny_config, data_dir, tmp_path, advances, 
 
 
 def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
-    tiny_config, data_dir, tmp_path, capsys
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
 ):
     config = tiny_config("listops", "nystrom", "train.eval_batch_size=16")  # 2 batches
     trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
@@ -112,5 +112,10 @@ def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
         saved.write_bytes(content)
         assert batches_of_a_start(9) == left
         assert ("damaged: this evaluation begins again" in capsys.readouterr().err) is said
+    # Another host sees no file, or an older one: both go on from what both have.
+    saved.write_bytes(sound)
+    others = [0]
+    monkeypatch.setattr(hosts, "least", lambda number: others.pop() if others else number)
+    assert batches_of_a_start(9) == 2
     SavedEvaluations(trainer, folder).save()
     assert not folder.exists()

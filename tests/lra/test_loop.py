@@ -21,6 +21,7 @@ from lra.evaluation import evaluate_workdir
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.loop import train
+from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import TASKS
 from lra.trainer import Trainer
@@ -135,6 +136,21 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
         for run in ("whole", "parts")
     ]
     assert evaluations[0] == evaluations[1]
+
+
+def test_slow_calls_are_saved_in_time(tiny_config, data_dir, tmp_path, monkeypatch):
+    """A checkpoint waits for the calls under way, so it begins before it is due."""
+    saved, real = [], Checkpoints.save
+    monkeypatch.setattr(Checkpoints, "save", lambda *_: saved.append(_[2].step) or real(*_))
+    config = tiny_config("listops", "linear", "train.steps_per_call=1")
+    assert train(config, tmp_path / "quick", data_dir) == 0
+    assert saved == [12]
+    saved.clear()
+    monkeypatch.setattr(
+        Pace, "call_seconds", property(lambda _: 8.0, lambda *_: None), raising=False
+    )
+    assert train(config, tmp_path / "slow", data_dir) == 0
+    assert saved[0] == 1
 
 
 def test_speed_and_memory_are_those_of_the_devices_named(
