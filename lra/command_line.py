@@ -109,9 +109,11 @@ def positive_number(text: str) -> float:
 def positive_minutes(text: str) -> float:
     """The type of `--budget_minutes`: a finite number greater than 0."""
     try:
-        return positive_number(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error} of minutes") from None
+        minutes = positive_number(text)
+        positive_number(f"{60 * minutes}")  # seconds are finite too
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of minutes") from None
+    return minutes
 
 
 def file_to_write(text: str) -> str:
@@ -141,6 +143,9 @@ def run(
         argv: its arguments; None for those of the process.
         out_of_memory: what to do where memory is lacking.
     """
+    for name in ("stdout", "stderr"):  # that are closed, `>&-`
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal's encoding lacks ends nothing
     try:

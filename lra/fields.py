@@ -100,12 +100,17 @@ def load(line: str | bytes) -> Any:
         UserError: NaN or an infinity, or half of a surrogate pair, which no file of text can hold.
     """
     values = json.loads(line, parse_constant=_refuse_constant)
+    check_text(values, line)
+    return values
+
+
+def check_text(values: Any, line: str | bytes) -> None:
+    """Raises UserError if `values`, `line` as JSON, have half of a surrogate pair."""
     if (b"\\ud" if isinstance(line, bytes) else "\\ud") in line.lower():
         try:
             json.dumps(values, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise UserError("not a row: it has half of a surrogate pair") from None
-    return values
 
 
 def _refuse_constant(name: str) -> float:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from lra.errors import UserError
 from lra.files import sync, write_atomically
 from lra.row import Key, Row, from_json, key, latest, make_key, to_json
 from lra.seals import seal, unseal
+from lra.stderr import say
 
 __all__ = [
     "Key",
@@ -124,7 +124,7 @@ def read(
 @functools.cache
 def _say_once(line: str) -> None:
     """Some files are read again and again."""
-    print(line, file=sys.stderr)
+    say(line)
 
 
 def check_writable(path: str | os.PathLike) -> None:
@@ -158,6 +158,8 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
 
 def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     reason = error.strerror or error
+    if str(error.filename).endswith(".lock"):
+        reason = f"{reason}: {error.filename}"
     return UserError(f"cannot write rows to {path}: {reason}; choose a file that can be written")
 
 
@@ -169,7 +171,7 @@ def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
     rows, end, broken = _parse(path, content, parse)
     if broken:
         aside = f"{path}.broken"
-        print(f"{path}: its last line is cut short, moved to {aside}", file=sys.stderr)
+        say(f"{path}: its last line is cut short, moved to {aside}")
         with open(aside, "ab") as file:
             file.write(broken + b"\n")
             sync(file)

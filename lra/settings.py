@@ -145,11 +145,22 @@ def check(config: config_dict.ConfigDict) -> None:
     _check_seeds(config.seeds)
     _check_rates(config.train)
     _check_sizes(config)
+    _check_is_text("train.init_from", config.train.init_from)
+
+
+def _check_is_text(key: str, value: str) -> None:
+    """Of a path, which need not be text, as rows must be."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{key}={value!r} is no text in UTF-8; rename the folder") from None
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     path = pathlib.Path(spec.partition(":")[0])
     if not path.is_file():
+        if spec.count(":") > 1:
+            raise UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
         here = [str(file) for file in path.parent.glob("*.py") if file.name != "__init__.py"]
         raise UserError(f"no config file {path}{near_match(str(path), here)}")
     values = flags.FlagValues()

@@ -9,10 +9,10 @@ import contextlib
 import fcntl
 import pathlib
 import shutil
-import sys
 from collections.abc import Iterator
 
 from lra.files import sync_folder
+from lra.stderr import say
 
 
 @contextlib.contextmanager
@@ -22,7 +22,7 @@ def locked(target: pathlib.Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another process that is writing {target}", file=sys.stderr)
+            say(f"waiting for another process that is writing {target}")
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:
             pass  # a network file system without locks: one process at a time is up to the user

@@ -70,18 +70,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def prepare_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> dict[str, Any]:
+def prepare_task(
+    task: str, data_dir: str | os.PathLike, *, replace: bool = True, **flags: Any
+) -> dict[str, Any]:
     """Prepares `task` as the command does, unless it is there already; returns its manifest.
 
     Args:
         task: one of `MODULES`.
         data_dir: the folder that holds the tasks' folders.
+        replace: whether data prepared with other flags are replaced; else they stay as they are.
         flags: of the command, without dashes (`source="generate", seed=0, train=8000`).
 
     Raises:
         UserError: an unknown task or flag, and whatever the command would report.
     """
-    return _prepare(_options(task, data_dir, flags))[0]
+    return _prepare(_options(task, data_dir, flags), replace=replace)[0]
 
 
 def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepared.Estimate:
@@ -150,17 +153,17 @@ def _options(task: str, data_dir: str | os.PathLike, flags: dict[str, Any]) -> a
     return options
 
 
-def _prepare(options: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+def _prepare(options: argparse.Namespace, *, replace: bool = True) -> tuple[dict[str, Any], bool]:
     """The manifest, and whether it was there before."""
     request = _request(options)
-    manifest = _already(options, request)
+    manifest = _already(options, request, replace)
     if manifest is not None:
         return manifest, True
     module = _module(options.task)
     _check_space(options, module.estimate(options))
     with TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
         # Another process may have prepared it while this one waited for its turn.
-        manifest = _already(options, request)
+        manifest = _already(options, request, replace)
         if manifest is not None:
             return manifest, True
         return module.prepare(options, writer), False
@@ -227,14 +230,17 @@ def _flags(options: argparse.Namespace) -> list[str]:
     return [shlex.quote(f"--{name}={value}") for name, value in flags.items()]
 
 
-def _already(options: argparse.Namespace, request: dict[str, Any] | None) -> dict[str, Any] | None:
+def _already(
+    options: argparse.Namespace, request: dict[str, Any] | None, replace: bool
+) -> dict[str, Any] | None:
+    """The manifest of what is there and asked for, or need not be asked for."""
     if request is None:
         return None
     try:
         manifest = prepared.load(options.data_dir, options.task).manifest
     except UserError:
         return None
-    return manifest if manifest.get("request") == request else None
+    return manifest if not replace or manifest.get("request") == request else None
 
 
 def _check_space(options: argparse.Namespace, estimate: prepared.Estimate) -> None:

@@ -15,6 +15,7 @@ signal; run it again to go on).
 
 import argparse
 import ast
+import os
 import pathlib
 import signal
 import sys
@@ -24,12 +25,13 @@ from typing import Any
 from lra import records
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
 from lra.errors import UserError
+from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import launchers
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.listing import listing
-from lra.sweep.place import Place, say
+from lra.sweep.place import Place
 from lra.sweep.plan import Sweep, count
 from lra.sweep.ready import Ready, marks
 from lra.sweep.runner import execute
@@ -87,7 +89,8 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
         _check_writable(place.workdir)
     if options.launcher == "print":
         for command in launchers.commands(ready, place, options.budget_minutes):
-            print(command)
+            # As bytes: a path need not be text.
+            sys.stdout.buffer.write(os.fsencode(command) + b"\n")
     elif options.launcher == "slurm":
         jobs = launchers.submit(ready, place, options.budget_minutes, executor)
         numbers = ", ".join(job.job_id for job in jobs) or "nothing to do"

@@ -18,6 +18,8 @@ WARNING = signal.SIGUSR2
 _LONGEST_REASON = 300
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+# A warning of JAX.
+_UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '(\w+)'")
 
 
 class Ended(NamedTuple):
@@ -34,10 +36,17 @@ class Ended(NamedTuple):
         named = [line for line in lines if line.startswith("error: ") or _EXCEPTION.match(line)]
         last = (named or lines or ["no output"])[-1].removeprefix("error: ")
         if self.status < 0:
-            last = f"killed by {signal.Signals(-self.status).name} after: {last}"
+            last = f"killed by {_name_of(-self.status)} after: {last}"
         elif not named:
             last = f"exit status {self.status} after: {last}"
         return last[:_LONGEST_REASON]
+
+
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time ones between the first and the last have none
+        return f"signal {number}"
 
 
 def environment(workdir: pathlib.Path) -> dict[str, str]:
@@ -48,13 +57,28 @@ def environment(workdir: pathlib.Path) -> dict[str, str]:
 def additions(workdir: pathlib.Path) -> dict[str, str]:
     """What a child has beside the user's variables: one compile cache for all in `workdir`."""
     defaults = {
-        "JAX_COMPILATION_CACHE_DIR": str(workdir.resolve() / "compile_cache"),
+        "JAX_COMPILATION_CACHE_DIR": str(_cache(workdir)),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         # glibc: huge pages for the large buffers of each call, which a CPU else faults in anew.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
     return {name: value for name, value in defaults.items() if name not in os.environ}
+
+
+def _cache(workdir: pathlib.Path) -> pathlib.Path:
+    return workdir.resolve() / "compile_cache"
+
+
+def forget_unreadable(workdir: pathlib.Path, output: str) -> None:
+    """Removes from the compile cache what a child said that JAX could not read.
+
+    A program that was cut short while it was written (a kill, a full disk) is never written again:
+    each start would compile it anew.
+    """
+    for name in set(_UNREADABLE.findall(output)):
+        for path in _cache(workdir).glob(f"{name}-*"):
+            path.unlink(missing_ok=True)
 
 
 def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> Ended:

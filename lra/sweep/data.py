@@ -4,14 +4,14 @@ import contextlib
 import dataclasses
 import importlib
 import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from lra.command_line import near_match
 from lra.data import prepare as preparing
 from lra.data import prepared
-from lra.errors import UserError
+from lra.errors import UserError, of_system
+from lra.stderr import say
 
 _FORM = "{'TASK': {'FLAG': value, ...}}"
 _LRA = ("official", "generated")  # marks of LRA's own data, and of those drawn as they were
@@ -55,7 +55,7 @@ class Data:
         """How the data of `task` are marked; None if there are none.
 
         Raises:
-            UserError: they are damaged, or were prepared with other flags.
+            UserError: they are damaged, cannot be read, or were prepared with other flags.
         """
         try:
             manifest = prepared.load(self.folder, task, check_hashes=False).manifest
@@ -63,6 +63,8 @@ class Data:
             if (pathlib.Path(self.folder) / task / prepared.MANIFEST).exists():
                 raise
             return None
+        except OSError as error:
+            raise UserError(f"{of_system(error)}; choose another --data_dir") from None
         request = manifest["request"] or {}
         for name, value in self._flags(task).items():
             if request.get(name) != value:
@@ -100,10 +102,17 @@ class Data:
         return preparing.estimate_task(task, self.folder, source="generate", **flags).seconds
 
     def generate(self, task: str) -> str:
-        """Generates the data of `task`, which can be generated, and returns their mark."""
-        print(f"generating {task} in {self.folder}", file=sys.stderr)
+        """Generates the data of `task`, which can be generated, and returns their mark.
+
+        Data that someone else has prepared by now stay and are taken.
+
+        Raises:
+            UserError: those were prepared with other flags, or what preparing says.
+        """
+        say(f"generating {task} in {self.folder}")
         flags = self._flags(task)
-        return preparing.prepare_task(task, self.folder, source="generate", **flags)["data"]
+        preparing.prepare_task(task, self.folder, replace=False, source="generate", **flags)
+        return self.mark(task)
 
     def _flags(self, task: str) -> dict[str, Any]:
         return self.wanted.get(task, {})

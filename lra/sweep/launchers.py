@@ -52,6 +52,9 @@ def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | Non
 
     They share the compile cache of local children, and run from any folder: their paths are
     absolute, but for a relative `train.init_from`, by which rows know a run.
+
+    Raises:
+        UserError: a path with a line break.
     """
     data = dataclasses.replace(place.data, folder=os.path.abspath(place.data.folder))
     place = dataclasses.replace(place, workdir=place.workdir.absolute(), data=data)
@@ -59,7 +62,10 @@ def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | Non
     lines = []
     for run, mark in runs:
         run = dataclasses.replace(run, spec=os.path.abspath(run.spec))
-        lines.append(shlex.join(["env", *variables, *place.command(run, mark, minutes)]))
+        line = shlex.join(["env", *variables, *place.command(run, mark, minutes)])
+        if "\n" in line:
+            raise UserError(f"a path with a line break makes no command of one line: {line!r}")
+        lines.append(line)
     return lines
 
 
@@ -106,12 +112,12 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
         raise UserError("--launcher=slurm needs submitit: pip install submitit") from None
     if shutil.which("sbatch") is None:
         raise UserError("no Slurm on this machine (no sbatch); try --launcher=print")
-    executor = submitit.AutoExecutor(
-        folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MOST_TIMEOUTS
-    )
     try:
+        executor = submitit.AutoExecutor(
+            folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MOST_TIMEOUTS
+        )
         executor.update_parameters(**(_DEFAULTS | parameters))
-    except (NameError, TypeError, ValueError, AssertionError) as error:
+    except (NameError, TypeError, ValueError, AssertionError, RuntimeError) as error:
         raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
     return executor
 
@@ -119,12 +125,21 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
 def submit(
     runs: Iterable[tuple[Run, str]], place: Place, minutes: float, executor: Any
 ) -> list[Any]:
-    """Submits one array with a job for each run, to train `minutes` a start; returns the jobs."""
+    """Submits one array with a job for each run, to train `minutes` a start; returns the jobs.
+
+    Raises:
+        UserError: Slurm, or submitit for it, refuses what --slurm asks for.
+    """
     jobs = [_Job(run, place, mark, minutes) for run, mark in runs]
     if not jobs:  # submitit warns of an empty array
         return []
-    with executor.batch():
-        return [executor.submit(job) for job in jobs]
+    from submitit.core.utils import FailedJobError
+
+    try:
+        with executor.batch():
+            return [executor.submit(job) for job in jobs]
+    except (FailedJobError, TypeError, ValueError) as error:
+        raise UserError(f"the jobs were refused, see --slurm: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)

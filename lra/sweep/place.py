@@ -1,10 +1,8 @@
 """Where a sweep takes place: its results, the folders of its runs, its data."""
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-import sys
 from collections.abc import Iterable
 
 from lra import records
@@ -73,14 +71,21 @@ class Place:
 
 
 def find(
-    runs: list[Run], data: Data, files: Iterable[pathlib.Path]
+    runs: list[Run], data: Data, files: Iterable[pathlib.Path], mark: str | None = None
 ) -> tuple[list[Row], dict[pathlib.Path, str]]:
-    """The rows of `runs`, on the data of the sweep, in files that `train.py` has written.
+    """The rows of `runs` in files that `train.py` has written.
+
+    Args:
+        runs: of the sweep.
+        data: of the sweep.
+        files: with rows.
+        mark: only rows on data marked so; None for those of the sweep.
 
     Returns:
         The rows, and the files that cannot be read, of which nothing is taken, with the reason.
     """
-    takes = {task: data.takes(task) for task in {run.task for run in runs}}
+    tasks = {run.task for run in runs}
+    takes = {task: data.takes(task) if mark is None else mark.__eq__ for task in tasks}
     wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
     found, unreadable = [], {}
     for path in filter(os.path.exists, files):
@@ -96,13 +101,15 @@ def find(
     return [row for row in found if not older_defaults(row)], unreadable
 
 
-def gather(runs: list[Run], place: Place, files: Iterable[pathlib.Path]) -> dict[pathlib.Path, str]:
+def gather(
+    runs: list[Run], place: Place, files: Iterable[pathlib.Path], mark: str | None = None
+) -> dict[pathlib.Path, str]:
     """Copies what `find` finds to the results; returns what cannot be read.
 
     Raises:
         UserError: the results file is damaged or cannot be written.
     """
-    found, unreadable = find(runs, place.data, files)
+    found, unreadable = find(runs, place.data, files, mark)
     if found:
         records.append(place.results, found)
     return unreadable
@@ -138,6 +145,7 @@ def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:
 
 
 def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
+    """The reason may name a path, which need not be text, as rows must be."""
     return Row(
         task=run.task,
         attention=run.attention,
@@ -145,16 +153,10 @@ def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
         protocol=run.protocol,
         data=mark,
         status="failed",
-        error=reason,
+        error=reason.encode(errors="backslashreplace").decode(),
         steps=run.config["train.steps"],
         dtype=run.config["dtype"],
         matmul_precision=run.config["matmul_precision"],
         config=run.config,
         config_overrides=run.changed,
     )
-
-
-def say(text: str) -> None:
-    """Tells what the sweep does; stdout is for what was asked for."""
-    with contextlib.suppress(BrokenPipeError):  # `2>&1 | head` ends no sweep
-        print(text, file=sys.stderr, flush=True)

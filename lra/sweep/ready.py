@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from lra import records
 from lra.errors import UserError, of_system
+from lra.stderr import say
 from lra.sweep.budget import Budget
 from lra.sweep.listing import duration, older_text
-from lra.sweep.place import Place, gather, say, unfinished
+from lra.sweep.place import Place, gather, unfinished
 from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 
 
@@ -51,16 +52,21 @@ class Ready:
         return unfinished(self._tasks[task], self._place, self._marks[task])
 
     def _has_data(self, task: str) -> bool:
-        """Whether the task's data exist; generates them now if a run that is left needs them."""
-        if self._marks[task] is None and self._left(task):
-            try:
+        """Whether the task's data exist; generates them now if a run that is left needs them.
+
+        Since the sweep began they may have been prepared, or prepared anew.
+        """
+        try:
+            self._marks[task] = self._place.data.mark(task)
+            if self._marks[task] is None and self._left(task):
                 if not self._fits(task):
                     self.postponed = True
                     return False
                 self._marks[task] = self._place.data.generate(task)
-            except (UserError, OSError) as error:
-                reason = of_system(error) if isinstance(error, OSError) else str(error)
-                self.cannot += _cannot_start(task, self._tasks[task], self._place, reason)
+        except (UserError, OSError) as error:
+            reason = of_system(error) if isinstance(error, OSError) else str(error)
+            self.cannot += _cannot_start(task, self._tasks[task], self._place, reason)
+            return False
         return self._marks[task] is not None
 
     def _fits(self, task: str) -> bool:

@@ -20,12 +20,13 @@ import filelock
 from lra import records
 from lra.disk_space import is_full
 from lra.errors import UserError, of_system
+from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
 from lra.sweep.failures import Failures, note
 from lra.sweep.listing import duration
-from lra.sweep.place import Place, gather, record_failure, say, unfinished
+from lra.sweep.place import Place, gather, record_failure, unfinished
 from lra.sweep.plan import Run, count
 from lra.workdir import Workdir
 
@@ -67,16 +68,22 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
 
     Returns:
         How many runs failed, and whether budget or signal ended it before all were done.
+
+    Raises:
+        UserError: a budget of which nothing came, or no space left.
     """
-    failed, told = 0, False
+    failed, told, first = 0, False, True
     failures = Failures(place.workdir)
     while True:
         tried, busy = 0, []
         for run, mark in runs:
             tried += 1
             outcome = attempt(run, place, mark, budget, failures)
+            if outcome is Outcome.TOO_SHORT:
+                _say_too_short(run, first)
             if outcome.ends_the_sweep:
                 return failed, True
+            first = first and outcome is Outcome.BUSY
             failed += outcome is Outcome.FAILED
             if outcome is Outcome.BUSY:
                 busy.append((run, mark))
@@ -90,6 +97,20 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
                 told = True
             time.sleep(_WAIT_SECONDS)
         runs = busy
+
+
+def _say_too_short(run: Run, first: bool) -> None:
+    """Says that a budget was over before the first step; raises UserError if the `first` run's was.
+
+    Then the next start with such a budget would end in the same way.
+    """
+    line = (
+        f"{run.title()}: the budget was over before the first step: loading and compiling take "
+        "longer; give it more minutes"
+    )
+    if first:
+        raise UserError(line)
+    say(line)
 
 
 def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
@@ -113,7 +134,7 @@ def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failur
         if not ours:
             return Outcome.BUSY
         # Someone may have finished it before we had the lock.
-        damage = _take_in(run, place, folder)
+        damage = _take_in(run, place, folder, mark)
         if not unfinished([run], place, mark):
             return Outcome.DONE
         if damage:
@@ -125,6 +146,9 @@ def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failur
         if not budget.allows_a_start():
             say("stopped: the time budget is used up")
             return Outcome.STOPPED
+        if place.data.mark(run.task) != mark:
+            say(f"{run.title()}: its data were replaced meanwhile; the same command tries again")
+            return Outcome.FAILED
         return _train(run, place, folder, mark, budget.start())
 
 
@@ -144,11 +168,17 @@ def _claimed(folder: Workdir, budget: Budget) -> Iterator[bool]:
 
 def _has_no_training(folder: Workdir, budget: Budget) -> bool:
     """Whether nobody trains in `folder`; a train.py whose sweep was killed is waited for."""
-    trains = filelock.FileLock(folder.lock)
-    free = _acquired(trains)
+    free = _is_free(folder)
     if not free and (seconds := budget.patience()) > 0:
         say(f"{folder.root}: waiting up to {duration(seconds)} for another train.py to end")
-        free = _acquired(trains, seconds)
+        free = _is_free(folder, seconds)
+    return free
+
+
+def _is_free(folder: Workdir, seconds: float = 0.0) -> bool:
+    """Whether nobody trains in `folder`, now or after so many seconds."""
+    trains = filelock.FileLock(folder.lock)
+    free = _acquired(trains, seconds)
     trains.release()
     return free
 
@@ -167,7 +197,8 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     started = time.monotonic()
     before = under_way.progress(folder)
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
-    damage = _take_in(run, place, folder)
+    child.forget_unreadable(place.workdir, ended.output)
+    damage = _take_in(run, place, folder, mark)
     left = unfinished([run], place, mark)
     if not left:
         seconds = time.monotonic() - started
@@ -175,19 +206,25 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         return _TOLD.get(ended.told, Outcome.DONE)
     if ended.told or ended.status == STATUS_STOPPED:
         made_some = under_way.progress(folder) != before
-        return _stopped(run, ended.told, minutes, made_some)
-    if not ended.output.strip() and shutil.disk_usage(place.workdir).free < _FULL_BYTES:
+        return _stopped(run, ended.told, by_budget=minutes is not None, made_some=made_some)
+    reason = ended.reason() if ended.status else "train.py ended without writing rows"
+    silent = not ended.output.strip() and shutil.disk_usage(place.workdir).free < _FULL_BYTES
+    if silent or "no space left" in reason.lower():
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
+    if not _is_free(folder):  # one that was started by hand has come first
+        return Outcome.BUSY
     note(folder)
-    reason = ended.reason() if ended.status else "train.py ended without writing rows"
     return _failed(left[0], place, mark, damage or reason, f" (log: {log})")
 
 
-def _take_in(run: Run, place: Place, folder: Workdir) -> str | None:
-    """Copies the rows of `run` from its folder; returns why not, where they cannot be read."""
-    return gather([run], place, [folder.rows]).get(folder.rows)
+def _take_in(run: Run, place: Place, folder: Workdir, mark: str) -> str | None:
+    """Copies the rows of `run` from its folder; returns why not, where they cannot be read.
+
+    Those on the data that it was started with, whatever data there are by now.
+    """
+    return gather([run], place, [folder.rows], mark).get(folder.rows)
 
 
 def _failed(run: Run, place: Place, mark: str, reason: str, more: str = "") -> Outcome:
@@ -196,19 +233,12 @@ def _failed(run: Run, place: Place, mark: str, reason: str, more: str = "") -> O
     return Outcome.FAILED
 
 
-def _stopped(run: Run, told: int | None, minutes: float | None, made_some: bool) -> Outcome:
-    """Says that `run` was stopped: by signal `told`, or since its `minutes` are over.
+def _stopped(run: Run, told: int | None, *, by_budget: bool, made_some: bool) -> Outcome:
+    """What it means that `run` was stopped: by signal `told`, or since its budget is used up.
 
-    With nothing made, no step and no part of an evaluation (`made_some`), the next start would end
-    in the same way.
+    `made_some`: a step, or a part of an evaluation.
     """
-    by_budget = told is None and minutes is not None
-    if by_budget and not made_some:
-        say(
-            f"{run.title()}: the {duration(60 * minutes)} left of the budget were over before the "
-            "first step: loading and compiling take longer; give it more (what was compiled is "
-            "kept, the next start is quicker)"
-        )
+    if told is None and by_budget and not made_some:
         return Outcome.TOO_SHORT
     say(f"{run.title()}: stopped before its end; the same command goes on from there")
     return _TOLD.get(told, Outcome.STOPPED)

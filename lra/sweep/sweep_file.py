@@ -14,6 +14,7 @@ returns one for some tasks; a run is a config and what it overrides:
 `DATA = {task: flags}` asks for generated data of its own: the flags of `lra.data.prepare`.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import runpy
@@ -27,6 +28,7 @@ from lra.errors import UserError
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Key
 from lra.settings import flatten, last_of_each_key, load_config
+from lra.stderr import say
 from lra.sweep import data
 from lra.sweep.plan import OPTIONS, Run, Sweep
 from lra.tasks import get_task
@@ -67,10 +69,12 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         there = [str(other) for other in file.parent.glob("*.py") if other.name != "__init__.py"]
         raise UserError(f"no sweep file {path}{near_match(path, there)}")
     try:
-        names = runpy.run_path(path)
-        runs = names.get("RUNS")
-        if "runs" in names:
-            runs = names["runs"](tasks) if tasks else names["runs"]()
+        # What the file prints would be commands of --launcher=print.
+        with contextlib.redirect_stdout(sys.stderr):
+            names = runpy.run_path(path)
+            runs = names.get("RUNS")
+            if "runs" in names:
+                runs = names["runs"](tasks) if tasks else names["runs"]()
     except (Exception, SystemExit) as error:
         raise UserError(f"{_line_of(path, error)}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
@@ -150,7 +154,7 @@ def _each_seed_once(path: str, runs: list[Run]) -> list[Run]:
         listed.update(run.key(seed, "") for seed in run.seeds)
         if seeds != run.seeds:
             twice = run.with_seeds(seed for seed in run.seeds if seed not in seeds)
-            print(f"{path} lists {twice.title()} twice: run once", file=sys.stderr)
+            say(f"{path} lists {twice.title()} twice: run once")
         if seeds:
             kept.append(run.with_seeds(seeds))
     return kept

@@ -1,6 +1,7 @@
 import argparse
 import pathlib
 import runpy
+import shlex
 import subprocess
 import sys
 
@@ -145,6 +146,14 @@ def test_a_reader_that_goes_away_is_told_by_the_status_alone():
         assert process.wait() == 141
 
 
+def test_closed_streams_end_nothing():
+    for closed, status in ((">&-", 0), ("2>&-", 3)):
+        code = f"from lra.command_line import run; run(lambda argv: print('done') or {status})"
+        command = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} {closed}"
+        done = subprocess.run(command, shell=True, capture_output=True)
+        assert (done.returncode, done.stderr) == (status, b"")
+
+
 def test_arguments_are_parsed():
     options = parser().parse_args(["text", "--data_dir=d", "--steps", "3"])
     assert vars(options) == {"task": "text", "data_dir": "d", "steps": 3}
@@ -200,7 +209,7 @@ def test_numbers_that_measure_and_count():
 
 def test_positive_minutes():
     assert positive_minutes("0.5") == 0.5
-    for text in ("0", "-1", "inf", "nan", "soon"):
+    for text in ("0", "-1", "inf", "nan", "soon", "1e308"):
         message = f"'{text}' is not a positive number of minutes"
         with pytest.raises(argparse.ArgumentTypeError, match=message):
             positive_minutes(text)

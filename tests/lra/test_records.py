@@ -24,6 +24,14 @@ def test_a_row_survives_its_line_of_json():
         assert from_json(to_json(row)) == row
 
 
+def test_a_row_that_could_not_be_read_is_not_written(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    with pytest.raises(UserError, match="half of a surrogate pair"):
+        records.append(path, [make_row(), failed_row("no file caf\udce9")])
+    assert records.append(path, [failed_row("no file 😀")]) == 1
+    assert [row.error for row in records.read(path)] == ["no file 😀"]
+
+
 def test_tuples_in_the_config_do_not_change_the_key():
     row = make_row(config_overrides={"model.attention.share": ("kv", "heads")})
     assert records.key(from_json(to_json(row))) == records.key(row)

@@ -85,6 +85,8 @@ def test_ways_of_execution_are_neutral():
     [
         ("configs/lisops.py", [], "did you mean 'configs/listops.py'?"),
         ("nowhere/listops.py", [], "no config file nowhere/listops.py"),
+        ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
+        (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
         ("configs/listops.py:nystrm", [], "did you mean 'nystrom'?"),
         (SPEC, ["train.step=3"], "did you mean 'train.steps'?"),
         (SPEC, ["model.attention.proj_dim=3"], "unknown config key 'model.attention.proj_dim'"),

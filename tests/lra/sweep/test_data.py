@@ -2,7 +2,14 @@
 
 import re
 
+import pytest
+
+from lra.data import prepared
+from lra.data.prepare import prepare_task
+from lra.errors import UserError
+from lra.sweep import child
 from lra.sweep.__main__ import main
+from lra.sweep.data import Data
 from tests.lra.sweep.place import ONE_RUN, SWEEP, fake, write_data
 
 
@@ -60,6 +67,75 @@ def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
     assert place.run() == 1
     assert "choose another --data_dir" in capsys.readouterr().err
     assert not place.starts()
+
+
+def test_data_prepared_meanwhile_are_taken_or_left_alone(tmp_path):
+    """Between the start of a sweep and the first run of a task there may be hours."""
+    folder, sizes = tmp_path / "data", {"train": 20, "validation": 5, "test": 5, "max_length": 12}
+    of_user = prepare_task(
+        "listops", folder, source="generate", min_length=3, data_label="mine", **sizes
+    )
+    assert Data(str(folder), {}).generate("listops") == "mine"
+    wants = Data(str(folder), {"listops": sizes | {"train": 30}})
+    with pytest.raises(UserError, match="the sweep wants listops with train=30, that in"):
+        wants.generate("listops")
+    assert prepared.load(folder, "listops").manifest == of_user
+
+
+def test_data_prepared_since_the_start_are_those_of_the_runs(place, monkeypatch):
+    """Also of runs whose data were there, but are others by now."""
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('text', 'listops')]"
+    )
+    write_data(place.root / "data", "text")
+    real = child.run
+
+    def replacing(*arguments):
+        write_data(place.root / "data", "listops", mark="my own")
+        return real(*arguments)
+
+    monkeypatch.setattr(child, "run", replacing)
+    assert place.run() == 0
+    assert [(row.task, row.data) for row in place.rows()] == [
+        ("text", "generated"),
+        ("listops", "my own"),
+    ]
+
+
+def test_data_replaced_between_runs_of_a_task_fail_no_run(place, monkeypatch, capsys):
+    real = child.run
+
+    def replacing(*arguments):
+        ended = real(*arguments)
+        write_data(place.root / "data", "listops", mark="my own")
+        return ended
+
+    monkeypatch.setattr(child, "run", replacing)
+    assert place.run() == 1
+    assert "its data were replaced meanwhile; the same command tries again" in (
+        capsys.readouterr().err
+    )
+    assert "failed" not in [row.status for row in place.rows()]
+    monkeypatch.setattr(child, "run", real)
+    assert place.run() == 0
+
+
+def test_data_that_may_not_be_read_are_said_and_the_others_run(place, capsys, monkeypatch):
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('text', 'listops')]"
+    )
+    real = prepared.load
+
+    def load(folder, task, **options):
+        if task == "text":
+            raise PermissionError(13, "Permission denied", "text/manifest.json")
+        return real(folder, task, **options)
+
+    monkeypatch.setattr(prepared, "load", load)
+    assert place.run() == 1
+    assert [row.task for row in place.rows()] == ["listops"]
+    said = "text: 1 run cannot start: Permission denied: text/manifest.json"
+    assert said in capsys.readouterr().err
 
 
 def test_data_are_generated_when_the_first_run_comes_up(place, capsys):

@@ -1,5 +1,6 @@
 """Runs of a sweep are executed by a stand-in for train.py: each once, whatever happens to whom."""
 
+import os
 import pathlib
 import re
 import shlex
@@ -7,9 +8,11 @@ import shutil
 import subprocess
 import sys
 
+import filelock
 import pytest
 
 from lra.errors import UserError
+from lra.sweep import child, runner
 from lra.sweep.__main__ import main
 from lra.sweep.child import Ended
 from tests.lra.sweep.place import ONE_RUN, fake, write_data
@@ -162,6 +165,58 @@ def test_the_reason_is_the_exception_and_not_what_follows_it():
     assert Ended(3, "one\ntwo\n", None).reason() == "exit status 3 after: two"
 
 
+def test_a_signal_without_a_name_has_its_number():
+    assert Ended(-40, "step 3", None).reason() == "killed by signal 40 after: step 3"
+
+
+def test_a_train_of_someone_else_that_comes_first_is_waited_for(place, monkeypatch, capsys):
+    """Started by hand, it took the folder while ours was loading, which then refused to train."""
+    place.file.write_text(ONE_RUN)
+    locks, real = [], child.run
+
+    def overtaken(command, log, variables):
+        if not locks:
+            locks.append(filelock.FileLock(log.parent / ".lock"))
+            locks[0].acquire()
+            return Ended(2, "error: another process is training in this workdir", None)
+        locks[0].release()
+        return real(command, log, variables)
+
+    monkeypatch.setattr(child, "run", overtaken)
+    monkeypatch.setattr(runner.time, "sleep", lambda _: locks[0].release())
+    assert place.run() == 0
+    assert "waiting for 1 run executed elsewhere" in capsys.readouterr().err
+    assert [row.status for row in place.rows()] == ["ok", "ok"]
+
+
+def test_programs_that_cannot_be_read_leave_the_compile_cache(place, monkeypatch):
+    """JAX never writes one again: each start would compile it anew."""
+    place.file.write_text(ONE_RUN)
+    cache = place.workdir / "compile_cache"
+    cache.mkdir(parents=True)
+    for name in ("jit_train-1-cache", "jit_train-1-atime", "jit_init-2-cache"):
+        (cache / name).touch()
+    real = child.run
+
+    def warned(*arguments):
+        ended = real(*arguments)
+        warning = "UserWarning: Error reading persistent compilation cache entry for 'jit_train': "
+        return ended._replace(output=f"{warning}ZstdError: truncated stream\n{ended.output}")
+
+    monkeypatch.setattr(child, "run", warned)
+    assert place.run() == 0
+    assert [path.name for path in cache.iterdir()] == ["jit_init-2-cache"]
+
+
+def test_a_reason_that_is_no_text_leaves_the_results_readable(place, monkeypatch):
+    """It may name a path, and paths are bytes."""
+    reason = b"error: cannot write caf\xe9".decode(errors="surrogateescape")
+    monkeypatch.setattr(child, "run", lambda *_: Ended(2, reason, None))
+    place.file.write_text(ONE_RUN)
+    assert place.run() == 1
+    assert {row.error for row in place.rows()} == {r"cannot write caf\udce9"}
+
+
 def test_rows_written_without_the_sweep_are_taken_in(place, capsys):
     place.run("--launcher=print", "--budget_minutes=30")
     commands = capsys.readouterr().out.splitlines()
@@ -215,3 +270,24 @@ def test_a_printed_command_trains_the_seeds_without_rows(place, capsys):
     capsys.readouterr()
     place.run("--launcher=print")
     assert shlex.split(capsys.readouterr().out)[-1] == "--config.seeds=(2,)"
+
+
+def test_printed_commands_have_their_paths_to_the_byte(place, capfdbinary):
+    place.file.write_text(ONE_RUN)
+    name = os.fsdecode(b"caf\xe9")
+    place.run("--launcher=print", f"--workdir={place.root / name}")
+    (line,) = capfdbinary.readouterr().out.splitlines()
+    assert b"/caf\xe9/listops-standard" in line
+
+
+def test_a_path_with_a_line_break_makes_no_command(place):
+    with pytest.raises(UserError, match="a path with a line break makes no command of one line"):
+        place.run("--launcher=print", f"--workdir={place.root}/a\nb")
+
+
+def test_what_a_sweep_file_prints_is_no_command(place, capsys):
+    place.file.write_text(f"print('rm everything')\n{ONE_RUN}")
+    place.run("--launcher=print")
+    said = capsys.readouterr()
+    assert "rm everything" in said.err
+    assert [line.startswith("env ") for line in said.out.splitlines()] == [True]

@@ -160,6 +160,26 @@ def test_slurm_that_is_not_there_is_said(place, monkeypatch):
         place.run("--launcher=slurm", LIMIT)
 
 
+def test_a_missing_part_of_slurm_is_said(place, cluster):
+    (cluster.programs / "srun").unlink()
+    with pytest.raises(UserError, match="srun"):
+        place.run("--launcher=slurm", LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("slurm_partition=nope", "were refused, see --slurm: .*Invalid account or partition"),
+        ("slurm_array_parallelism=x", "were refused, see --slurm: "),
+    ],
+)
+def test_what_slurm_refuses_is_said(place, cluster, flag, message):
+    refuses = "#!/bin/bash\necho 'sbatch: error: Invalid account or partition' >&2; exit 1\n"
+    (cluster.programs / "sbatch").write_text(refuses)
+    with pytest.raises(UserError, match=message):
+        place.run("--launcher=slurm", LIMIT, f"--slurm={flag}")
+
+
 def test_submitit_that_is_not_there_is_said(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="pip install submitit"):

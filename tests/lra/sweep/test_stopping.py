@@ -14,6 +14,7 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
+from lra.sweep import child
 from lra.sweep import place as places
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
@@ -69,12 +70,18 @@ def test_the_budget_is_shared_and_a_small_rest_of_it_starts_nothing(place):
 
 
 def test_a_budget_that_is_over_before_the_first_step_is_said(place, capsys):
-    assert place.run("--budget_minutes=0.1", standard="slow") == 75
-    said = capsys.readouterr().err
-    assert "seeds 0 1: the 6 s left of the budget were over before the first step" in said
-    assert "give it more" in said
+    message = "standard, seeds 0 1: the budget was over before the first step: .* give it more"
+    with pytest.raises(UserError, match=message):
+        place.run("--budget_minutes=0.1", standard="slow")
     assert len(place.starts()) == 1
     assert not place.results.exists()
+
+
+def test_a_budget_that_was_enough_for_other_runs_is_none_that_is_too_short(place, capsys):
+    assert place.run("--budget_minutes=2", nystrom="slow") == 75
+    said = "nystrom num_landmarks=32, seeds 0 1: the budget was over before the first step: "
+    assert said in capsys.readouterr().err
+    assert [row.attention for row in place.rows()] == ["standard"] * 2
 
 
 def test_a_budget_that_allows_some_steps_is_no_matter(place, capsys):
@@ -83,8 +90,8 @@ def test_a_budget_that_allows_some_steps_is_no_matter(place, capsys):
         assert place.run("--budget_minutes=2", standard="in parts") == 75
         assert "stopped before its end; the same command goes on" in capsys.readouterr().err
     # Nothing after the eighth step.
-    assert place.run("--budget_minutes=2", standard="slow") == 75
-    assert "over before the first step" in capsys.readouterr().err
+    with pytest.raises(UserError, match="over before the first step"):
+        place.run("--budget_minutes=2", standard="slow")
     assert place.run("--budget_minutes=2", standard="in parts") == 0
 
 
@@ -129,6 +136,17 @@ def test_a_full_disk_ends_the_sweep(place, monkeypatch):
     with pytest.raises(UserError, match=r"no space left in .*listops-standard.*: free some"):
         place.run(standard="killed")
     assert len(place.starts()) == 1
+    assert not place.results.exists()
+
+
+def test_a_child_without_room_to_save_ends_the_sweep(place, monkeypatch):
+    """The next one would be compiled, train and end in the same way."""
+    output = "step 7\nerror: no space left for a checkpoint in there; free some space\n"
+    ended = [child.Ended(2, output, None)]
+    monkeypatch.setattr(child, "run", lambda *_: ended.pop())
+    with pytest.raises(UserError, match=r"no space left in .*listops-standard.*: free some"):
+        place.run()
+    assert not ended
     assert not place.results.exists()
 
 
