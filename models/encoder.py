@@ -56,7 +56,11 @@ def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
 
 
 class LayerNorm(nnx.LayerNorm):
-    """`nnx.LayerNorm` in at least float32, the gradients of its parameters too."""
+    """`nnx.LayerNorm` in at least float32, the gradients of its parameters too.
+
+    Its variance is E[x^2] - E[x]^2, with an error that grows as (mean / std)^2: 4e-5 of the output
+    at 10, 4e-3 at 100, in float32. In this encoder, trained on ListOps, that ratio is below 1.
+    """
 
     def __call__(self, x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
         return super().__call__(x).astype(x.dtype)
