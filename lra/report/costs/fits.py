@@ -23,19 +23,12 @@ class Fit(NamedTuple):
 def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
     """The exponent of a line's measured costs, between the lengths of `FIT` if two are there.
 
-    Of one run, memory taken in one way: those of which there are most. None with fewer points, and
-    of memory where it is that of parts of a batch.
+    Of one run, that which has most of them, and memory taken in one way. None with fewer than two
+    points, and of memory where it is that of parts of a batch.
     """
-    of_memory = what == "peak_memory_mb"
-    if of_memory and sheet.in_parts:
+    if what == "peak_memory_mb" and sheet.in_parts:
         return None
-    series: dict[tuple, list[tuple[int, float]]] = defaultdict(list)
-    for length in sheet.lengths:
-        for row in sheet.rows.get((line, length), ()):
-            value = cost(row, what)
-            if value and is_measured(row, what):
-                series[row.run, of_memory and row.memory_source].append((length, value))
-    points = max(map(_inside, series.values()), key=len, default=[])
+    points = max((_points(sheet, line, what, run) for run in sheet.runs), key=len)
     if len(points) < 2:
         return None
     logarithms = ([math.log(point[axis]) for point in points] for axis in (0, 1))
@@ -43,7 +36,18 @@ def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
     return Fit(slope, points[0][0], points[-1][0])
 
 
-def _inside(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Those of lengths inside `FIT` if two are there, else all."""
-    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
-    return inside if len(inside) > 1 else points
+def _points(sheet: Sheet, line: Line, what: str, run: str) -> list[tuple[int, float]]:
+    """Lengths and costs of a line that a run has measured; those inside `FIT` if two are there.
+
+    Of ways to take memory that which has most points there, else most at all.
+    """
+    series: dict[str | None, list[tuple[int, float]]] = defaultdict(list)
+    for length in sheet.lengths:
+        for row in sheet.rows.get((line, length), ()):
+            value = cost(row, what)
+            if row.run == run and value and is_measured(row, what):
+                way = row.memory_source if what == "peak_memory_mb" else None
+                series[way].append((length, value))
+    inside = [[point for point in x if FIT[0] <= point[0] <= FIT[1]] for x in series.values()]
+    fitting = [points for points in inside if len(points) > 1]
+    return max(fitting or series.values(), key=len, default=[])

@@ -79,6 +79,14 @@ def test_exponents_of_memory_are_of_one_way_to_take_it():
     assert (found.low, found.high, found.exponent) == (4096, 16384, pytest.approx(1.0))
 
 
+def test_exponents_are_of_long_sequences_where_two_are_there():
+    rows = [cost_row(None, 1.0, length=n, memory_source="process") for n in (512, 1024, 2048)]
+    rows += [cost_row(None, n / 100, length=n) for n in (4096, 8192)]
+    sheet = only(rows)
+    found = fit(sheet, sheet.lines[0], "peak_memory_mb")
+    assert (found.low, found.high, found.exponent) == (4096, 8192, pytest.approx(1.0))
+
+
 def test_what_another_run_measured_stands_before_an_extrapolation():
     rows = [cost_row(0.5, length=n) for n in (512, 1024)]
     rows += [cost_row(1.0, length=n, status="extrapolated") for n in (2048, 4096)]
