@@ -9,7 +9,7 @@ Here:      standard 36.63, nystrom 30.55, linformer 37.50, performer 21.80, refo
            means of 3, 3, 3, 3 and 3 seeds
 Chance:    17.0, the majority class; 36.4, the best guess from the root operator alone:
            numbers near 37 say that this shortcut was learned
-Time:      60 to 130 min a run, on the one or two CPU cores that the rows name
+Time:      60 to 177 min a run, on the one or two CPU cores that the rows name
 
 Up to 2,000 symbols, 10 classes, 96,000 / 2,000 / 2,000 expressions. Unlike the code behind the
 table the data keep their brackets: without them the task has no unique answer.
