@@ -1,7 +1,6 @@
 """Rows from files: which of them count, and where they were."""
 
 import os
-import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.report.provenance import number_format_of
 from lra.row import Row
+from lra.stderr import say
 
 
 class Rows(NamedTuple):
@@ -51,7 +51,7 @@ def read(paths: Iterable[str]) -> Rows:
         name = os.fsencode(path).decode(errors="replace")
         sources.append(f"{name} ({told})" if told else name)
         if told:
-            print(f"{path}: {told}", file=sys.stderr)
+            say(f"{path}: {told}")
     finished = {records.key(row) for row in results.values()}
     unfinished = [row for row in failures if records.key(row) not in finished]
     accuracies = [*results.values(), *records.latest(unfinished)]
