@@ -20,6 +20,8 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
+from models.dtypes import accumulation_dtype, common_dtype
+
 
 @jax.custom_vjp
 def product(
@@ -81,10 +83,7 @@ kernel_einsum.defvjp(_einsum_forward, _einsum_backward)
 
 def _sums(subscripts: str, a: Array, b: Array, dtype: DTypeLike) -> Array:
     """`einsum` in at least `dtype`."""
-    # Formats are mixed on purpose, also where the caller forbids it.
-    with jax.numpy_dtype_promotion("standard"):
-        wide = jnp.promote_types(a.dtype, dtype)
-    return jnp.einsum(subscripts, a, b, preferred_element_type=wide)
+    return jnp.einsum(subscripts, a, b, preferred_element_type=common_dtype(a.dtype, dtype))
 
 
 class Linear(nnx.Linear):
@@ -96,6 +95,6 @@ class Linear(nnx.Linear):
         y = product(x.astype(self.dtype), self.kernel[...])
         if self.bias is None:
             return y
-        wide = jnp.promote_types(self.dtype, jnp.float32)
+        wide = accumulation_dtype(self.dtype)
         bias = jnp.broadcast_to(self.bias[...].astype(wide), y.shape)
         return (y.astype(wide) + bias).astype(self.dtype)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from models.dtypes import accumulation_dtype
 from models.keys import draw, of_examples
 
 _LEVELS = 2**32
@@ -29,7 +30,7 @@ def dropout(
     if key is None or rate == 0:
         return x
     # In 16 bits the probability itself is rounded, and everything is scaled by too much.
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(accumulation_dtype(x.dtype))
     scaled = (wide / keep_probability(rate)).astype(x.dtype)
     return jnp.where(keep_mask(key, x.shape, rate), scaled, 0)
 

@@ -49,8 +49,8 @@ def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
     """sin and cos of wavelengths 2π to 10,000 · 2π, interleaved (arXiv 1706.03762, section 3.5)."""
-    rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0, dim, 2) / dim)
-    angles = jnp.arange(length)[:, None] * rates[None, :]
+    rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0.0, dim, 2) / dim)
+    angles = jnp.arange(float(length))[:, None] * rates[None, :]
     waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return waves.reshape(length, -1)[:, :dim]
 
@@ -63,7 +63,9 @@ class LayerNorm(nnx.LayerNorm):
     """
 
     def __call__(self, x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
-        return super().__call__(x).astype(x.dtype)
+        # Flax's sums are in another format than x, also where the caller forbids it.
+        with jax.numpy_dtype_promotion("standard"):
+            return super().__call__(x).astype(x.dtype)
 
 
 class MultiHeadAttention(nnx.Module):

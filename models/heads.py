@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from models.dtypes import accumulation_dtype
 from models.encoder import Encoder, linear
 from models.keys import draw, of_examples
 
@@ -26,7 +27,7 @@ def pool(
     `x`), as the code behind Table 3 of the Nyströmformer paper does; `mean` divides by the number
     of real tokens; `max` is over real tokens; `first` is the first position, as in LRA's own code.
     """
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(accumulation_dtype(x.dtype))
     real = mask[..., None]
     if pooling == "first":
         return jnp.where(real[:, 0], wide[:, 0], 0)
@@ -37,7 +38,7 @@ def pool(
     total = jnp.sum(jnp.where(real, wide, 0), axis=1)
     if pooling == "padded_mean":
         return total / (padded_length or x.shape[1])
-    return total / jnp.maximum(jnp.sum(real, axis=1), 1)
+    return total / jnp.maximum(jnp.sum(real, axis=1, dtype=wide.dtype), 1)
 
 
 class Classifier(nnx.Module):
@@ -79,7 +80,7 @@ class Classifier(nnx.Module):
         )
         dim, hidden = model["dim"], model["mlp_dim"]
         # 16 bits would round the pooled vectors, in which examples differ by little.
-        wide = jnp.promote_types(dtype, jnp.float32)
+        wide = accumulation_dtype(dtype)
         self.hidden = linear(self.inputs * dim, hidden, dtype=wide, rngs=rngs)
         self.logits = linear(hidden, num_classes, dtype=wide, rngs=rngs)
 

@@ -9,8 +9,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from models.attention.contract import accumulation_dtype
 from models.attention.machine import this_backend, this_machine
+from models.dtypes import accumulation_dtype
 
 _MULTIPLE = 8
 

@@ -51,9 +51,9 @@ from models.attention.blocks import (
     tile_bytes,
     write_block,
 )
-from models.attention.contract import accumulation_dtype
 from models.attention.machine import this_backend
 from models.dropout import keep_probability, keep_weights, weight_seeds
+from models.dtypes import accumulation_dtype, common_dtype
 
 # Per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight shapes
 # with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512 takes
@@ -240,8 +240,7 @@ def _backward(dropout, blocks, saved, g):
 
 def _formats(q, k, v):
     """The format of the factors of all products, and that of their sums."""
-    with jax.numpy_dtype_promotion("standard"):
-        common = jnp.result_type(q, k, v)
+    common = common_dtype(q.dtype, k.dtype, v.dtype)
     return common, accumulation_dtype(common)
 
 

@@ -11,12 +11,14 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 
 - The contents of masked positions, which must be finite, never affect outputs and gradients at real
   ones. Outputs at masked positions are arbitrary but finite.
+- q, k and v have one shape: an attention from one sequence to another is none of this contract.
+  Other shapes, and a mask that is not bool, raise ValueError (`check_inputs`).
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its
   positions as when padded to that length, in training too.
 - A sequence without any real token gives 0, never NaN.
 - The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
-  `accumulation_dtype(q.dtype)`: at least float32, float64 throughout for float64 inputs.
+  `accumulation_dtype(q.dtype)` (`models.dtypes`): at least float32, for float64 inputs float64.
 - No attention here is causal; `make(..., causal=True)` raises and says why (`why_not_causal`).
 - A module that ties keys to queries sets `shares_qk = True`; the encoder then builds no key
   projection and passes `k = q`.
@@ -33,13 +35,6 @@ class Untrained(nnx.Variable):
     """An array drawn at initialisation, saved with the model and never trained."""
 
 
-def accumulation_dtype(dtype: jnp.dtype) -> jnp.dtype:
-    """The format of softmaxes and sums for inputs of `dtype`: at least float32."""
-    # Also where the caller has forbidden implicit promotion: this one is meant.
-    with jax.numpy_dtype_promotion("standard"):
-        return jnp.promote_types(dtype, jnp.float32)
-
-
 def masked_softmax(
     scores: Float[Array, "*shape keys"], mask: Bool[Array, "*#shape keys"]
 ) -> Float[Array, "*shape keys"]:
@@ -54,6 +49,25 @@ def masked_softmax(
     weights = jnp.where(mask, jnp.exp(scores - peak), 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)
+
+
+def check_inputs(q: object, k: object, v: object, mask: object) -> None:
+    """Raises ValueError unless shapes are those of the contract, and the mask is bool.
+
+    Broadcasting would hide it: of two lengths or head counts an attention could return numbers.
+    """
+    shapes = [getattr(x, "shape", x) for x in (q, k, v)]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 4:
+        raise ValueError(
+            "q, k and v must be of one shape [batch, length, heads, head_dim], not "
+            + ", ".join(map(str, shapes))
+        )
+    if not hasattr(mask, "dtype"):
+        raise ValueError(f"mask must be an array, True = token, not {mask!r}")
+    if mask.shape != shapes[0][:2] or mask.dtype != jnp.bool_:
+        raise ValueError(
+            f"mask must be bool {shapes[0][:2]}, True = token, not {mask.dtype} {mask.shape}"
+        )
 
 
 def check_positive(**sizes: object) -> None:

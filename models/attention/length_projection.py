@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import Stored, read_block, restored, stored, write_block
-from models.attention.contract import accumulation_dtype
 from models.dense import kernel_einsum
+from models.dtypes import accumulation_dtype
 
 _POSITIONS = 4096  # of a block
 

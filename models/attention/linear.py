@@ -34,8 +34,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
-from models.attention.contract import accumulation_dtype
+from models.attention.contract import check_inputs
 from models.attention.machine import this_backend
+from models.dtypes import accumulation_dtype
 
 # Size of one block's features, all sequences and heads together. On one CPU core, at batch 1 and
 # length 2,048, 2 heads of 32 take three quarters of the time of blocks an eighth of this size; for
@@ -214,5 +215,10 @@ class LinearAttention(nnx.Module):
         *,
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """`linear_attention`; `key` is not needed."""
+        """`linear_attention`; `key` is not needed.
+
+        Raises:
+            ValueError: other inputs than the contract's.
+        """
+        check_inputs(q, k, v, mask)
         return linear_attention(q, k, v, mask)

@@ -37,6 +37,7 @@ from jaxtyping import Array, Bool, Float
 from models.attention import cudnn
 from models.attention.choices import check_choice, check_choices
 from models.attention.chunked import chunked_attention
+from models.attention.contract import check_inputs
 from models.attention.length_projection import project
 from models.attention.machine import this_machine
 from models.attention.segments import check_segments
@@ -188,8 +189,12 @@ class LinformerAttention(nnx.Module):
         """Attention through the layer's projections; `key` is not needed.
 
         Raises:
-            ValueError: an input longer than the module's length.
+            ValueError: other inputs than the contract's, longer than the module's length, or with
+                another number of heads.
         """
+        check_inputs(q, k, v, mask)
+        if q.shape[2] != len(self.sizes):
+            raise ValueError(f"{q.shape[2]} heads, but the attention is made for {len(self.sizes)}")
         if q.shape[1] > self.length:
             raise ValueError(f"{q.shape[1]} positions, but the attention is made for {self.length}")
         outs = [

@@ -32,8 +32,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import product, tile_bytes
-from models.attention.contract import accumulation_dtype, check_positive
+from models.attention.contract import check_inputs, check_positive
 from models.attention.machine import this_backend
+from models.dtypes import accumulation_dtype
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
 # Finite, so that a row without any real key gives no NaN. Keys get equal weights there, those out
@@ -277,5 +278,10 @@ class LongformerAttention(nnx.Module):
         *,
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """`longformer_attention`; `key` is not needed."""
+        """`longformer_attention`; `key` is not needed.
+
+        Raises:
+            ValueError: other inputs than the contract's.
+        """
+        check_inputs(q, k, v, mask)
         return longformer_attention(q, k, v, mask, window=self.window)

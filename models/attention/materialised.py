@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major, product
-from models.attention.contract import accumulation_dtype
 from models.dropout import keep_probability, keep_weights, weight_seeds
+from models.dtypes import accumulation_dtype
 
 
 def materialised_attention(

@@ -34,9 +34,10 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded_to
 from models.attention.chunked import chunked_attention
-from models.attention.contract import accumulation_dtype, check_positive, masked_softmax
+from models.attention.contract import check_inputs, check_positive, masked_softmax
 from models.attention.convolution import depthwise_convolution
 from models.attention.segments import check_segments, segment_any, segment_means
+from models.dtypes import accumulation_dtype
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
@@ -224,7 +225,13 @@ class NystromAttention(nnx.Module):
         *,
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
+        """`nystrom_attention` with the kernel; `key` is not needed.
+
+        Raises:
+            ValueError: other inputs than the contract's.
+        """
         del key
+        check_inputs(q, k, v, mask)
         length = q.shape[1]
         num_landmarks, padded = self.segments(length)
         q, k, v, mask = (padded_to(x, padded) for x in (q, k, v, mask))

@@ -44,8 +44,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.blocks import head_major
 from models.attention.choices import check_choice
-from models.attention.contract import Untrained, accumulation_dtype, check_positive
+from models.attention.contract import Untrained, check_inputs, check_positive
 from models.attention.favor import favor_attention
+from models.dtypes import accumulation_dtype
 
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
@@ -241,7 +242,12 @@ class PerformerAttention(nnx.Module):
         *,
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
-        """`performer_attention` with the projection held; `key` is not needed."""
+        """`performer_attention` with the projection held; `key` is not needed.
+
+        Raises:
+            ValueError: other inputs than the contract's.
+        """
+        check_inputs(q, k, v, mask)
         options = {"kernel": self.kernel, "epsilon": self.epsilon}
         return performer_attention(q, k, v, mask, self.projection[...], **options)
 

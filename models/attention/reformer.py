@@ -40,7 +40,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.blocks import head_major, padded_to
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
-from models.attention.contract import Untrained, accumulation_dtype, check_positive
+from models.attention.contract import Untrained, check_inputs, check_positive
+from models.dtypes import accumulation_dtype
 from models.keys import draw
 
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
@@ -283,7 +284,12 @@ class ReformerAttention(nnx.Module):
         key: jax.Array | None = None,
     ) -> Float[Array, "batch length heads head_dim"]:
         """`reformer_attention` with fresh rotations if there is a `key`, of each example if there
-        are keys [batch]; `k` is `q`."""
+        are keys [batch]; `k` is not read, it is `q`.
+
+        Raises:
+            ValueError: other inputs than the contract's.
+        """
+        check_inputs(q, k, v, mask)
         rotations = self.rotations[...]
         if key is not None:
             shape, dtype = rotations.shape, rotations.dtype

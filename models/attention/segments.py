@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from models.attention.contract import accumulation_dtype, check_positive
+from models.attention.contract import check_positive
+from models.dtypes import accumulation_dtype
 
 
 def check_segments(num_segments: int, length: int, name: str = "num_segments") -> None:
@@ -56,13 +57,13 @@ def segment_any(
 def segment_means(
     x: Float[Array, "batch length heads head_dim"],
     mask: Bool[Array, "batch length"],
-    num_segments: int,
-) -> Float[Array, "batch num_segments heads head_dim"]:
+    num_landmarks: int,
+) -> Float[Array, "batch num_landmarks heads head_dim"]:
     """The mean of each segment's real tokens, 0 where it has none (summed in at least float32)."""
     dtype = accumulation_dtype(x.dtype)
     real = jnp.where(mask[:, :, None, None], x, 0).astype(dtype)
-    total = segment_reduce(real, num_segments, jnp.sum)
-    count = segment_reduce(mask.astype(dtype), num_segments, jnp.sum)
+    total = segment_reduce(real, num_landmarks, jnp.sum)
+    count = segment_reduce(mask.astype(dtype), num_landmarks, jnp.sum)
     return (total / jnp.maximum(count, 1)[:, :, None, None]).astype(x.dtype)
 
 

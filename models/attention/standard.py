@@ -25,10 +25,11 @@ from jaxtyping import Array, Bool, Float
 from models.attention import cudnn
 from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
-from models.attention.contract import accumulation_dtype, masked_softmax
+from models.attention.contract import check_inputs, masked_softmax
 from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
 from models.dropout import check_rate, keep_probability, keep_weights, weight_seeds
+from models.dtypes import accumulation_dtype
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
@@ -147,8 +148,10 @@ class StandardAttention(nnx.Module):
         """Attends; drops attention weights if there is a key.
 
         Raises:
-            ValueError: `cudnn` with dropout; `cudnn` or `flash` where their kernels do not run.
+            ValueError: other inputs than the contract's; `cudnn` with dropout; `cudnn` or `flash`
+                where their kernels do not run.
         """
+        check_inputs(q, k, v, mask)
         drops = key is not None and self.dropout > 0
         implementation = self.implementation
         if implementation == "auto":

@@ -1,6 +1,7 @@
 """What every attention of the registry must do, in each of the cases of `tests.attention_cases`."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from flax import nnx
 
 from models.attention import ATTENTIONS, make, options_of
 from models.attention.blocks import padded_to
+from models.attention.contract import check_inputs
 from tests.attention_cases import CASES, SMALL, attention_of
 
 # Length 37 divides into no number of landmarks, windows, chunks or blocks.
@@ -17,13 +19,6 @@ LENGTH, HEADS, HEAD_DIM = 37, 2, 8
 ROWS = {"full": 0, "prefix": 1, "holes": 2, "one token": 3, "none": 4}
 
 every_case = pytest.mark.parametrize("case", CASES)
-
-
-@pytest.fixture(autouse=True)
-def strict_promotion():
-    """No format changes by itself: float32 arithmetic in a bfloat16 model is asked for."""
-    with jax.numpy_dtype_promotion("strict"):
-        yield
 
 
 def build(case, seed=0):
@@ -243,6 +238,34 @@ def test_defaults_are_those_of_the_paper():
     assert options_of("reformer") == {"num_hashes": 2, "chunk_length": 64}
     assert options_of("longformer") == {"window": 128}
     assert options_of("linear") == {}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_inputs_are_checked(name, monkeypatch):
+    def check(*inputs):
+        checked.append(inputs)
+
+    checked = []
+    monkeypatch.setattr(sys.modules[ATTENTIONS[name].__module__], "check_inputs", check)
+    q, k, v, _ = inputs(name)
+    mask = jnp.asarray(masks())
+    build(name)(q, k, v, mask)
+    assert [tuple(map(id, each)) for each in checked] == [tuple(map(id, (q, k, v, mask)))]
+
+
+def test_other_inputs_than_the_contracts_are_refused():
+    x, mask = jnp.ones((2, 5, 2, 3)), jnp.ones((2, 5), bool)
+    check_inputs(x, x, x, mask)
+    for bad in ((x, x[:, 1:], x), (x, x, x[..., 1:]), (x, x[:, :, :1], x), (x[0], x[0], x[0])):
+        with pytest.raises(ValueError, match=r"q, k and v must be of one shape"):
+            check_inputs(*bad, mask)
+    for bad, found in (
+        (None, "None"),
+        (mask[:, 1:], r"bool \(2, 4\)"),
+        (mask.astype(jnp.int32), "int32"),
+    ):
+        with pytest.raises(ValueError, match=rf"^mask must be .* not {found}"):
+            check_inputs(x, x, x, bad)
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)

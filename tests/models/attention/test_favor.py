@@ -73,7 +73,7 @@ def test_long_keys_leave_an_epsilon_only_the_mean_and_are_no_matter_without():
             )
             for x in wide[:2]
         ]
-        weights = jnp.einsum("blhm,bjhm->bhlj", *features) * mask[:, None, None, :]
+        weights = jnp.where(mask[:, None, None, :], jnp.einsum("blhm,bjhm->bhlj", *features), 0)
         total = jnp.sum(weights, axis=-1, keepdims=True)
         weights = weights / jnp.where(total > 0, total, 1)
         expected = jnp.einsum("bhlj,bjhd->blhd", weights, wide[2])

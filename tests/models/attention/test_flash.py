@@ -90,8 +90,7 @@ def test_even_nan_at_padding_stays_there():
 def test_bfloat16_sums_in_float32(key):
     q, k, v, g = inputs(37, jnp.bfloat16)
     attend = functools.partial(interpreted, mask=masks(37), dropout=DROPOUT, key=key)
-    with jax.numpy_dtype_promotion("strict"):
-        found = out_and_gradients(attend, q, k, v, g)
+    found = out_and_gradients(attend, q, k, v, g)
     assert all(x.dtype == jnp.bfloat16 for x in found)
     expected = out_and_gradients(attend, *(x.astype(jnp.float32) for x in (q, k, v, g)))
     assert_rounded(found, expected, roundings=3)  # weights, their sum, the result

@@ -1,0 +1,16 @@
+"""Formats of numbers, also where the caller has forbidden implicit promotion."""
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+
+def common_dtype(*dtypes: DTypeLike) -> jnp.dtype:
+    """The format that holds all of these; they are mixed on purpose."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*dtypes)
+
+
+def accumulation_dtype(dtype: DTypeLike) -> jnp.dtype:
+    """The format of softmaxes and sums for inputs of `dtype`: at least float32."""
+    return common_dtype(dtype, jnp.float32)

@@ -1,0 +1,58 @@
+"""Attentions on meshes that others made: explicit axes, which are JAX's default, and shard_map."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from models.attention import make
+from tests.attention_cases import SMALL
+
+LENGTH, HEADS, HEAD_DIM = 21, 2, 8
+BY_DATA = PartitionSpec("data")
+
+
+def on_explicit_axes(attend):
+    return jax.sharding.auto_axes(attend, out_sharding=BY_DATA)
+
+
+def in_shard_map(attend):
+    return jax.shard_map(attend, in_specs=BY_DATA, out_specs=BY_DATA, check_vma=False)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "axis_type"), [(on_explicit_axes, AxisType.Explicit), (in_shard_map, AxisType.Auto)]
+)
+@pytest.mark.parametrize("name", SMALL)
+def test_examples_may_be_divided_among_devices(name, wrapped, axis_type):
+    module = make(
+        name,
+        length=LENGTH,
+        heads=HEADS,
+        head_dim=HEAD_DIM,
+        rngs=nnx.Rngs(params=0, attention=1),
+        **SMALL[name].options,
+    )
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 4, LENGTH, HEADS, HEAD_DIM))
+    inputs = q, q if module.shares_qk else k, v, jnp.arange(LENGTH)[None] < np.c_[[21, 13, 1, 0]]
+
+    def attend(q, k, v, mask):
+        return module(q, k, v, mask)
+
+    def loss(q, k, v, mask, attend):
+        return jnp.sum(attend(q, k, v, mask) ** 2)
+
+    def gradients(attend, inputs):
+        return jax.jit(jax.grad(functools.partial(loss, attend=attend), (0, 1, 2)))(*inputs)
+
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(axis_type,), devices=jax.devices()[:2])
+    with jax.set_mesh(mesh):
+        placed = jax.device_put(inputs, NamedSharding(mesh, BY_DATA))
+        found = gradients(wrapped(attend), placed)
+    assert not found[0].sharding.is_fully_replicated
+    for x, y in zip(found, gradients(attend, inputs), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)  # of sums in another order
