@@ -120,18 +120,34 @@ def test_files_give_the_same_arrays_as_the_generator(tmp_path, short):
     }
 
 
-def test_files_with_the_official_counts_are_official(tmp_path, monkeypatch, short):
+def test_files_with_the_official_counts_and_rules_are_official(tmp_path, monkeypatch):
+    counts = {"train": 9, "validation": 2, "test": 2}
+    prepare.prepare_task("listops", tmp_path / "generated", **counts)
+    monkeypatch.setattr("lra.data.listops.OFFICIAL_COUNTS", counts)
+    write_tsv(tmp_path, prepared.load(tmp_path / "generated", "listops"))
+    flags = {"source": str(tmp_path), **counts}
+
+    def prepare_again(**more):
+        return prepare.prepare_task("listops", tmp_path / "data", **flags, **more)
+
+    manifest = prepare_again()
+    assert manifest["data"] == "official"
+    assert manifest["seed"] is None
+    # Longer inputs make other models.
+    assert prepare_again(max_length=3000)["data"] == "differs (max_length 3000)"
+    assert prepare_again(data_label="copy")["data"] == "copy"
+
+    lines = (tmp_path / "basic_test.tsv").read_text().splitlines(keepends=True)
+    (tmp_path / "basic_test.tsv").write_text("".join([*lines[:2], lines[1]]))
+    assert prepare_again()["data"] == "differs (other content of the expressions)"
+
+
+def test_files_of_short_expressions_are_not_official(tmp_path, monkeypatch, short):
     monkeypatch.setattr("lra.data.listops.OFFICIAL_COUNTS", short.manifest["counts"])
     write_tsv(tmp_path, short)
     flags = {"source": str(tmp_path), **{name: SHORT[name] for name in prepared.SPLITS}}
     manifest = prepare.prepare_task("listops", tmp_path / "data", **flags)
-    assert manifest["data"] == "official"
-    assert manifest["seed"] is None
-    # Longer inputs make other models.
-    manifest = prepare.prepare_task("listops", tmp_path / "data", **flags, max_length=3000)
-    assert manifest["data"] == "differs (max_length 3000)"
-    manifest = prepare.prepare_task("listops", tmp_path / "data", **flags, data_label="copy")
-    assert manifest["data"] == "copy"
+    assert manifest["data"] == "differs (other content of the expressions)"
 
 
 def test_a_bad_file_leaves_the_earlier_data(tmp_path, short):
