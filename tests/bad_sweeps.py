@@ -53,7 +53,10 @@ def _runs() -> list[Case]:
 
 def _data() -> list[Case]:
     runs = f"RUNS = [{{'config': {STANDARD}}}]"
+    nothing = "text: 1 run cannot start: no prepared text in data: python -m lra.data.prepare text"
     return [
+        Case(COMMAND, nothing, write("sweep.py", "RUNS = [{'config': 'configs/text.py:linear'}]\n"))
+    ] + [
         Case(
             f"{COMMAND} --dry_run",
             f"sweep.py: {cause}",

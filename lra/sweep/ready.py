@@ -24,7 +24,8 @@ class Ready:
         postponed: whether others wait for data that the budget has no time to generate.
 
     Raises:
-        UserError: the results file is damaged or cannot be written.
+        UserError: the results file is damaged or cannot be written; runs are left, and none of
+            them can start.
     """
 
     def __init__(self, sweep: Sweep, place: Place, budget: Budget):
@@ -32,12 +33,17 @@ class Ready:
         unreadable = gather(sweep.runs, place, place.row_files(sweep.runs))
         self._place, self._budget, self.postponed = place, budget, False
         self._tasks = by_task(in_order(sweep.runs, place.rows()))
-        self._marks, self.cannot = marks(sweep, place)
+        self._marks, cannot = marks(sweep, place)
+        self.cannot = sum(cannot.values())
         self.older = sum(
             _of_older_defaults(runs, place, self._marks.get(task))
             for task, runs in self._tasks.items()
         )
         self._say_what_is_not_read(unreadable)
+        if cannot and not len(self):
+            raise UserError("; ".join(cannot))
+        for line in cannot:
+            say(line)
 
     def __len__(self) -> int:
         """How many there are, by what is known before data are generated."""
@@ -65,7 +71,9 @@ class Ready:
                 self._marks[task] = self._place.data.generate(task)
         except (UserError, OSError) as error:
             reason = of_system(error) if isinstance(error, OSError) else str(error)
-            self.cannot += _cannot_start(task, self._tasks[task], self._place, reason)
+            for line, number in _cannot_start(task, self._tasks[task], self._place, reason).items():
+                self.cannot += number
+                say(line)
             return False
         return self._marks[task] is not None
 
@@ -93,14 +101,14 @@ class Ready:
                 say(f"not read: {reason}")
 
 
-def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], int]:
+def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, int]]:
     """How the data of each task are marked.
 
     Returns:
         The marks by task, None for data that can be generated, nothing for those that cannot be
-        had; and how many runs cannot start for want of them, which is said.
+        had; and lines that say why runs cannot start, with the number of these.
     """
-    found, cannot = {}, 0
+    found, cannot = {}, {}
     for task, runs in by_task(sweep.runs).items():
         try:
             mark = place.data.mark(task)
@@ -108,16 +116,15 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], int]:
                 place.data.seconds_to_generate(task)
             found[task] = mark
         except UserError as error:
-            cannot += _cannot_start(task, runs, place, str(error))
+            cannot |= _cannot_start(task, runs, place, str(error))
     return found, cannot
 
 
-def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> int:
-    """Says that what is left of `runs` cannot start, and why; returns how many these are."""
+def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> dict[str, int]:
+    """Says that what is left of `runs` cannot start, and why, with the number of these."""
     left = len(unfinished(runs, place, None))
-    if left:  # else damaged data are nothing to this sweep
-        say(f"{task}: {count(left)} cannot start: {reason}")
-    return left
+    # Damaged data are nothing to a sweep whose runs are done.
+    return {f"{task}: {count(left)} cannot start: {reason}": left} if left else {}
 
 
 def _of_older_defaults(runs: list[Run], place: Place, mark: str | None) -> int:

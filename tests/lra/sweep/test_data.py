@@ -22,12 +22,18 @@ def test_runs_without_data_are_said_and_the_others_run(place, capsys):
     assert "text: 1 run cannot start: no prepared text in" in capsys.readouterr().err
 
 
-def test_a_sweep_that_cannot_start_leaves_no_file_of_results(place):
-    place.file.write_text("RUNS = [{'config': 'configs/text.py:nystrom'}]")
-    assert place.run() == 1
-    assert not place.results.exists()
+def test_a_sweep_that_cannot_start_is_refused_and_leaves_no_file_of_results(place, capsys):
+    place.file.write_text(
+        "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('text', 'image')]"
+    )
+    for launcher in ("local", "print"):
+        with pytest.raises(UserError, match=r"^text: 1 run cannot start: .*; image: 1 run cannot"):
+            place.run(f"--launcher={launcher}")
+        assert not capsys.readouterr().err
+        assert not place.results.exists()
     place.results.write_text("")  # what was there before stays
-    assert place.run() == 1
+    with pytest.raises(UserError):
+        place.run()
     assert place.results.read_text() == ""
 
 
@@ -39,8 +45,9 @@ def test_damaged_data_are_nothing_to_runs_that_are_done(place, capsys):
     assert place.run() == 0
     assert "cannot start" not in capsys.readouterr().err
     place.file.write_text(SWEEP)
-    assert place.run() == 1
-    assert "listops: 2 runs cannot start: " in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"^listops: 2 runs cannot start: "):
+        place.run()
+    capsys.readouterr()
     assert place.run("--dry_run") == 0
     said = capsys.readouterr()
     assert "listops: 2 runs cannot start: " in said.err
@@ -62,10 +69,10 @@ def test_data_that_a_sweep_asks_for_are_generated_in_its_own_folder(place, capsy
     assert place.rows()[0].data.startswith("differs")
 
 
-def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place, capsys):
+def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place):
     place.file.write_text(GENERATED)
-    assert place.run() == 1
-    assert "choose another --data_dir" in capsys.readouterr().err
+    with pytest.raises(UserError, match="choose another --data_dir"):
+        place.run()
     assert not place.starts()
 
 
