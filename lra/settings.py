@@ -75,7 +75,7 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
                 "all positions"
             )
         if key not in known:
-            raise UserError(f"unknown config key '{key}'{near_match(key, known)}")
+            raise UserError(f"unknown config key '{key}'{_whose(key) or near_match(key, known)}")
         if key in _FROM_THE_SPEC:
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
         if isinstance(known[key], tuple):
@@ -148,6 +148,13 @@ def check(config: config_dict.ConfigDict) -> None:
     _check_is_text("train.init_from", config.train.init_from)
 
 
+def _whose(key: str) -> str:
+    """` (an option of nystrom)` where other attentions have this key, else nothing."""
+    option = key.removeprefix("model.attention.")
+    names = [name for name, options in default.ATTENTIONS.items() if option in options]
+    return f" (an option of {', '.join(names)})" if names and option != key else ""
+
+
 def _check_is_text(key: str, value: str) -> None:
     """Of a path, which need not be text, as rows must be."""
     try:
@@ -161,8 +168,14 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     if not path.is_file():
         if spec.count(":") > 1:
             raise UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
-        here = [str(file) for file in path.parent.glob("*.py") if file.name != "__init__.py"]
-        raise UserError(f"no config file {path}{near_match(str(path), here)}")
+        folders = {path.parent, pathlib.Path("configs")}
+        found = [file for folder in folders for file in folder.glob("*.py")]
+        known = {str(file) for file in found if file.name != "__init__.py"}
+        # `listops` stands for the file that is called so.
+        named = [name for name in known if pathlib.Path(name).stem == path.name]
+        raise UserError(
+            f"no config file {path}{near_match(named[0] if named else str(path), known)}"
+        )
     values = flags.FlagValues()
     argv = ["", f"--config={spec}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)

@@ -53,7 +53,7 @@ def _runs() -> list[Case]:
 
 def _data() -> list[Case]:
     runs = f"RUNS = [{{'config': {STANDARD}}}]"
-    nothing = "text: 1 run cannot start: no prepared text in data: python -m lra.data.prepare text"
+    nothing = "text: 1 run cannot start: no prepared text in data; prepare it: "
     return [
         Case(COMMAND, nothing, write("sweep.py", "RUNS = [{'config': 'configs/text.py:linear'}]\n"))
     ] + [

@@ -85,11 +85,16 @@ def test_ways_of_execution_are_neutral():
     [
         ("configs/lisops.py", [], "did you mean 'configs/listops.py'?"),
         ("nowhere/listops.py", [], "no config file nowhere/listops.py"),
+        ("listops", [], "no config file listops (did you mean 'configs/listops.py'?)"),
         ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
         (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
         ("configs/listops.py:nystrm", [], "did you mean 'nystrom'?"),
         (SPEC, ["train.step=3"], "did you mean 'train.steps'?"),
-        (SPEC, ["model.attention.proj_dim=3"], "unknown config key 'model.attention.proj_dim'"),
+        (
+            SPEC,
+            ["model.attention.proj_dim=3"],
+            "unknown config key 'model.attention.proj_dim' (an option of linformer)",
+        ),
         (SPEC, ["train.steps"], "needs a value"),
         (SPEC, ["train.steps=many"], "train.steps=many"),
         (SPEC, ["train.steps=3.5"], "train.steps=3.5"),
