@@ -21,7 +21,8 @@ def get_config(attention: str = "standard") -> config_dict.ConfigDict:
     """The protocol of Table 3 for Retrieval."""
     config = default.get_config(attention)
     config.task = "retrieval"
-    config.train.steps = 30_000  # NYS lra_config; 6.5 epochs
+    # All from NYS lra_config.
+    config.train.steps = 30_000  # 6.5 epochs
     config.train.warmup_steps = 800
     config.train.batch_size = 32
     config.train.eval_every = 300

@@ -23,7 +23,8 @@ def get_config(attention: str = "standard") -> config_dict.ConfigDict:
     """The protocol of Table 3 for Text."""
     config = default.get_config(attention)
     config.task = "text"
-    config.train.steps = 20_000  # NYS lra_config; 25.6 epochs
+    # All from NYS lra_config.
+    config.train.steps = 20_000  # 25.6 epochs
     config.train.warmup_steps = 8_000
     config.train.batch_size = 32
     config.train.eval_every = 500

@@ -191,9 +191,10 @@ class Encoder(nnx.Module):
         if positions not in POSITIONS:
             raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, not '{positions}'")
         normal = nnx.initializers.normal(_EMBEDDING_STD)
-        self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim)))
+        self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim), jnp.float32))
         learned = positions == "learned"
-        self.position = nnx.Param(normal(rngs.params(), (length, dim))) if learned else None
+        shape = length, dim
+        self.position = nnx.Param(normal(rngs.params(), shape, jnp.float32)) if learned else None
         blocks, shared = [], None
         for layer in range(num_layers):
             module = attentions.make(

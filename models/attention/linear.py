@@ -23,7 +23,7 @@ padded length, so its outputs grow with the number of tokens and depend on the a
 The code of arXiv 2006.16236 adds 1e-6 to the denominator.
 
 The output does not depend on the amount of padding. Reverse mode only (`jax.custom_vjp`): no
-`jax.jvp`, no second derivatives.
+`jax.jvp`.
 """
 
 import functools

@@ -19,7 +19,7 @@ projections. Masked keys have weight 0 and masked queries give 0, as in Hugging 
 implementation; the softmax of float64 inputs stays float64, which that one rounds to float32.
 
 The output does not depend on the amount of padding. Reverse mode only (`jax.custom_vjp`): no
-`jax.jvp`, no second derivatives.
+`jax.jvp`.
 """
 
 import functools

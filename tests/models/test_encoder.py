@@ -134,6 +134,13 @@ def test_rematerialisation_gives_the_same_gradients(attention, inputs, float64):
         np.testing.assert_allclose(plain, again, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("attention", SMALL)
+def test_parameters_are_float32_whatever_the_activations(attention, float64):
+    for dtype in (jnp.float64, jnp.bfloat16):
+        params = nnx.state(build(attention, dtype=dtype), nnx.Param)
+        assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+
+
 def test_bfloat16_stays_near_float32(inputs):
     full = build()(*inputs)
     half = build(dtype=jnp.bfloat16)(*inputs)
