@@ -8,7 +8,7 @@ import numpy as np
 
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.cells import TITLES
-from lra.report.drawing import COLUMN, OPTIONS, RC
+from lra.report.drawing import COLUMN, OPTIONS, RC, logarithmic
 from lra.report.styles import STYLES
 
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
@@ -53,11 +53,12 @@ def draw_errors(rows: Rows, error: str) -> Any:
             of_panel = [r for r in rows if _panel(r) == panel and r["data"] == data]
             _draw_curve(axis, of_panel, error, STYLES[method], data)
         _draw_own(axis, panel, rows, error, panels)
-        axis.set_yscale("log")
         _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
         axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
         axis.set_xlabel(OPTIONS[option])
     axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
+    for axis in axes.flat[: len(panels)]:
+        logarithmic(axis)
     what = "attention matrix" if error == "matrix_error" else "output"
     drawn.supylabel(f"relative error of the {what}", fontsize=RC["axes.labelsize"])
     _legend_of_data(drawn, rows)
@@ -84,6 +85,8 @@ def draw_iterations(rows: Rows) -> Any:
         upper.set_xlabel("landmarks")
         lower.set_xlabel("iterations")
     axes[0, 0].set_ylim(_LEAST, _MOST)
+    for axis in axes.flat:
+        logarithmic(axis)
     for axis, title in zip(axes[:, -1], ("iterations", "landmarks"), strict=True):
         axis.legend(title=title, title_fontsize=6.5, fontsize=6, handlelength=2, labelspacing=0.2)
     drawn.supylabel("relative error of the attention matrix", fontsize=RC["axes.labelsize"])
@@ -141,7 +144,6 @@ def _draw_family(axis: Any, rows: Rows, x: str, by: str, values: Iterable[int]) 
             linewidth=1,
             label=f"{value}",
         )
-    axis.set_yscale("log")
 
 
 def _sizes_axis(axis: Any, sizes: set[int]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
-from lra.report.drawing import COLUMN, RC
+from lra.report.drawing import COLUMN, RC, logarithmic
 from lra.report.styles import LINES, STYLES
 
 
@@ -106,7 +106,7 @@ def draw_theorem(rows: Rows) -> Any:
                 epsilons, errors[:, 0], errors[:, 2], color=colour, alpha=0.15, linewidth=0
             )
         axis.plot(epsilons, epsilons, color="#000000", linewidth=0.8, label="ε")
-        axis.set_yscale("log")
+        logarithmic(axis)
         axis.set_xticks(epsilons, ticks, fontsize=6)
         axis.set_title(title)
     axes[0].set_ylabel("error")

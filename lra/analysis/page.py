@@ -98,7 +98,7 @@ def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
 
 def page(found: list[Table], drawn: list[Figure]) -> str:
     """All of it in Markdown, to stand beside `figures/`."""
-    lines = ["# Analysis", "", "Rendered from analysis.jsonl.", ""]
+    lines = ["# Analysis", "", "The numbers of all but the heat maps are in analysis.jsonl.", ""]
     for figure in drawn:
         lines += [f"![{figure.title}](figures/{figure.name}.png)", "", figure.caption, ""]
     for table in found:

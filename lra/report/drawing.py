@@ -22,6 +22,7 @@ _TICK_LABELS = 6.5  # points
 # Columns of a legend and points of its letters, most wanted first; the last have room for so many.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 # What axes call the options that are sizes.
 OPTIONS = {
@@ -87,7 +88,7 @@ def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> An
         # Given its place, none is looked for each time the panel is drawn.
         axis.set_title(task_title(task), y=1)
         axis.margins(0.18)
-        axis.xaxis.set_major_formatter(_thousands)
+        axis.xaxis.set_major_formatter(tick_label)
     drawn.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
     drawn.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
     _legend_of_dots(drawn, by_task.values(), looks)
@@ -233,7 +234,7 @@ def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
     labels = _with_room(values, places, width)
     axis.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_LABELS)
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(_thousands)
+    axis.yaxis.set_major_formatter(tick_label)
     axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
 
 
@@ -280,7 +281,7 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
     upper.set_ylabel("training loss")
     lower.set_ylabel("validation accuracy (%)")
     lower.set_xlabel("step")
-    lower.xaxis.set_major_formatter(_thousands)
+    lower.xaxis.set_major_formatter(tick_label)
     _legend(drawn, lower.get_legend_handles_labels()[0])
     drawn.align_ylabels()
     return drawn
@@ -296,9 +297,37 @@ def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
     return found
 
 
-def _thousands(value: float, _position: int | None = None) -> str:
-    """Tick labels that fit: `500`, `2.5k`, `20k`."""
-    return f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
+def logarithmic(axis: Any) -> None:
+    """Makes the y axis so: labelled between powers of ten where these are few, else by them."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_yscale("log")
+    low, high = axis.get_ylim()
+    if high < 200 * low:
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    # matplotlib's own labels are formulas.
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.yaxis.set_major_formatter(_power_label if high > 1e9 * low else tick_label)
+
+
+def tick_label(value: float, _position: int | None = None) -> str:
+    """A number that fits: `0.01`, `500`, `2.5k`, `20k`, `1M`, `10⁻⁹`, `2·10⁻⁹`."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if size <= abs(value) < 1e9:
+            return f"{value / size:g}{unit}"
+    digits, _, exponent = f"{value:g}".partition("e")
+    if not exponent:
+        return digits
+    power = _power(int(exponent))
+    return power if digits == "1" else f"{digits}·{power}"
+
+
+def _power_label(value: float, _position: int | None = None) -> str:
+    return _power(round(math.log10(value)))
+
+
+def _power(exponent: int) -> str:
+    return f"10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def _millions(params: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lra.report.costs.fits import FIT, Fit
 from lra.report.costs.tables import ratio
-from lra.report.drawing import COLUMN
+from lra.report.drawing import COLUMN, logarithmic
 from lra.report.styles import shade, styles
 
 _PANEL = 1.75  # inches of height
@@ -109,29 +109,9 @@ def _finish(figure: Any, axes: Any, drawn: list) -> None:
         axis.set_xscale("log", base=2)
         axis.set_xticks(lengths, [_length(length) for length in lengths])
         axis.xaxis.set_minor_locator(NullLocator())
-        _axis_of_costs(axis)
+        logarithmic(axis)
     axes[-1].set_xlabel("length")
     figure.align_ylabels()
-
-
-def _axis_of_costs(axis: Any) -> None:
-    """Logarithmic, with labels between the powers of ten where these are few."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    if high < 200 * low:
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.yaxis.set_major_formatter(_plain)
-
-
-def _plain(value: float, _position: int | None = None) -> str:
-    """`0.1`, `10`, `1k`, `100k`, `1M`."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
 
 
 def _length(length: int) -> str:

@@ -9,13 +9,19 @@ from matplotlib import pyplot
 
 from lra.report import drawing
 from lra.report.cells import Stat
+from lra.report.costs.sections import sections
+from lra.report.costs.sheets import sheets
 from lra.report.curves import Curve, History
 from lra.report.dots import Dot
+from lra.report.figures import figures
 from lra.report.groups import group
 from lra.report.styles import STYLES, area_of_marker
 from lra.report.sweep_points import Sweep
-from tests.lra.report.swept_rows import figures_of
+from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard
+from tests.lra.report.drawn_texts import draw, plain_texts
+from tests.lra.report.swept_rows import figures_of, sweep_rows
 from tests.lra.row_factory import make_row
+from tests.lra.run_folder import write_run
 
 
 @pytest.fixture(autouse=True)
@@ -133,3 +139,60 @@ def test_the_area_of_a_dot_is_its_parameters(attention):
     areas = [size * area_of_marker(STYLES[name][1]) for size, name in zip(sizes, dots, strict=True)]
     assert areas[1] == pytest.approx(2 * areas[0], rel=1e-12)
     assert [math.pi / 4 * small**2, math.pi / 4 * large**2] == pytest.approx(areas, rel=1e-3)
+
+
+def test_no_formula_is_written_out(tmp_path):
+    """Of every kind of figure; exponents in a legend are drawn as such."""
+    of_groups, of_runs = figures(
+        group([*sweep_rows(), make_row(0.5, attention="standard")]),
+        [str(write_run(tmp_path / "run"))],
+    )
+    lengths = (1024, 2048, 4096)
+    rows = [standard(n / 1024, n / 10, length=n) for n in lengths]
+    rows += [cost_row(1e-3, 1, length=n) for n in lengths]
+    rows += [cost_row(2e-3, 2, length=n, **PEER) for n in lengths]
+    rows += [linformer(128, length=n, batch=4096 // n, benchmark="fixed_tokens") for n in lengths]
+    of_costs = [section.figures for section in sections(sheets(rows))]
+    found = [figure for of_section in (*of_groups, of_runs, *of_costs) for figure in of_section]
+    assert len(found) == 6
+    for figure in found:
+        texts = plain_texts(draw(figure))
+        assert len(texts) > 5
+        assert not [text for text in texts if "$" in text or "mathdefault" in text], figure.name
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [
+        (0, "0"),
+        (0.01, "0.01"),
+        (10.0**-4, "0.0001"),
+        (10.0**-9, "10⁻⁹"),
+        (2e-9, "2·10⁻⁹"),
+        (500, "500"),
+        (2500, "2.5k"),
+        (-20_000, "-20k"),
+        (1e6, "1M"),
+        (1e12, "10¹²"),
+    ],
+)
+def test_labels_of_ticks_fit(value, label):
+    assert drawing.tick_label(value) == label
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.3, 3, ["0.5", "1", "2"]),
+        (0.02, 20, ["0.1", "1", "10"]),
+        (1e-12, 1e3, ["10⁻¹²", "10⁻⁹", "10⁻⁶", "10⁻³", "10⁰", "10³"]),
+    ],
+)
+def test_a_logarithmic_axis_has_labels_of_one_kind(low, high, expected):
+    drawn, axis = pyplot.subplots(figsize=(2, 1.5))
+    axis.set_ylim(low, high)
+    drawing.logarithmic(axis)
+    drawn.draw_without_rendering()
+    ticks = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
+    assert [label.get_text() for place, label in ticks if low <= place <= high] == expected
+    assert not any(label.get_text() for label in axis.get_yticklabels(minor=True))
