@@ -237,5 +237,6 @@ def _programs(timed: Iterable[Dot]) -> str:
         return told
     return (
         f"{told}; of several programs of a cell the fastest, with a line to the slowest (other "
-        "work on the machine, or older code)"
+        "work on the machine, or older code), so no measure of the methods: that takes turns in "
+        "one run, as benchmarks.train_step does"
     )
