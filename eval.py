@@ -3,9 +3,10 @@
     python eval.py --workdir=runs/listops-nystrom
     python eval.py --workdir=runs/listops-nystrom --split=validation --predictions=out.npz
 
-The file of predictions holds `index` [n], `label` [n], `seeds` [s], `diverged` [s] and `logits`
-[s, n, classes] of the parameters that were best on the validation set; those of a seed that has
-diverged are no result.
+The file of predictions holds `stored_split`, `index` [n], `label` [n], `seeds` [s], `diverged` [s]
+and `logits` [s, n, classes] of the parameters that were best on the validation set; those of a
+seed that has diverged are no result. Its example i is example `index[i]` of the prepared data's
+split `stored_split`: with `data.holdout` train and validation are both parts of the stored train.
 """
 
 from lra.command_line import ArgumentParser, file_to_write, run

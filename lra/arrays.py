@@ -118,16 +118,36 @@ def gather(
     return Batch(jnp.where(inside, tokens + task.first_id, 0), mask, examples.labels[indices])
 
 
-def _select(prepared: Prepared, name: str, holdout: float) -> Split:
+def stored_index(prepared: Prepared, name: str, holdout: float) -> tuple[str, np.ndarray]:
+    """Where the examples of a split are stored: the name of a stored split, positions there.
+
+    Example i of the split `name` that `load_examples` returns is example `positions[i]` of
+    `prepared.split(stored)`; positions are int64 [examples], ascending.
+
+    Args:
+        prepared: the task's prepared data.
+        name: `train`, `validation` or `test`.
+        holdout: as in `load_examples`.
+
+    Raises:
+        UserError: a holdout that leaves a split empty.
+    """
     if not holdout or name == "test":
-        return prepared.split(name)
-    split = prepared.split("train")
-    total = len(split.labels)
+        stored = prepared.manifest["aliases"].get(name, name)
+        return stored, np.arange(len(prepared.split(stored).labels))
+    total = len(prepared.split("train").labels)
     held = round(total * holdout)
     if not 0 < held < total:
         raise UserError(f"data.holdout={holdout} of {total} training examples leaves a split empty")
     order = permutation(total, seed=0, epoch=_HOLDOUT_EPOCH)
-    chosen = np.sort(order[:held] if name == "validation" else order[held:])
+    return "train", np.sort(order[:held] if name == "validation" else order[held:])
+
+
+def _select(prepared: Prepared, name: str, holdout: float) -> Split:
+    stored, chosen = stored_index(prepared, name, holdout)
+    split = prepared.split(stored)
+    if len(chosen) == len(split.labels):  # all: no copy
+        return split
     if split.pairs is not None:
         return Split(split.sequences, split.labels[chosen], split.pairs[chosen])
     offsets = np.zeros(len(chosen) + 1, np.int64)

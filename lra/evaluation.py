@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 
-from lra import environment, hosts
+from lra import arrays, environment, hosts
 from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
@@ -20,6 +23,7 @@ from lra.state import TrainState
 from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.workdir import Workdir
+from models.heads import Classifier
 
 
 class Restored(NamedTuple):
@@ -44,13 +48,18 @@ def evaluate_workdir(
         workdir: of a run, complete or not.
         data_dir: folder of the prepared data; None for the one it was trained on.
         split: of the data.
-        predictions: an .npz file to write, with `index`, `label`, `seeds`, `diverged` and `logits`.
+        predictions: an .npz file to write, with `stored_split` (a name), `index` [n], `label` [n],
+            `seeds` [s], `diverged` [s] and `logits` [s, n, classes]. Example i of the n is
+            `index[i]` of `prepared.split(str(stored_split))`: with `data.holdout` the splits
+            `train` and `validation` are both parts of the stored `train`, and where the validation
+            set is the test set, it is stored as `test`.
 
     Raises:
         UserError: no run or checkpoint, other data than the run's, predictions before the first
             validation, a file that cannot be written.
     """
-    _, trainer, state, step = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
+    restored = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
+    _, trainer, state, step = restored
     if predictions is not None and np.any(state.alive & (state.best.val_accuracy < 0)):
         raise UserError(
             f"no predictions: {workdir} has no validation yet (step {step}), so no best parameters "
@@ -71,8 +80,7 @@ def evaluate_workdir(
             f"{int(state.best.step[index])}, {of_last} those of step {step}"
         )
     if predictions is not None:
-        labels, alive = trainer.labels(split), trainer.fetch(state.alive)
-        _write_predictions(pathlib.Path(predictions), trainer.config.seeds, alive, labels, best)
+        _write_predictions(pathlib.Path(predictions), restored, split, best)
     return 0
 
 
@@ -103,6 +111,76 @@ def restore_workdir(
         config.mesh.update(seed=0, data=0)  # whatever devices there are here
     trainer = Trainer(config, task, prepared, splits=splits)
     return Restored(prepared, trainer, *_restore(folder, trainer))
+
+
+def load_model(
+    workdir: str | os.PathLike,
+    seed: int | None = None,
+    *,
+    last: bool = False,
+    data_dir: str | os.PathLike | None = None,
+) -> Classifier:
+    """The trained classifier of one seed; `model(ids, mask)` returns its logits [batch, classes].
+
+    `lra.arrays.gather` makes ids, int32, and mask, bool, both [batch, length] and for pairs
+    [batch, 2, length], from stored tokens. For the first eight test examples, with `arrays` from
+    `lra`, `prepared` from `lra.data` and `get_task` from `lra.tasks`:
+
+        data = prepared.load("data", "listops")
+        examples = arrays.load_examples(data, ("test",), holdout=0)["test"]
+        batch = arrays.gather(examples, np.arange(8), get_task("listops"), zero_is_padding=False)
+        logits = load_model("runs/listops-nystrom")(batch.ids, batch.mask)
+
+    `holdout` and `zero_is_padding` are those of the run, `config.data`. `lra.arrays.pad` makes the
+    tokens and lengths of such `Examples` from other sequences; they may be padded to fewer
+    positions than the run's data (`lra.arrays.padded_length`), not to more. On a GPU or TPU the
+    logits are those of the run within `jax.default_matmul_precision(config.matmul_precision)`;
+    JAX's default rounds products more.
+
+    Args:
+        workdir: of a run, complete or not.
+        seed: of the run, diverged or not; None for its first.
+        last: the parameters of the last step, not those that were best on the validation set.
+        data_dir: folder of the prepared data; None for the one it was trained on.
+
+    Raises:
+        UserError: no run or checkpoint, other data than the run's, a seed that the run does not
+            have, best parameters before the seed's first validation.
+    """
+    restored = restore_workdir(workdir, data_dir=data_dir)
+    seeds, best = restored.trainer.config.seeds, restored.state.best
+    seed = seeds[0] if seed is None else seed
+    model, _ = seed_model(restored, seed, last=last)
+    if not last and restored.trainer.fetch(best.val_accuracy)[seeds.index(seed)] < 0:
+        raise UserError(
+            f"no best parameters: seed {seed} of {workdir} has no validation yet (step "
+            f"{restored.step}); last=True takes those of the last step"
+        )
+    return model
+
+
+def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Classifier, int]:
+    """The classifier of one seed, on the default device, and the step its parameters are of.
+
+    Args:
+        restored: the run.
+        seed: of the run.
+        last: the parameters of the last step, not those that were best on the validation set;
+            before the first validation these are the initial ones.
+
+    Raises:
+        UserError: a seed that the run does not have.
+    """
+    trainer, seeds = restored.trainer, restored.trainer.config.seeds
+    if seed not in seeds:
+        raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
+    row, chosen = seeds.index(seed), restored.state if last else restored.state.best
+    # Through the host: arrays left on the mesh could not be used together with a caller's.
+    params, rest = jax.tree.map(
+        lambda x: jnp.asarray(x[row]), trainer.fetch((chosen.params, chosen.rest))
+    )
+    step = restored.step if last else int(trainer.fetch(chosen.step)[row])
+    return nnx.merge(trainer.graphdef, params, rest), step
 
 
 def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation:
@@ -150,21 +228,20 @@ def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
 
 
 def _write_predictions(
-    path: pathlib.Path,
-    seeds: tuple[int, ...],
-    alive: np.ndarray,
-    labels: np.ndarray,
-    evaluation: Evaluation,
+    path: pathlib.Path, restored: Restored, split: str, evaluation: Evaluation
 ) -> None:
-    arrays = {
-        "index": np.arange(len(labels)),
-        "label": labels,
-        "seeds": np.asarray(seeds),
-        "diverged": ~alive,
-        "logits": evaluation.logits,
-    }
+    prepared, trainer, state, _ = restored
+    stored, index = arrays.stored_index(prepared, split, trainer.config.data.holdout)
     content = io.BytesIO()
-    np.savez_compressed(content, **arrays)
+    np.savez_compressed(
+        content,
+        stored_split=stored,
+        index=index,
+        label=trainer.labels(split),
+        seeds=np.asarray(trainer.config.seeds),
+        diverged=~trainer.fetch(state.alive),
+        logits=evaluation.logits,
+    )
     try:
         write_atomically(path, content.getvalue())
     except OSError as error:

@@ -36,6 +36,7 @@ class Trainer:
     Attributes:
         length: of padded sequences, for which the model is made.
         plan: how batches are computed.
+        graphdef: the model's structure.
         training_lengths: of the stored training examples, int [examples], in positions.
 
     Raises:
@@ -75,11 +76,12 @@ class Trainer:
             devices=self.num_devices,
             cut_padding=cut_padding,
         )
+        self.graphdef = self._abstract_model()
         self.programs = Programs(
             config,
             task,
             make=self._make,
-            graphdef=self._abstract_model(),
+            graphdef=self.graphdef,
             optimizer=make_optimizer(config.train),
             plan=self.plan,
             shardings=self.shardings,

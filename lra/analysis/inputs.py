@@ -13,9 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from lra import arrays
-from lra.errors import UserError
-from lra.evaluation import Restored
-from lra.state import make_model
+from lra.evaluation import Restored, seed_model
 
 # Of so many times the examples asked for those are taken that have this share of real pixels.
 _CANDIDATES, _REAL = 4, 0.25
@@ -84,27 +82,13 @@ def trained_inputs(
     Raises:
         UserError: a seed that the run does not have.
     """
-    trainer, config = restored.trainer, restored.trainer.config
-    if seed not in config.seeds:
-        raise UserError(
-            f"the run has no seed {seed}, only {', '.join(map(str, config.seeds))}: --seed=..."
-        )
-    chosen = restored.state if last else restored.state.best
-    params, rest = (
-        jax.tree.map(lambda x: x[config.seeds.index(seed)], tree)
-        for tree in (chosen.params, chosen.rest)
-    )
-    step = restored.step if last else int(chosen.step[config.seeds.index(seed)])
+    model, step = seed_model(restored, seed, last=last)
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     ids, mask = _validation_batch(restored, examples, length)
-
-    model = nnx.eval_shape(
-        lambda: make_model(config, trainer.task, trainer.length, nnx.Rngs(params=0, attention=0))
-    )
-    graphdef, _, _ = nnx.split(model, nnx.Param, ...)
 
     @jax.jit
     def run(params: nnx.State, rest: nnx.State, ids: Array, mask: Array):
-        with jax.default_matmul_precision(config.matmul_precision):
+        with jax.default_matmul_precision(restored.trainer.config.matmul_precision):
             return record(nnx.merge(graphdef, params, rest).encoder, ids, mask)
 
     recorded = jax.device_get(run(params, rest, ids, mask))

@@ -94,6 +94,44 @@ def test_every_split_has_its_own_sequences(data_dir, holdout):
             assert len(split.tokens) == len(split.lengths) == len(split.labels)
 
 
+@pytest.mark.parametrize("holdout", [0.0, 0.2])
+@pytest.mark.parametrize("name", ["train", "validation", "test"])
+@pytest.mark.parametrize("task", ["listops", "text", "retrieval"])
+def test_every_example_is_found_where_it_is_stored(task, name, holdout, data_dir):
+    examples = load(data_dir, task, (name,), holdout)[name]
+    data = prepared.load(data_dir, task)
+    stored, positions = arrays.stored_index(data, name, holdout)
+    split = data.split(stored)
+    np.testing.assert_array_equal(split.labels[positions], examples.labels)
+    if split.pairs is None:
+        tokens, _ = arrays.pad(split.sequences, 16)
+        np.testing.assert_array_equal(tokens[positions], examples.tokens)
+    else:
+        np.testing.assert_array_equal(split.pairs[positions], examples.pairs)
+    if not holdout or name == "test":
+        np.testing.assert_array_equal(positions, np.arange(len(split.labels)))
+
+
+def test_the_stored_split_is_named():
+    data = prepared.Prepared(
+        {"aliases": {"validation": "test"}},
+        None,
+        {
+            f"{split}/{name}.npy": np.zeros(10, np.int32)
+            for split in ("train", "test")
+            for name in ("tokens", "offsets", "labels")
+        },
+    )
+    for name, holdout, expected in (
+        ("train", 0.0, "train"),
+        ("validation", 0.0, "test"),
+        ("validation", 0.2, "train"),
+        ("train", 0.2, "train"),
+        ("test", 0.2, "test"),
+    ):
+        assert arrays.stored_index(data, name, holdout)[0] == expected
+
+
 def test_holdout_of_pairs_keeps_the_documents(data_dir):
     split = load(data_dir, "retrieval", holdout=0.5)
     assert len(split["train"].pairs) == len(split["validation"].pairs) == 25

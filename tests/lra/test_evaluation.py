@@ -1,14 +1,33 @@
 """Evaluating what a training left, complete or not."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
 
-from lra import evaluation, records
+from lra import arrays, evaluation, records
+from lra.data import prepared
 from lra.errors import UserError
-from lra.evaluation import evaluate_workdir
+from lra.evaluation import evaluate_workdir, load_model
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
+
+
+@pytest.fixture(scope="module")
+def held_out(tiny_config, data_dir, tmp_path_factory):
+    """The folder of a run of two seeds, with untrained arrays and a held-out validation set."""
+    workdir = tmp_path_factory.mktemp("held_out")
+    config = tiny_config("listops", "performer", "seeds=(3, 5)", "data.holdout=0.2")
+    assert train(config, workdir, data_dir) == 0
+    return workdir
+
+
+def restored_with_other_last_parameters(workdir):
+    """As a run is restored whose last parameters are far from its best."""
+    restored = evaluation.restore_workdir(workdir, splits=("validation", "test"))
+    last = jax.tree.map(lambda x: -x, restored.state.params)
+    return restored._replace(state=restored.state._replace(params=last))
 
 
 def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, capsys, monkeypatch):
@@ -19,12 +38,27 @@ def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, ca
     predictions = tmp_path / "out.npz"
     assert evaluate_workdir(tmp_path / "run", predictions=predictions) == 0
     assert f"seed 5: test accuracy {row.test_accuracy:.4f}" in capsys.readouterr().out
-    arrays = np.load(predictions)
-    np.testing.assert_array_equal(arrays["index"], np.arange(21))
-    np.testing.assert_array_equal(arrays["seeds"], [0, 5])
-    np.testing.assert_array_equal(arrays["diverged"], [False, False])
-    accuracy = (arrays["logits"][1].argmax(-1) == arrays["label"]).mean()
+    found = np.load(predictions)
+    assert found["stored_split"] == "test"
+    np.testing.assert_array_equal(found["index"], np.arange(21))
+    np.testing.assert_array_equal(found["seeds"], [0, 5])
+    np.testing.assert_array_equal(found["diverged"], [False, False])
+    accuracy = (found["logits"][1].argmax(-1) == found["label"]).mean()
     np.testing.assert_allclose(accuracy, row.test_accuracy, atol=1e-6)
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 40), ("validation", 10)])
+def test_predictions_say_where_their_examples_are_stored(
+    split, count, held_out, data_dir, tmp_path
+):
+    assert evaluate_workdir(held_out, split=split, predictions=tmp_path / "out.npz") == 0
+    found = np.load(tmp_path / "out.npz")
+    stored = prepared.load(data_dir, "listops").split(str(found["stored_split"]))
+    assert len(found["index"]) == len(np.unique(found["index"])) == count
+    np.testing.assert_array_equal(stored.labels[found["index"]], found["label"])
+    # In the tiny data the first symbol says the label.
+    first = stored.sequences.tokens[stored.sequences.offsets[found["index"]]]
+    np.testing.assert_array_equal(first % 10, found["label"])
 
 
 def test_evaluating_a_folder_without_a_run_is_refused(tmp_path):
@@ -46,15 +80,13 @@ def test_best_and_last_parameters_are_told_apart(
     tiny_config, data_dir, tmp_path, capsys, monkeypatch
 ):
     assert train(tiny_config(), tmp_path, data_dir) == 0
-    restored = evaluation.restore_workdir(tmp_path, splits=("test",))
-    trainer, state = restored.trainer, restored.state
-    last = jax.tree.map(lambda x: -x, state.params)
+    changed = restored_with_other_last_parameters(tmp_path)
+    _, trainer, state, _ = changed
     best, other = (
         evaluation.evaluate(trainer, params, state.rest, "test").accuracy[0]
-        for params in (state.best.params, last)
+        for params in (state.best.params, state.params)
     )
     assert abs(best - other) > 0.01
-    changed = restored._replace(state=state._replace(params=last))
     monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
     capsys.readouterr()
     assert evaluate_workdir(tmp_path) == 0
@@ -62,3 +94,36 @@ def test_best_and_last_parameters_are_told_apart(
         f"seed 0: test accuracy {best:.4f} with the parameters of step {state.best.step[0]}, "
         f"{other:.4f} with those of step 12\n"
     )
+
+
+def test_a_loaded_model_gives_the_logits_of_the_evaluation(held_out, monkeypatch):
+    restored = restored_with_other_last_parameters(held_out)
+    data, trainer, state, _ = restored
+    monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: restored)
+    examples = arrays.load_examples(data, ("validation",), holdout=0.2)["validation"]
+    batch = arrays.gather(examples, np.arange(4), trainer.task, zero_is_padding=False)
+
+    def logits(*arguments, **options):
+        return load_model(held_out, *arguments, **options)(batch.ids, batch.mask)
+
+    for last, chosen in ((False, state.best), (True, state)):
+        expected = evaluation.evaluate(trainer, chosen.params, chosen.rest, "validation").logits
+        for row, seed in enumerate((3, 5)):
+            found = logits(seed, last=last)
+            np.testing.assert_allclose(found, expected[row, :4], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(logits(), logits(3))
+    distinct = [logits(3), logits(5), logits(3, last=True), logits(5, last=True)]
+    for one, other in itertools.combinations(distinct, 2):
+        assert np.max(np.abs(one - other)) > 1e-2
+
+
+def test_a_model_of_a_seed_that_the_run_has_not_is_refused(held_out):
+    with pytest.raises(UserError, match="the run has no seed 4, only 3, 5"):
+        load_model(held_out, 4)
+
+
+def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
+    assert train(tiny_config(), tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
+    with pytest.raises(UserError, match=r"seed 0 of .* no validation yet \(step 0\); last=True"):
+        load_model(tmp_path)
+    assert load_model(tmp_path, last=True).length == 16
