@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
+from lra.report.axes import logarithmic
 from lra.report.cells import TITLES
-from lra.report.drawing import COLUMN, OPTIONS, RC, logarithmic
+from lra.report.drawing import COLUMN, OPTIONS, RC
 from lra.report.styles import STYLES
 
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")

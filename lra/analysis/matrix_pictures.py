@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
-from lra.report.drawing import COLUMN, RC, logarithmic
+from lra.report.axes import logarithmic
+from lra.report.drawing import COLUMN, RC
 from lra.report.styles import LINES, STYLES
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lra.report import styles
+from lra.report.axes import tick_label
 from lra.report.cells import attention_order, attention_title, task_title
 from lra.report.curves import History
 from lra.report.dots import Dot
@@ -22,7 +23,6 @@ _TICK_LABELS = 6.5  # points
 # Columns of a legend and points of its letters, most wanted first; the last have room for so many.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 # What axes call the options that are sizes.
 OPTIONS = {
@@ -295,39 +295,6 @@ def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
         found.append(styles.shade(looks[run.attention], before[run.attention]))
         before[run.attention] += 1
     return found
-
-
-def logarithmic(axis: Any) -> None:
-    """Makes the y axis so: labelled between powers of ten where these are few, else by them."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
-    if high < 200 * low:
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    # matplotlib's own labels are formulas.
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.yaxis.set_major_formatter(_power_label if high > 1e9 * low else tick_label)
-
-
-def tick_label(value: float, _position: int | None = None) -> str:
-    """A number that fits: `0.01`, `500`, `2.5k`, `20k`, `1M`, `10⁻⁹`, `2·10⁻⁹`."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if size <= abs(value) < 1e9:
-            return f"{value / size:g}{unit}"
-    digits, _, exponent = f"{value:g}".partition("e")
-    if not exponent:
-        return digits
-    power = _power(int(exponent))
-    return power if digits == "1" else f"{digits}·{power}"
-
-
-def _power_label(value: float, _position: int | None = None) -> str:
-    return _power(round(math.log10(value)))
-
-
-def _power(exponent: int) -> str:
-    return f"10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def _millions(params: float) -> str:

@@ -56,8 +56,8 @@ def check_inputs(q: object, k: object, v: object, mask: object) -> None:
 
     Broadcasting would hide it: of two lengths or head counts an attention could return numbers.
     """
-    shapes = [getattr(x, "shape", x) for x in (q, k, v)]
-    if len(set(shapes)) > 1 or len(shapes[0]) != 4:
+    shapes = [getattr(x, "shape", None) for x in (q, k, v)]
+    if len(set(shapes)) > 1 or shapes[0] is None or len(shapes[0]) != 4:
         raise ValueError(
             "q, k and v must be of one shape [batch, length, heads, head_dim], not "
             + ", ".join(map(str, shapes))

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from lra.report.axes import logarithmic
 from lra.report.costs.fits import FIT, Fit
 from lra.report.costs.tables import ratio
-from lra.report.drawing import COLUMN, logarithmic
+from lra.report.drawing import COLUMN
 from lra.report.styles import shade, styles
 
 _PANEL = 1.75  # inches of height

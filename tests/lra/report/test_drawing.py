@@ -7,7 +7,7 @@ import matplotlib
 import pytest
 from matplotlib import pyplot
 
-from lra.report import drawing
+from lra.report import axes, drawing
 from lra.report.cells import Stat
 from lra.report.costs.sections import sections
 from lra.report.costs.sheets import sheets
@@ -177,7 +177,7 @@ def test_no_formula_is_written_out(tmp_path):
     ],
 )
 def test_labels_of_ticks_fit(value, label):
-    assert drawing.tick_label(value) == label
+    assert axes.tick_label(value) == label
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_labels_of_ticks_fit(value, label):
 def test_a_logarithmic_axis_has_labels_of_one_kind(low, high, expected):
     drawn, axis = pyplot.subplots(figsize=(2, 1.5))
     axis.set_ylim(low, high)
-    drawing.logarithmic(axis)
+    axes.logarithmic(axis)
     drawn.draw_without_rendering()
     ticks = zip(axis.get_yticks(), axis.get_yticklabels(), strict=True)
     assert [label.get_text() for place, label in ticks if low <= place <= high] == expected

@@ -256,7 +256,13 @@ def test_inputs_are_checked(name, monkeypatch):
 def test_other_inputs_than_the_contracts_are_refused():
     x, mask = jnp.ones((2, 5, 2, 3)), jnp.ones((2, 5), bool)
     check_inputs(x, x, x, mask)
-    for bad in ((x, x[:, 1:], x), (x, x, x[..., 1:]), (x, x[:, :, :1], x), (x[0], x[0], x[0])):
+    for bad in (
+        (x, x[:, 1:], x),
+        (x, x, x[..., 1:]),
+        (x, x[:, :, :1], x),
+        (x[0], x[0], x[0]),
+        ([1], [1], x),
+    ):
         with pytest.raises(ValueError, match=r"q, k and v must be of one shape"):
             check_inputs(*bad, mask)
     for bad, found in (
