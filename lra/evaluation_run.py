@@ -8,7 +8,6 @@ validation set.
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -61,8 +60,9 @@ class EvaluationRun:
         # The last batch is filled with the last example.
         table = np.pad(order.astype(np.int32), (0, self._batches * batch - self._total), "edge")
         self._table = sharding.put(table.reshape(self._batches, batch), shardings.table)
-        self._place = shardings.logits
-        self.logits = jnp.zeros((seeds, self._batches, batch, classes), device=self._place)
+        self._place, self._replicated = shardings.logits, shardings.replicated
+        empty = np.zeros((seeds, self._batches, batch, classes), np.float32)
+        self.logits = sharding.put(empty, self._place)
         self.done = 0
 
     @property
@@ -76,17 +76,17 @@ class EvaluationRun:
 
     def advance(self, count: int) -> None:
         """Evaluates the next `count` batches and waits for them."""
-        self.logits = self._programs.logits(*self.arguments(count))
+        self.logits = sharding.call(self._programs.logits, *self.arguments(count))
         self.logits.block_until_ready()
         self.done += count
 
     def arguments(self, count: int) -> tuple[Any, ...]:
         """What the compiled evaluation call takes."""
         fixed = (self._params, self._rest, self._examples, self._table)
-        return self.logits, *fixed, self.done, count
+        numbers = (sharding.put_number(number, self._replicated) for number in (self.done, count))
+        return self.logits, *fixed, *numbers
 
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
-        labels = self._examples.labels
-        scores = self._programs.scores(self.logits, labels, self._table, self._total)
-        return Evaluation(*jax.device_get(scores))
+        arguments = self.logits, self._examples.labels, self._table, self._total
+        return Evaluation(*jax.device_get(sharding.call(self._programs.scores, *arguments)))

@@ -5,7 +5,8 @@ mesh.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -103,7 +104,22 @@ def _devices(number: int) -> list[jax.Device]:
 
 def put(array: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
     """The array on the devices; each host, having all of it, fills its own."""
-    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+    with jax.transfer_guard_host_to_device("allow"):  # asked for here, though JAX does not say so
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def put_number(number: int, sharding: jax.sharding.Sharding) -> jax.Array:
+    """The number of a step or a count on the devices, int32."""
+    return put(np.asarray(number, np.int32), sharding)
+
+
+def call(program: Callable, *arguments: Any) -> Any:
+    """Calls a compiled program; an argument that is not on its devices is an error, not copied."""
+    with (
+        jax.transfer_guard_host_to_device("disallow"),
+        jax.transfer_guard_device_to_device("disallow"),
+    ):
+        return program(*arguments)
 
 
 def _divisors(number: int, limit: int) -> str:

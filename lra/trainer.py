@@ -87,7 +87,8 @@ class Trainer:
             shardings=self.shardings,
             donate=donate,
         )
-        self._init_keys, self._train_keys = self.programs.keys(np.asarray(config.seeds, np.int32))
+        seeds = sharding.put(np.asarray(config.seeds, np.int32), self.shardings.per_seed)
+        self._init_keys, self._train_keys = sharding.call(self.programs.keys, seeds)
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
         self._orders = {name: self._evaluation_order(x) for name, x in examples.items()}
         self._examples = arrays.put(examples, self.shardings.replicated)
@@ -111,7 +112,7 @@ class Trainer:
 
     def init(self) -> TrainState:
         """The state of all seeds before the first step."""
-        return self.programs.init(self._init_keys)
+        return sharding.call(self.programs.init, self._init_keys)
 
     def abstract_state(self) -> TrainState:
         """Shapes, formats and places of the state, for restoring it."""
@@ -128,7 +129,8 @@ class Trainer:
 
         Returns without waiting for the device.
         """
-        return self.programs.train(*self.train_arguments(train_state, start, count))
+        arguments = self.train_arguments(train_state, start, count)
+        return sharding.call(self.programs.train, *arguments)
 
     def train_arguments(self, train_state: TrainState, start: int, count: int) -> tuple[Any, ...]:
         """What the compiled training call takes."""
@@ -140,22 +142,27 @@ class Trainer:
             )
             indices[row, :count] = stream.reshape(count, batch)
         placed = sharding.put(indices, self.shardings.indices)
-        return train_state, self._train_keys, self._examples["train"], placed, start, count
+        numbers = self._number(start), self._number(count)
+        return train_state, self._train_keys, self._examples["train"], placed, *numbers
 
     def redraw(self, train_state: TrainState, step: int) -> TrainState:
         """New untrained arrays (Performer's features), a function of seed and step alone."""
-        return self.programs.redraw(train_state, np.int32(step), self._train_keys)
+        return sharding.call(
+            self.programs.redraw, train_state, self._number(step), self._train_keys
+        )
 
     def update_best(
         self, train_state: TrainState, val_accuracy: np.ndarray, step: int
     ) -> TrainState:
         """Keeps, per seed, the present parameters where they are the best so far."""
-        return self.programs.update_best(train_state, np.asarray(val_accuracy), np.int32(step))
+        accuracy = sharding.put(np.asarray(val_accuracy, np.float32), self.shardings.per_seed)
+        return sharding.call(self.programs.update_best, train_state, accuracy, self._number(step))
 
     def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
         """After the last step: seeds whose parameters or loss are not finite have diverged."""
-        steps = np.int32(self.config.train.steps)
-        return self.programs.check_end(train_state, np.asarray(val_loss), steps)
+        loss = sharding.put(np.asarray(val_loss, np.float32), self.shardings.per_seed)
+        steps = self._number(self.config.train.steps)
+        return sharding.call(self.programs.check_end, train_state, loss, steps)
 
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         """Starts an evaluation of every example of a split, once."""
@@ -173,8 +180,11 @@ class Trainer:
     def fetch(self, tree: Any) -> Any:
         """Arrays of all seeds as NumPy arrays, on every host."""
         if self.shardings.mesh.is_multi_process:
-            tree = self.programs.replicate(tree)
+            tree = sharding.call(self.programs.replicate, tree)
         return jax.device_get(tree)
+
+    def _number(self, number: int) -> jax.Array:
+        return sharding.put_number(number, self.shardings.replicated)
 
     def _evaluation_order(self, examples: arrays.Examples) -> np.ndarray:
         """The order of examples: where batches are cut, those of similar length together."""
@@ -205,9 +215,9 @@ class Trainer:
         try:
             model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
             graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-            for key in (jax.random.split(jax.random.key(0), 1), None):
-                abstract = functools.partial(forward, graphdef, key=key)
-                jax.eval_shape(abstract, params, rest, ids, mask)
+            keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+            for key in (keys, None):
+                jax.eval_shape(functools.partial(forward, graphdef), params, rest, ids, mask, key)
         except ValueError as error:
             raise UserError(f"model for {self.task.name}, length {self.length}: {error}") from error
         return graphdef

@@ -346,3 +346,16 @@ def test_nothing_is_drawn_anew_behind_the_last_step(tiny_config, data_dir, tmp_p
     config = tiny_config("listops", "performer", "model.attention.redraw_steps=6")
     assert train(config, tmp_path, data_dir) == 0
     assert_same_bits(seen["test-last"], seen["validation-12"])
+
+
+@pytest.mark.parametrize("mesh", [ONE_DEVICE, ALL_DEVICES], ids=["one", "all"])
+def test_a_run_places_all_its_arrays_itself(tiny_config, data_dir, tmp_path, stop_after, mesh):
+    """Under a guard that refuses every transfer nobody asked for, also when it is gone on with."""
+    config = tiny_config(
+        "listops", "performer", "model.attention.redraw_steps=6", "seeds=(0, 1)", *mesh
+    )
+    with jax.transfer_guard("disallow"):
+        stop_after(4)
+        assert train(config, tmp_path, data_dir) == STATUS_STOPPED
+        stop_after(10**9)
+        assert train(config, tmp_path, data_dir) == 0
