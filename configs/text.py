@@ -5,9 +5,10 @@ Data:      python -m lra.data.prepare text --source=download
 Train:     python train.py --config=configs/text.py:nystrom --workdir=runs/text-nystrom
 Published: standard 65.02, nystrom 65.52, linformer 55.91, performer 63.81, reformer 64.88
            (Nyströmformer, arXiv 2102.03902, Table 3)
-Here:      not run yet
+Here:      nystrom 65.68
+           means of 1 seeds
 Chance:    50.0
-Time:      not run yet
+Time:      329 to 329 min a run, on the CPU cores that the rows name
 
 The first 4,096 bytes of a review, 2 classes, 25,000 / 25,000 reviews. LRA has no validation set
 here: it selects on the test set, and so does the default. `--config.data.holdout=0.1` selects on
