@@ -6,9 +6,9 @@ Train:     python train.py --config=configs/text.py:nystrom --workdir=runs/text-
 Published: standard 65.02, nystrom 65.52, linformer 55.91, performer 63.81, reformer 64.88
            (Nyströmformer, arXiv 2102.03902, Table 3)
 Here:      nystrom 65.68
-           means of 1 seeds
+           one seed
 Chance:    50.0
-Time:      329 to 329 min a run, on the CPU cores that the rows name
+Time:      329 min a run, on two shared CPU cores
 
 The first 4,096 bytes of a review, 2 classes, 25,000 / 25,000 reviews. LRA has no validation set
 here: it selects on the test set, and so does the default. `--config.data.holdout=0.1` selects on

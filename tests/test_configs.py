@@ -47,6 +47,8 @@ def here(rows: list[Row]) -> list[str]:
     if not seeds:
         return ["not run yet"]
     means = {name: 100 * sum(values) / len(values) for name, values in seeds.items()}
+    if [len(values) for values in seeds.values()] == [1]:
+        return [joined(means), "one seed"]
     *first, last = (str(len(values)) for values in seeds.values())
     counts = f"{', '.join(first)} and {last}" if first else last
     return [joined(means), f"means of {counts} seeds"]
@@ -57,7 +59,9 @@ def time(rows: list[Row]) -> str:
     if not rows:
         return "not run yet"
     minutes = [row.wall_seconds / 60 for row in rows]
-    return f"{min(minutes):.0f} to {max(minutes):.0f} min a run"
+    shortest, longest = f"{min(minutes):.0f}", f"{max(minutes):.0f}"
+    span = shortest if shortest == longest else f"{shortest} to {longest}"
+    return f"{span} min a run"
 
 
 @pytest.mark.parametrize("name", [*TASKS, *(f"sweeps/{path.stem}" for path in SWEEPS)])
