@@ -115,9 +115,11 @@ def put_number(number: int, sharding: jax.sharding.Sharding) -> jax.Array:
 
 def call(program: Callable, *arguments: Any) -> Any:
     """Calls a compiled program; an argument that is not on its devices is an error, not copied."""
+    # In search of a NaN, JAX repeats the call operation by operation, which places constants.
+    guard = "allow" if jax.config.jax_debug_nans else "disallow"
     with (
-        jax.transfer_guard_host_to_device("disallow"),
-        jax.transfer_guard_device_to_device("disallow"),
+        jax.transfer_guard_host_to_device(guard),
+        jax.transfer_guard_device_to_device(guard),
     ):
         return program(*arguments)
 
