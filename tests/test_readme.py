@@ -66,6 +66,18 @@ def test_the_seeds_of_listops_are_those_of_the_rows(attention):
         assert_has_line("results/LISTOPS.md", line)
 
 
+@pytest.mark.parametrize("attention", NAMES)
+def test_the_seeds_of_text_are_those_of_the_rows(attention):
+    published = TABLE3[attention]["text"]
+    for row in of_table(attention, "text"):
+        best, last = percent(row.test_accuracy), percent(row.test_accuracy_last)
+        line = (
+            f"| {NAMES[attention]} | {row.seed} | {best} | {row.best_step:,} | {last} "
+            f"| {published:.2f} |"
+        )
+        assert_has_line("results/TEXT.md", line)
+
+
 def anchors(page: pathlib.Path) -> set[str]:
     """What links may name of a page: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
