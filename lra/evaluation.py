@@ -148,14 +148,8 @@ def load_model(
             have, best parameters before the seed's first validation.
     """
     restored = restore_workdir(workdir, data_dir=data_dir)
-    seeds, best = restored.trainer.config.seeds, restored.state.best
-    seed = seeds[0] if seed is None else seed
+    seed = restored.trainer.config.seeds[0] if seed is None else seed
     model, _ = seed_model(restored, seed, last=last)
-    if not last and restored.trainer.fetch(best.val_accuracy)[seeds.index(seed)] < 0:
-        raise UserError(
-            f"no best parameters: seed {seed} of {workdir} has no validation yet (step "
-            f"{restored.step}); last=True takes those of the last step"
-        )
     return model
 
 
@@ -165,16 +159,20 @@ def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Cl
     Args:
         restored: the run.
         seed: of the run.
-        last: the parameters of the last step, not those that were best on the validation set;
-            before the first validation these are the initial ones.
+        last: the parameters of the last step, not those that were best on the validation set.
 
     Raises:
-        UserError: a seed that the run does not have.
+        UserError: a seed that the run does not have, best parameters before its first validation.
     """
     trainer, seeds = restored.trainer, restored.trainer.config.seeds
     if seed not in seeds:
         raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
     row, chosen = seeds.index(seed), restored.state if last else restored.state.best
+    if not last and trainer.fetch(restored.state.best.val_accuracy)[row] < 0:
+        raise UserError(
+            f"seed {seed} has no validation yet (step {restored.step}), so no best parameters: "
+            "choose those of the last step (--last, last=True)"
+        )
     # Through the host: arrays left on the mesh could not be used together with a caller's.
     params, rest = jax.tree.map(
         lambda x: jnp.asarray(x[row]), trainer.fetch((chosen.params, chosen.rest))

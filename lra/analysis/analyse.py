@@ -63,8 +63,8 @@ def analyse(
         last: analyse the parameters of the last step, not the best.
 
     Raises:
-        UserError: no run or checkpoint, an unknown seed or method, sequences too short to
-            approximate anything, or all black.
+        UserError: no run or checkpoint, an unknown seed or method, best parameters before the first
+            validation, sequences too short to approximate anything, or all black.
     """
     chosen = choose_methods(methods)
     about: dict[str, Any] = {"kind": "run", "workdir": None}

@@ -80,7 +80,7 @@ def trained_inputs(
     whose beginning they make up more than three quarters, as far as there are others.
 
     Raises:
-        UserError: a seed that the run does not have.
+        UserError: a seed that the run does not have, best parameters before its first validation.
     """
     model, step = seed_model(restored, seed, last=last)
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)

@@ -124,6 +124,6 @@ def test_a_model_of_a_seed_that_the_run_has_not_is_refused(held_out):
 
 def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
     assert train(tiny_config(), tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
-    with pytest.raises(UserError, match=r"seed 0 of .* no validation yet \(step 0\); last=True"):
+    with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*last=True"):
         load_model(tmp_path)
     assert load_model(tmp_path, last=True).length == 16

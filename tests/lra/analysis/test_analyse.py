@@ -19,6 +19,7 @@ from lra.analysis.page import HeatMap, figures
 from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train
+from lra.stopping import STATUS_STOPPED, Stop
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = (
@@ -72,6 +73,13 @@ def test_the_last_step_is_analysed_on_demand(workdir, tmp_path, capsys):
     about = json.loads((tmp_path / "analysis.jsonl").read_text().splitlines()[0])
     assert (about["parameters"], about["step"]) == ("last", 12)
     assert "parameters of step 12 (the last one)" in capsys.readouterr().out
+
+
+def test_parameters_are_not_best_before_a_validation(tiny_config, data_dir, tmp_path):
+    assert train(tiny_config(), tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
+    with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*--last"):
+        main([f"--workdir={tmp_path}"])
+    assert not (tmp_path / "analysis").exists()
 
 
 def row_of(method, size, variant=""):
