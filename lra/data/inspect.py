@@ -24,6 +24,7 @@ from lra.files import write_atomically
 from lra.tasks import TASKS
 
 PICTURES = tuple(name for name, task in TASKS.items() if task.pixels)
+TEXTS = ("text", "retrieval")
 
 _TEXT_CHARACTERS = 600
 _LAYOUT = {
@@ -152,7 +153,9 @@ def _show_texts(options: argparse.Namespace, split: prepared.Split, indices: ran
 def _content(task: str, tokens: np.ndarray) -> str:
     if task == "listops":
         return f"{_shortened(decode(tokens))} = {evaluate(tokens)}"
-    return _readable(tokens)
+    if task in TEXTS:
+        return _readable(tokens)
+    return _shortened(" ".join(map(str, tokens)))
 
 
 def _readable(tokens: np.ndarray) -> str:
