@@ -168,6 +168,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     if not path.is_file():
         if spec.count(":") > 1:
             raise UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
         folders = {path.parent, pathlib.Path("configs")}
         found = [file for folder in folders for file in folder.glob("*.py")]
         known = {str(file) for file in found if file.name != "__init__.py"}

@@ -69,7 +69,7 @@ def _flags() -> list[Case]:
         ),
         Case("train.py --config=configs/lstops.py --workdir=new", "configs/listops.py"),
         Case("train.py --config=configs/listops.py:nystrm --workdir=new", "'nystrom'"),
-        Case("train.py --config=configs --workdir=new", "no config file configs"),
+        Case("train.py --config=configs --workdir=new", "configs is a folder"),
     ]
 
 

@@ -86,6 +86,7 @@ def test_ways_of_execution_are_neutral():
         ("configs/lisops.py", [], "did you mean 'configs/listops.py'?"),
         ("nowhere/listops.py", [], "no config file nowhere/listops.py"),
         ("listops", [], "no config file listops (did you mean 'configs/listops.py'?)"),
+        ("configs", [], "configs is a folder; name a file, as in configs/listops.py:nystrom"),
         ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
         (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
         ("configs/listops.py:nystrm", [], "did you mean 'nystrom'?"),
