@@ -16,10 +16,12 @@ from lra.trainer import Trainer
 
 
 def restored(config, data_dir):
-    """A run before its first step."""
+    """A run before its first step, its parameters the best ones of a validation."""
     data = prepared.load(data_dir, config.task)
     trainer = Trainer(config, TASKS[config.task], data, splits=())
-    return Restored(data, trainer, trainer.init(), 0)
+    state = trainer.init()
+    best = state.best._replace(val_accuracy=jnp.zeros_like(state.best.val_accuracy))
+    return Restored(data, trainer, state._replace(best=best), 0)
 
 
 @pytest.mark.parametrize(
