@@ -38,6 +38,23 @@ def test_the_spread_is_pooled_over_the_cells_of_a_column():
     assert found["listops"].freedom == 3
 
 
+def test_cells_in_another_format_have_no_part_in_the_spread():
+    fast = {"dtype": "bfloat16"}
+    rows = [*pair(0.30, 0.32), *pair(0.2, 0.4, **fast), *pair(0.5, 0.52, attention="standard")]
+    (table,) = group(rows)
+    assert len(table.apart) == 1
+    assert spreads(table)["listops"] == Spread(pytest.approx(math.sqrt(0.0002)), 2)
+
+
+def test_the_least_difference_that_is_marked_is_that_of_the_best_known_cell():
+    official = {"data": "official"}
+    # Standard with one seed, Nyström with two: only the second number is the least.
+    rows = [make_row(0.37, attention="standard", **official), *pair(0.36, 0.38, **official)]
+    least = 200 * math.sqrt(0.3715 * 0.6285 / 2000 + 0.0002 * 1.5)
+    (note,) = (note for note in published(rows).notes if "that would be marked" in note)
+    assert f"ListOps 1.41 (1, {least:.1f})" in note
+
+
 def test_the_error_to_expect_counts_test_sets_and_seeds():
     spread = {"listops": Spread(0.01, 4)}
     of_published = 0.371 * 0.629
@@ -49,6 +66,14 @@ def test_the_error_to_expect_counts_test_sets_and_seeds():
     expected = math.sqrt(of_published / 2000 + 0.0001 * 2)
     assert standard_error([alone], spread) == pytest.approx(expected)
     assert standard_error([alone], {"text": Spread(0.01, 4)}) is None
+    # A seed that diverged is no part of the mean.
+    (one_of_two,) = cells(
+        [
+            make_row(0.4, attention="standard", data="official"),
+            diverged_row(attention="standard", data="official", seed=1),
+        ]
+    )
+    assert standard_error([one_of_two], spread) == pytest.approx(expected)
 
 
 def test_the_test_set_of_pathfinder_is_another_draw_even_from_the_official_files():
