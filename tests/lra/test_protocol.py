@@ -5,7 +5,7 @@ Sources: Xiong et al., arXiv 2102.03902, LRA section; mlpen/Nystromformer, LRA, 
 
 import pytest
 
-from lra.protocol import defaults_of, departures, describe, identity
+from lra.protocol import changed_keys, defaults_of, departures, describe, identity
 from lra.published import TASKS
 from lra.settings import flatten, load_config
 
@@ -98,3 +98,9 @@ def test_no_other_key_leaves_run_and_protocol_as_they_are():
     assert flat.keys() - identity(flat).keys() == execution
     neutral = execution | {"seeds", "dtype", "matmul_precision"}
     assert flat.keys() - defaults_of("listops", "nystrom").keys() == neutral
+
+
+def test_keys_of_only_one_of_two_configurations_make_them_different_runs():
+    one = {"train.steps": 9, "mesh.data": 2}
+    assert changed_keys(one, one | {"mesh.data": 1, "model.new": 0}) == ["model.new"]
+    assert changed_keys(one | {"model.old": 0}, one) == ["model.old"]

@@ -115,6 +115,10 @@ def test_sweeps_have_the_value_of_the_table():
     )
     # One value is another protocol, no sweep.
     assert len(group(rows[:3])[1].lines) == 1
+    # Of two keys the table is no point on a curve.
+    both = [{"train.learning_rate": r, "train.steps": s} for r, s in ((5e-5, 9), (2e-4, 8))]
+    rows = [make_row(config=default), *(make_row(config_overrides=changed) for changed in both)]
+    assert len(group(rows)[1].lines) == 2
 
 
 def test_rows_that_tell_no_configuration_have_its_defaults():

@@ -48,6 +48,11 @@ def test_of_as_many_results_float32_is_shown():
     assert apart(rows).lines[0][1] == "40.00 (1) [bfloat16]"
 
 
+def test_seeds_that_diverged_do_not_choose_the_format():
+    rows = [make_row(0.5, **HALF), *(diverged_row(seed=s) for s in (1, 2))]
+    assert group(rows)[0].number_formats == ("bfloat16", "float32")
+
+
 def test_a_result_comes_before_a_format_without():
     rows = [*five("nystrom", 0.5, **HALF)[1:], make_row(0.4)]
     for without in (failed_row(**HALF), diverged_row(**HALF)):

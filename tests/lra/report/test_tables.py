@@ -13,6 +13,7 @@ from lra.report.figures import Figure
 from lra.report.formats import document, latex, plain
 from lra.report.groups import group
 from lra.report.page import page
+from lra.report.reading import read
 from lra.report.sections import Section
 from lra.report.summary import summary
 from lra.report.tables import number, tables
@@ -252,6 +253,14 @@ def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
     records.append(three := tmp_path / "three.jsonl", [make_row(0.3, wall_seconds=7.0)])
     main([str(one), str(three)])
     assert not capsys.readouterr().err
+
+
+def test_a_result_on_any_bytes_of_the_data_comes_before_a_failure(tmp_path):
+    """A run that failed may not have come as far as its data."""
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    records.append(one, [failed_row()])
+    records.append(two, [make_row(data_sha256=64 * "a")])
+    assert [row.status for row in read([str(one), str(two)]).accuracies] == ["ok"]
 
 
 @pytest.mark.parametrize(

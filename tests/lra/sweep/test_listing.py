@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from lra import records
 from lra.row import Row
 from lra.settings import flatten, load_config
@@ -132,6 +134,14 @@ def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place
     records.append(place.results, [timed_row(seed=4, wall_seconds=60.0)])
     place.run("--dry_run")
     assert "(about 40 s by 1 row)" in capsys.readouterr().out
+
+
+def test_rows_tell_the_time_of_the_steps_that_are_left(place):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    # 60 s for 5000 steps of three seeds in the row; 1000 steps of two are left.
+    found = estimate(run, UnderWay(step=4000), [timed_row(wall_seconds=60.0)])
+    assert found.seconds == pytest.approx(60 / 3 / 5000 * 1000 * 2)
 
 
 def timed_row(accuracy: float | None = 0.5, **values: Any) -> Row:

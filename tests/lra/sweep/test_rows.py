@@ -169,6 +169,15 @@ def test_what_the_report_leaves_out_of_the_table_is_not_done():
     assert done.missing(run, "generated") == ()
 
 
+def test_a_result_of_todays_defaults_on_any_data_counts_before_the_data_are_there(place):
+    (run, *_) = load_sweep(str(place.file)).runs
+    older = row_of(run, 0, **{"train.learning_rate": 1e-3})
+    newer = dataclasses.replace(row_of(run, 0), data="official")
+    for rows in ([older, newer], [newer, older]):
+        assert Done(rows).older(run, None) == {}
+        assert Done(rows).older(run, "generated").keys() == {0}
+
+
 def test_the_folder_of_older_defaults_is_another_one(place):
     """`train.py` would refuse it, with another configuration in it."""
     place.file.write_text(ONE_RUN)

@@ -12,12 +12,18 @@ from tests.lra.cost_row_factory import cost_row, line, linformer, only, standard
 LATER = {"run": "two", "finished": "2026-02-01T00:00:00+00:00"}
 
 
-def test_of_runs_with_as_many_cells_the_latest_is_shown():
-    rows = [standard(9.0, **LATER), cost_row(0.1, **LATER), standard(3.0), cost_row(1.5)]
-    time, memory = paper_tables(only(rows))
+@pytest.mark.parametrize("latest_first", [True, False])
+def test_of_runs_with_as_many_cells_the_latest_is_shown(latest_first):
+    latest, other = [standard(9.0, **LATER), cost_row(0.1, **LATER)], [standard(3.0), cost_row(1.5)]
+    time, memory = paper_tables(only(latest + other if latest_first else other + latest))
     assert line(time, "Standard (xla)") == ["9,000 (1.00×)"]
     assert line(time) == ["100 (90.0×)"]
     assert not any("another run" in note for table in (time, memory) for note in table.notes)
+
+
+def test_of_several_rows_of_a_run_the_last_is_shown():
+    time, _ = paper_tables(only([standard(9.0), cost_row(1.5), standard(3.0)]))
+    assert line(time, "Standard (xla)") == ["3,000 (1.00×)"]
 
 
 def test_cells_are_of_the_run_that_has_most_of_them_and_others_are_marked():
