@@ -236,7 +236,7 @@ def _programs(timed: Iterable[Dot]) -> str:
     if all(one.slowest in (one.speed, None) for one in timed):
         return told
     return (
-        f"{told}; of several programs of a cell the fastest, with a line to the slowest (other "
-        "work on the machine, or older code), so no measure of the methods: that takes turns in "
-        "one run, as benchmarks.train_step does"
+        f"{told}; of several programs of a cell the fastest, with a line to the slowest, which "
+        "other work on the machine or older code held up: what benchmarks.train_step measures in "
+        "one run compares methods better"
     )

@@ -90,9 +90,9 @@ def on_marks(group: Group, spread: dict[str, Spread]) -> str:
         "seeds, of the published run (one seed) and of our mean. The spread is pooled over all "
         "cells of a column with two or more seeds; in brackets its degrees of freedom, and the "
         f"least difference that would be marked: {told}. With few degrees of freedom chance alone "
-        "marks more than one cell in twenty; where seeds of one cell end far apart, no other cell "
-        "of the column is marked either. No marks in other columns; the average is judged likewise "
-        "where all five columns are."
+        "marks more than one cell in twenty; where seeds of one cell end far apart, small "
+        "differences of the others are not marked either. No marks in other columns; the average "
+        "is judged likewise where all five columns are."
     )
 
 

@@ -161,8 +161,8 @@ def test_of_programs_with_as_many_seeds_the_fastest_tells_the_speed(commits):
     (figure,) = figures_of(group(beside(rows))[0])
     assert figure.caption.endswith(
         "Speeds: a device, float32; of several programs of a cell the fastest, with a line to the "
-        "slowest (other work on the machine, or older code), so no measure of the methods: that "
-        "takes turns in one run, as benchmarks.train_step does."
+        "slowest, which other work on the machine or older code held up: what "
+        "benchmarks.train_step measures in one run compares methods better."
     )
     drawn = figure.draw()
     spans = [list(line.get_xdata()) for line in drawn.axes[0].lines if len(line.get_xdata()) == 2]
