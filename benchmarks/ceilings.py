@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 # The fastest of many short runs: one of them is undisturbed even where others compute as well.
 _RUNS = 20
-# Side of the matrix and bytes of the array, beyond every cache.
+# Side of the matrix, and bytes of the array, which is larger than every cache.
 _SIZES = {"cpu": (1024, 2**27)}
 _ACCELERATOR = (8192, 2**30)
 

@@ -19,7 +19,7 @@ from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
 
 from benchmarks.hlo_cost import Kernel, kernels_of
-from benchmarks.random_data import SIZES
+from benchmarks.random_data import LONGEST
 from benchmarks.train_case import Case, make_trainer
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
@@ -69,7 +69,7 @@ _HEADER = """\
 def main(argv: list[str]) -> int:
     """Compiles the steps and prints a line for each."""
     options = _parser().parse_args(argv)
-    tasks = choose(options.tasks, TASKS, SIZES)
+    tasks = choose(options.tasks, TASKS, LONGEST)
     attentions = choose(options.attentions, TABLE3, ATTENTIONS)
     device = _device()
     print(_HEADER, flush=True)

@@ -7,14 +7,14 @@ import numpy as np
 from lra.data.task_writer import TaskWriter
 from lra.tasks import Task
 
-# Longest sequence, training, validation and test examples of the official data (LRA).
-SIZES = {
-    "listops": (2000, 96_000, 2_000, 2_000),
-    "text": (4096, 25_000, 25_000, 25_000),
-    "retrieval": (4000, 147_086, 18_090, 17_437),
-    "image": (1024, 45_000, 5_000, 10_000),
-    "pathfinder": (1024, 160_000, 20_000, 20_000),
-    "pathx": (16_384, 160_000, 20_000, 20_000),
+# Positions of the longest sequence of LRA's data.
+LONGEST = {
+    "listops": 2000,
+    "text": 4096,
+    "retrieval": 4000,
+    "image": 1024,
+    "pathfinder": 1024,
+    "pathx": 16_384,
 }
 
 # Deciles of the positions of training examples, where they are not nearly all of the longest:
@@ -27,7 +27,7 @@ _DECILES = {
 
 def usual_lengths(task: str, count: int) -> np.ndarray:
     """Of `count` sequences, distributed as in the task's data, int [count]."""
-    deciles = _DECILES.get(task, (SIZES[task][0],) * 2)
+    deciles = _DECILES.get(task, (LONGEST[task],) * 2)
     shares = (np.arange(count) + 0.5) / count
     lengths = np.interp(shares, np.linspace(0, 1, len(deciles)), deciles).astype(int)
     return np.random.default_rng(0).permutation(lengths)

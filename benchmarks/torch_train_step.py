@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.random_data import SIZES, write_random
+from benchmarks.random_data import LONGEST, write_random
 from benchmarks.worker import check_threads, hold_to
 from lra import environment
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
@@ -123,7 +123,7 @@ def _has_peer(attention: str) -> bool:
 
 def _compare(attention: str, options) -> dict[str, Any]:
     """One row: medians of both sides, taken in turns."""
-    length = options.length or SIZES[options.task][0]
+    length = options.length or LONGEST[options.task]
     row = {"task": options.task, "attention": attention, "length": length}
     row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}
     peers = {name: metadata.version(name) for name in PEERS[attention]}

@@ -18,7 +18,7 @@ from benchmarks.ceilings import product_rate
 from benchmarks.flops import product_flops
 from benchmarks.hlo_cost import memory_of
 from benchmarks.memory import available_bytes
-from benchmarks.random_data import SIZES, usual_lengths, write_random
+from benchmarks.random_data import LONGEST, usual_lengths, write_random
 from benchmarks.worker import failure_kind
 from lra import environment
 from lra.buckets import bucket_ends
@@ -142,7 +142,7 @@ def make_trainer(case: Case, **options: Any) -> Trainer:
         few = min(4 * config.train.batch_size, _CPU_EXAMPLES)
         examples = few if jax.default_backend() == "cpu" else _EXAMPLES
         lengths = usual_lengths(case.task, examples)
-        write_random(folder, task, lengths, SIZES[case.task][0])
+        write_random(folder, task, lengths, LONGEST[case.task])
         return Trainer(config, task, prepared.load(folder, case.task), **options)
 
 
@@ -236,7 +236,9 @@ def _hours(config, times: Times) -> dict[str, float]:
     """Hours of the protocol (training, its evaluations, two of the test set), and of a whole run,
     compilation included. Validation and test sets of different sizes are two programs to compile.
     """
-    _, _, validation, test = SIZES[config.task]
+    counts = get_task(config.task).counts
+    test = counts["test"]
+    validation = counts.get("validation", test)
     eval_compilation = times.eval_compilation * len({validation, test})
     evaluations = config.train.steps // config.train.eval_every
     evaluated = (evaluations * validation + 2 * test) * len(config.seeds)

@@ -45,7 +45,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator
 
 from benchmarks import largest_batch
-from benchmarks.random_data import SIZES
+from benchmarks.random_data import LONGEST
 from configs.default import ATTENTIONS
 from lra.command_line import (
     ArgumentParser,
@@ -59,6 +59,7 @@ from lra.command_line import (
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.settings import DTYPES, load_config
+from lra.tasks import get_task
 
 _CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
 
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> int:
     if options.case:
         print(json.dumps(_measure(options)))
         return 0
-    tasks = choose(options.tasks, TASKS, SIZES)
+    tasks = choose(options.tasks, TASKS, LONGEST)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))
     for task, attention in names:
@@ -154,8 +155,7 @@ def _ever_larger(task: str, attention: str, seeds: int, options) -> Iterator[dic
 
     config = load_config(f"configs/{task}.py:{attention}", options.override)
     first = options.batch or config.train.batch_size
-    _, examples, _, _ = SIZES[task]
-    return largest_batch.doubled(ask, first, examples, options.seconds)
+    return largest_batch.doubled(ask, first, get_task(task).counts["train"], options.seconds)
 
 
 def _append(out: str | None, row: dict) -> None:
@@ -187,7 +187,7 @@ def _case(text: str) -> tuple[str, str, int]:
     if len(parts) != 3:
         raise argparse.ArgumentTypeError(f"'{text}' is not task,attention,seeds")
     task, attention, seeds = parts
-    _check_known(task, SIZES)
+    _check_known(task, LONGEST)
     _check_known(attention, ATTENTIONS)
     return task, attention, positive_integer(seeds)
 

@@ -73,13 +73,7 @@ def parse_with_overrides(
 
 def positive_integer(text: str) -> int:
     """The type of a flag that counts: an integer from 1 on."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
-    return number
+    return _integer(text, 1, "a positive integer")
 
 
 def positive_integers(text: str) -> list[int]:
@@ -89,10 +83,19 @@ def positive_integers(text: str) -> list[int]:
 
 def integer_from_0(text: str) -> int:
     """The type of a flag that takes a count that may be 0."""
+    return _integer(text, 0, "0 or a positive integer")
+
+
+def _integer(text: str, lowest: int, what: str) -> int:
     try:
-        return 0 if text == "0" else positive_integer(text)
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not 0 or a positive integer") from None
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < lowest:
+        raise argparse.ArgumentTypeError(f"'{text}' is not {what}")
+    if number >= 2**63:
+        raise argparse.ArgumentTypeError(f"'{text}' does not fit in 64 bits")
+    return number
 
 
 def positive_number(text: str) -> float:

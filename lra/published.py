@@ -3,15 +3,6 @@
 # The tasks over which papers average, in their order; Path-X is not among them.
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 
-# Examples in the test sets (LRA, arXiv 2011.04006, and its data), for the noise they bring.
-TEST_EXAMPLES = {
-    "listops": 2_000,
-    "text": 25_000,
-    "retrieval": 17_437,
-    "image": 10_000,
-    "pathfinder": 20_000,
-}
-
 # Xiong et al., "Nyströmformer", arXiv 2102.03902, Table 3: single runs, no seeds given.
 TABLE3 = {
     "standard": dict(zip(TASKS, (37.10, 65.02, 79.35, 38.20, 74.16), strict=True)),
@@ -21,7 +12,7 @@ TABLE3 = {
     "nystrom": dict(zip(TASKS, (37.15, 65.52, 79.56, 41.58, 70.94), strict=True)),
 }
 
-# facebookresearch/xformers, BENCHMARKS.md: the same code run again by others, ListOps trained for
+# facebookresearch/xformers, BENCHMARKS.md: code adapted from the published one, ListOps trained for
 # longer; 128 landmarks, Linformer's projection a quarter of the length, Performer redrawn.
 XFORMERS = {
     "standard": dict(zip(TASKS, (37.5, 62.66, 79.24, 38.69, 70.37), strict=True)),

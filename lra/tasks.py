@@ -21,6 +21,7 @@ class Task:
             rows account for the difference in parameter counts.
         first_id: added to a stored byte to make its id.
         num_classes: number of labels.
+        counts: examples of each split of LRA's data; nothing for a task that is not LRA's.
         pairs: whether an example is two documents.
         pixels: whether bytes are pixels, of which those with value 0 may count as padding.
         source: what `--source` of `lra.data.prepare` can be; nothing where data are generated.
@@ -31,24 +32,42 @@ class Task:
     vocab_size: int
     first_id: int
     num_classes: int
+    counts: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
     pairs: bool = False
     pixels: bool = False
     source: str = ""
 
 
+_PATHFINDER = {"train": 160_000, "validation": 20_000, "test": 20_000}
 TASKS = {
     task.name: task
     for task in (
         # 15 symbols, stored as ids 1 to 15 (lra.data.listops.VOCABULARY).
-        Task("listops", "ListOps", vocab_size=16, first_id=0, num_classes=10),
+        Task(
+            "listops",
+            "ListOps",
+            vocab_size=16,
+            first_id=0,
+            num_classes=10,
+            counts={"train": 96_000, "validation": 2_000, "test": 2_000},
+        ),
         # Bytes; id = byte + 1.
-        Task("text", "Text", vocab_size=257, first_id=1, num_classes=2, source="download"),
+        Task(
+            "text",
+            "Text",
+            vocab_size=257,
+            first_id=1,
+            num_classes=2,
+            counts={"train": 25_000, "test": 25_000},
+            source="download",
+        ),
         Task(
             "retrieval",
             "Retrieval",
             vocab_size=257,
             first_id=1,
             num_classes=2,
+            counts={"train": 147_086, "validation": 18_090, "test": 17_437},
             pairs=True,
             source="FOLDER",  # with LRA's new_aan_pairs.*.tsv
         ),
@@ -59,11 +78,28 @@ TASKS = {
             vocab_size=256,
             first_id=0,
             num_classes=10,
+            counts={"train": 45_000, "validation": 5_000, "test": 10_000},
             pixels=True,
             source="download",
         ),
-        Task("pathfinder", "Pathfinder", vocab_size=256, first_id=0, num_classes=2, pixels=True),
-        Task("pathx", "Path-X", vocab_size=256, first_id=0, num_classes=2, pixels=True),
+        Task(
+            "pathfinder",
+            "Pathfinder",
+            vocab_size=256,
+            first_id=0,
+            num_classes=2,
+            counts=_PATHFINDER,
+            pixels=True,
+        ),
+        Task(
+            "pathx",
+            "Path-X",
+            vocab_size=256,
+            first_id=0,
+            num_classes=2,
+            counts=_PATHFINDER,
+            pixels=True,
+        ),
     )
 }
 

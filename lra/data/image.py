@@ -23,6 +23,7 @@ from lra.data.cifar10 import PIXELS, Images
 from lra.data.download import Remote, download
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
+from lra.tasks import TASKS
 
 SOURCES = (tfds_source.SOURCE, "download")
 # Size and sha256: TFDS, url_checksums/cifar10.txt.
@@ -38,7 +39,7 @@ RAW_NAMES = (
     "cifar-10-python.tar.gz",
 )
 TFDS_NAME = "cifar10"
-OFFICIAL_COUNTS = {"train": 45_000, "validation": 5_000, "test": 10_000}
+OFFICIAL_COUNTS = TASKS["image"].counts
 # official.Fingerprint of the grey images; train and validation together.
 OFFICIAL_CONTENT = {
     "train": "94904e4f5121b4fa0a28d3a0fd925ba796ee517469d9e0fc01304feedc433c98",

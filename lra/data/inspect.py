@@ -122,9 +122,7 @@ def _guesses(train: prepared.Split, split: prepared.Split) -> list[str]:
     np.add.at(votes, (of_train, train.labels), 1)
     majority = np.mean(split.labels == votes.sum(axis=0).argmax())
     root = np.mean(split.labels == votes.argmax(axis=1)[of_split])
-    return [
-        f"  guesses     train's most frequent label {majority:.2%}, the root operator's {root:.2%}"
-    ]
+    return [f"  guessing    train's most frequent label {majority:.2%}, by the root {root:.2%}"]
 
 
 def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:

@@ -22,6 +22,7 @@ from lra.data.listops_language import VOCABULARY, decode, encode, evaluate
 from lra.data.prepared import SPLITS, Estimate
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
+from lra.tasks import TASKS
 
 __all__ = [
     "SOURCES",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 SOURCES = ("generate",)
-OFFICIAL_COUNTS = {"train": 96_000, "validation": 2_000, "test": 2_000}
+OFFICIAL_COUNTS = TASKS["listops"].counts
 
 # Measured on one core of a small virtual machine (benchmarks/listops_generation.py).
 _TOKENS_PER_SECOND = 3e7

@@ -24,9 +24,10 @@ from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
 from lra.data.prepared import SPLITS, Estimate
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
+from lra.tasks import TASKS
 
 SOURCES = ("generate",)
-OFFICIAL_COUNTS = {"train": 160_000, "validation": 20_000, "test": 20_000}
+OFFICIAL_COUNTS = TASKS["pathfinder"].counts
 OFFICIAL_IMAGES = sum(OFFICIAL_COUNTS.values())
 DIFFICULTY = "hard"
 DEFAULT_SIZES = {"pathfinder": 32, "pathx": 128}

@@ -24,11 +24,17 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from lra.command_line import STATUS_BAD_INPUT, ArgumentParser, near_match, run
+from lra.command_line import (
+    STATUS_BAD_INPUT,
+    ArgumentParser,
+    integer_from_0,
+    near_match,
+    positive_integer,
+    run,
+)
 from lra.data import prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.data.task_writer import TaskWriter
@@ -130,9 +136,9 @@ def _parser(task: str | None) -> ArgumentParser:
     module = _module(task) if task in MODULES else None
     sources = " | ".join(["PATH", *(module.SOURCES if module else ())])
     parser.add_argument("--source", metavar="SOURCE", help=sources if module else "raw files")
-    parser.add_argument("--seed", type=_at_least(0), default=0, metavar="N", help="(%(default)s)")
+    parser.add_argument("--seed", type=integer_from_0, default=0, metavar="N", help="(%(default)s)")
     parser.add_argument(
-        "--workers", type=_at_least(1), default=cores(), metavar="N", help="(%(default)s)"
+        "--workers", type=positive_integer, default=cores(), metavar="N", help="(%(default)s)"
     )
     parser.add_argument("--dry_run", action="store_true", help="say size and time, write nothing")
     parser.set_defaults(raw_dir=None, data_label=None)
@@ -265,18 +271,6 @@ def _folder(options: argparse.Namespace) -> pathlib.Path:
 
 def _module(task: str) -> ModuleType:
     return importlib.import_module(MODULES[task])
-
-
-def _at_least(lowest: int) -> Callable[[str], int]:
-    """A flag's type: an integer from `lowest` to the largest of 63 bits."""
-
-    def parse(text: str) -> int:
-        with contextlib.suppress(ValueError):
-            if lowest <= int(text) < 2**63:
-                return int(text)
-        raise argparse.ArgumentTypeError(f"{text} is not an integer from {lowest} on")
-
-    return parse
 
 
 def _label(text: str) -> str:

@@ -25,11 +25,12 @@ from tqdm import tqdm
 from lra.data import official, prepared, raw
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
+from lra.tasks import TASKS
 
 SOURCES = ()  # a path only: the texts are in LRA's archive of 7.7 GB, or the user's own
 MAX_LENGTH = 4000  # LRA: the first 4,000 bytes
 RAW_NAMES = ("tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data", "aan")
-OFFICIAL_COUNTS = {"train": 147_086, "validation": 18_090, "test": 17_437}
+OFFICIAL_COUNTS = TASKS["retrieval"].counts
 
 _FILE_SPLITS = {"train": "train", "validation": "eval", "test": "test"}
 _MAX_LINE_BYTES = 1 << 26  # a file without line ends would fill the memory

@@ -25,6 +25,7 @@ from lra.data.archives import read_members
 from lra.data.download import Remote, download
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
+from lra.tasks import TASKS
 
 SOURCES = (tfds_source.SOURCE, "download")
 MAX_LENGTH = 4096  # LRA's paper: 4K; its code has 1,000
@@ -36,7 +37,7 @@ ARCHIVE = Remote(
 )
 RAW_NAMES = ("aclImdb", ARCHIVE.name)
 TFDS_NAME = "imdb_reviews/plain_text"
-OFFICIAL_COUNTS = {"train": 25_000, "test": 25_000}
+OFFICIAL_COUNTS = TASKS["text"].counts
 # official.Fingerprint of what is stored.
 OFFICIAL_CONTENT = {
     "train": "61dff2b168b56820d7db598154f9922f2352ab6cd912e6d0fdbd14165860f10b",

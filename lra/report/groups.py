@@ -141,7 +141,8 @@ def group(rows: Iterable[Row]) -> list[Group]:
             swept = {(row.task, row.attention, data) for row in others}
             place = ((row.task, row.attention, _data_title(row)) for row in table)
             others = others + [row for row, at in zip(table, place, strict=True) if at in swept]
-        setting = f"{changes.told(others)} Data: {data}."
+        marks = " and ".join(sorted({row.data for row in others}))
+        setting = f"{changes.told(others)} Data: {marks}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
         groups.append(_make(slug, setting, others, keys, other))
     return _numbered(groups)

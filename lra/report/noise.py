@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lra.published import TABLE3, TEST_EXAMPLES
+from lra.published import TABLE3
 from lra.report.cells import Cell, task_title
 from lra.report.groups import Group
+from lra.tasks import TASKS
 
 BELOW = "▼"
 ABOVE = "▲"
@@ -47,9 +48,10 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
 
         p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / n)
 
-    is the variance of one cell, without the second term on LRA's own test set, whose draw is the
-    same; not that of Pathfinder, which the published code cut anew in every run. That of the mean
-    of five cells is the sum of theirs over 25.
+    is the variance of one cell. On LRA's own test set the second term is left out: the draw is the
+    same for both, and one term stands for the examples that only one of them gets right. Not so on
+    that of Pathfinder, which the published code cut anew in every run. The variance of the mean of
+    five cells is the sum of theirs over 25.
 
     Args:
         ours: cells with results that have a published number.
@@ -67,7 +69,7 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
         of_test_sets = published * (1 - published)
         if row.data != "official" or row.task == "pathfinder":
             of_test_sets += mean * (1 - mean)
-        variance += of_test_sets / TEST_EXAMPLES[row.task]
+        variance += of_test_sets / TASKS[row.task].counts["test"]
         variance += spread[row.task].std ** 2 * (1 + 1 / len(cell.ok))
     return math.sqrt(variance) / len(ours)
 
@@ -98,11 +100,8 @@ def on_marks(group: Group, spread: dict[str, Spread]) -> str:
 
 def _on_spread(group: Group, task: str, std: float, freedom: int) -> str:
     """`ListOps 5.27 (9, 12.4)`, in percent."""
-    cells = [cell for line in group.lines if (cell := line.cell(task)) and _is_compared(cell)]
+    compared = (line for line in group.lines if line.attention in TABLE3)
+    cells = [cell for line in compared if (cell := line.cell(task))]
     errors = [standard_error([cell], {task: Spread(std, freedom)}) for cell in cells]
     least = f", {200 * min(errors):.1f}" if errors else ""
     return f"{task_title(task)} {100 * std:.2f} ({freedom}{least})"
-
-
-def _is_compared(cell: Cell) -> bool:
-    return cell.ok[0].attention in TABLE3

@@ -4,7 +4,7 @@ from lra.published import TASKS
 from lra.report.cells import number_format, task_title
 from lra.report.changes import is_table3
 from lra.report.groups import LRA_DATA, Group, Line
-from lra.report.provenance import FLOAT32, commits_of
+from lra.report.provenance import FLOAT32
 from lra.row import Row
 
 OTHER_DATA = "†"
@@ -26,7 +26,6 @@ def notes(group: Group, *, selected: bool) -> list[str]:
     found = [*_on_comparability(group), *_on_generated_data(rows), *on_number_formats(group)]
     if any(row.status != "ok" for row in rows):
         found.append("n of m seeds: the others diverged or failed and are in no mean.")
-    found += _on_commits(group)
     if selected:
         found += [
             f"{task_title(task)}: validation = test, as LRA has it: the parameters were chosen on "
@@ -117,7 +116,7 @@ def _on_generated_data(rows: list[Row]) -> list[str]:
     if not tasks:
         return []
     return [
-        f"{', '.join(tasks)}: examples generated here, from LRA's distribution and as many, not "
+        f"{', '.join(tasks)}: as many examples as LRA has, drawn here from its distribution, not "
         "the released ones."
     ]
 
@@ -145,22 +144,12 @@ def on_number_formats(group: Group, whose: str = "") -> list[str]:
     return found
 
 
-def _on_commits(group: Group) -> list[str]:
-    """Which cells no single commit can repeat."""
-    found = []
-    for line, task, cell in group.all_cells():
-        commits = dict.fromkeys(commits_of(row) for row in cell.ok)
-        if len(commits) > 1 or any("+" in commit or "-dirty" in commit for commit in commits):
-            found.append(f"{task_title(task)}, {line.title}: commits {', '.join(commits)}.")
-    return found
-
-
 def _on_chance(data: set[str]) -> list[str]:
     """What ListOps gives without reading the expression (measured on generated ones)."""
     if data.intersection(LRA_DATA):
         return [
             "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
-            "operator alone in 36.4 % of cases, in a test set of 2,000 a point more or less."
+            "operator alone in 36.4 % of cases; in a test set of 2,000 these vary by about a point."
         ]
     if any(mark.startswith(_SHORTER) for mark in data):
         return [

@@ -69,7 +69,8 @@ _LAST = _Accuracy(
 _SOURCES = (
     "Source: Xiong et al., arXiv 2102.03902, Table 3: single runs.",
     "ListOps: the published numbers were probably made on data without brackets (inferred: LRA's "
-    "code dropped them until 4 March 2021, the numbers were out on 14 February); ours have them.",
+    "code dropped them until 4 March 2021, and the numbers were out on 14 February); ours keep "
+    "them.",
 )
 
 
@@ -150,12 +151,14 @@ def _reruns() -> Table:
         ]
         for name, values in XFORMERS.items()
     ]
-    caption = "In percent; the published code, run by others with settings of their own (below)."
+    caption = (
+        "In percent; by code adapted from the published one, with settings of its own (below)."
+    )
     notes = [
         "Source: facebookresearch/xformers, BENCHMARKS.md; ListOps trained for longer, 128 "
         "landmarks, Linformer at a quarter of the length, Performer's features redrawn."
     ]
-    return Table("The published code run again by others", caption, _HEADER, lines, notes)
+    return Table("Run again by others (xFormers)", caption, _HEADER, lines, notes)
 
 
 def _costs(group: Group) -> Table:
@@ -177,8 +180,8 @@ def _costs(group: Group) -> Table:
     ]
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
-        "wall clock and peak memory of that program, evaluation and compilation included; of "
-        "several programs of a line the least and the most."
+        "wall clock and peak memory of that program, evaluation and compilation included; where a "
+        "line stands for several programs, the least and the most."
     )
     return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
 

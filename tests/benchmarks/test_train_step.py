@@ -188,7 +188,7 @@ def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys
 
 
 def test_a_case_takes_its_batch_and_seeds_from_the_flags(monkeypatch):
-    monkeypatch.setitem(train_case.SIZES, "listops", (16, 100, 10, 10))
+    monkeypatch.setitem(train_case.LONGEST, "listops", 16)
     monkeypatch.setitem(random_data._DECILES, "listops", (3, 16))
     made = train_case.make_trainer(train_case.Case("listops", "linear", 2, "bfloat16", batch=4))
     assert (made.config.train.batch_size, made.config.dtype, made.length) == (4, "bfloat16", 16)

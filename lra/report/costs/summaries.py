@@ -35,7 +35,7 @@ def exponents(of_setting: list[Sheet]) -> Table:
     setting = sheets[0].setting
     caption = (
         "Exponent of cost against length, least squares of the logarithms over what one run has "
-        f"measured between {FIT[0]:,} and {FIT[1]:,}, memory in one way; where that is not the "
+        f"measured between {FIT[0]:,} and {FIT[1]:,}, memory by one source; where that is not the "
         f"whole range, the lengths are in brackets. {setting.place}; {setting.shape}, "
         f"{sheets[0].batches}."
     )

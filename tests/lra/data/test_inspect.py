@@ -69,9 +69,9 @@ def test_listops_shows_what_the_root_operator_alone_reveals(tmp_path, capsys):
         counts = {split: len(labels) for split, (_, labels) in splits.items()}
         writer.finish(data="mine", source="a test", counts=counts, max_length=4)
     output = output_of(capsys, "listops", f"--data_dir={tmp_path}", "--examples=0")
-    assert [line for line in output.splitlines() if "guesses" in line] == [
-        "  guesses     train's most frequent label 60.00%, the root operator's 100.00%",
-        "  guesses     train's most frequent label 0.00%, the root operator's 50.00%",
+    assert [line for line in output.splitlines() if "guessing" in line] == [
+        "  guessing    train's most frequent label 60.00%, by the root 100.00%",
+        "  guessing    train's most frequent label 0.00%, by the root 50.00%",
     ]
 
 

@@ -15,7 +15,7 @@ def test_rows_of_other_defaults_fill_no_cell():
     assert "30.00 (1)" in plain(tables(groups[0])[0])
     assert groups[1].setting == (
         "Changed from the protocol of Table 3: train.learning_rate=0.001, options of the attention."
-        " Data: official or generated."
+        " Data: generated."
     )
     assert groups[1].lines[0].options == {"model.attention.share": ["kv"]}
 
@@ -32,12 +32,11 @@ def test_only_the_protocol_of_table_3_fills_its_cells():
         ("Long Range Arena: protocol of Table 3 (Nyströmformer)", ""),
         (
             "Other settings: Nyströmformer on ListOps, num_landmarks",
-            "Changed from the protocol of Table 3: options of the attention. "
-            "Data: official or generated.",
+            "Changed from the protocol of Table 3: options of the attention. Data: generated.",
         ),
         (
             "Other settings: Nyströmformer on ListOps, steps",
-            "Changed from the protocol of Table 3: train.steps=9000. Data: official or generated.",
+            "Changed from the protocol of Table 3: train.steps=9000. Data: generated.",
         ),
     ]
     for one in groups:
