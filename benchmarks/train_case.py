@@ -23,7 +23,6 @@ from benchmarks.worker import failure_kind
 from lra import environment
 from lra.buckets import bucket_ends
 from lra.data import prepared
-from lra.evaluation import carry_out
 from lra.pace import Pace
 from lra.settings import load_config
 from lra.state import TrainState, make_model
@@ -195,9 +194,7 @@ def _evaluation(trainer: Trainer, state: TrainState, seconds: float) -> tuple[fl
 
     def evaluate_once() -> float:
         begun = time.perf_counter()
-        evaluation = trainer.evaluation(state.params, state.rest, "test")
-        carry_out(evaluation, pace)
-        evaluation.result()
+        trainer.evaluation(state.params, state.rest, "test").to_the_end(pace)
         return time.perf_counter() - begun
 
     first = evaluate_once()

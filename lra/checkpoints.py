@@ -9,7 +9,6 @@ write the arrays of one checkpoint together, into a folder that all of them see.
 import json
 import os
 import pathlib
-import sys
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +19,7 @@ from lra.disk_space import room_for
 from lra.errors import UserError
 from lra.files import file_sha256, write_atomically
 from lra.state import TrainState
+from lra.stderr import say
 
 KEPT = 2
 _OVERHEAD_BYTES = 1 << 20  # of Orbax's own files
@@ -136,7 +136,7 @@ class Checkpoints:
                 return number
             if reason:
                 self._damaged.add(number)
-                print(f"checkpoint {self._folder / str(number)}: {reason}", file=sys.stderr)
+                say(f"checkpoint {self._folder / str(number)}: {reason}")
         if self._damaged:
             raise UserError(
                 f"no undamaged checkpoint in {self._folder}; remove the workdir to start again"

@@ -3,8 +3,6 @@
 import io
 import os
 import pathlib
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from lra import arrays, environment, hosts
+from lra import arrays, environment
 from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
-from lra.evaluation_run import Evaluation, EvaluationRun
+from lra.evaluation_run import Evaluation
 from lra.files import write_atomically
 from lra.pace import Pace
 from lra.state import TrainState
@@ -190,27 +188,7 @@ def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation
         rest: untrained arrays, per seed.
         split: of the data.
     """
-    run = trainer.evaluation(params, rest, split)
-    carry_out(run, Pace())
-    return run.result()
-
-
-def carry_out(
-    run: EvaluationRun, pace: Pace, before_call: Callable[[float], None] = lambda seconds: None
-) -> None:
-    """Evaluates what remains of a split.
-
-    Args:
-        run: the evaluation.
-        pace: what earlier evaluations taught about the length of calls.
-        before_call: told the expected seconds before each call; may raise to end it.
-    """
-    while run.remaining:
-        before_call(pace.call_seconds)
-        count = hosts.least(pace.next(run.remaining))
-        begun = time.monotonic()
-        run.advance(count)
-        pace.measured(count, time.monotonic() - begun)
+    return trainer.evaluation(params, rest, split).to_the_end(Pace())
 
 
 def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:

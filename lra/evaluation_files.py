@@ -7,7 +7,6 @@ these are a function of configuration and step.
 
 import io
 import pathlib
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -17,10 +16,10 @@ import numpy as np
 
 from lra import hosts
 from lra.disk_space import room_for
-from lra.evaluation import carry_out
 from lra.evaluation_run import Evaluation, EvaluationRun
 from lra.files import write_atomically
 from lra.pace import Pace
+from lra.stderr import say
 from lra.trainer import Trainer
 
 _SUFFIX = ".npz"
@@ -55,8 +54,7 @@ class SavedEvaluations:
         run = self._trainer.evaluation(params, rest, split)
         self._resume(name, run)
         self._runs[name] = run
-        carry_out(run, self._pace, before_call)
-        return run.result()
+        return run.to_the_end(self._pace, before_call)
 
     def forget(self) -> None:
         """Forgets the evaluations so far: the next checkpoint holds their results in the state."""
@@ -111,7 +109,7 @@ class SavedEvaluations:
                 done, logits = int(arrays["done"]), arrays["logits"]
                 order = arrays["order"]
         except _DAMAGE:
-            print(f"{path} is damaged: this evaluation begins again", file=sys.stderr)
+            say(f"{path} is damaged: this evaluation begins again")
             return 0, None
         # Other devices may divide a split into other batches, or go through it in another order.
         if logits.shape != run.logits.shape or logits.dtype != run.logits.dtype:

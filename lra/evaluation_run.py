@@ -5,13 +5,16 @@ partly filled batch (of ListOps 16 of 2,000 examples) and goes four times over P
 validation set.
 """
 
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from flax import nnx
 
-from lra import arrays, sharding
+from lra import arrays, hosts, sharding
+from lra.pace import Pace
 from lra.programs import Programs
 
 
@@ -24,7 +27,8 @@ class Evaluation(NamedTuple):
 
 
 class EvaluationRun:
-    """An evaluation in progress: `advance` until `remaining` is 0, then `result`.
+    """An evaluation in progress: taken `to_the_end`, or by hand: `advance` until
+    `remaining` is 0, then `result`.
 
     Attributes:
         logits: [seeds, batches, batch, classes] on the devices, those of the first `done` batches.
@@ -79,6 +83,23 @@ class EvaluationRun:
         self.logits = sharding.call(self._programs.logits, *self.arguments(count))
         self.logits.block_until_ready()
         self.done += count
+
+    def to_the_end(
+        self, pace: Pace, before_call: Callable[[float], None] = lambda seconds: None
+    ) -> Evaluation:
+        """Evaluates what remains and returns the result.
+
+        Args:
+            pace: what earlier evaluations taught about the length of calls.
+            before_call: told the expected seconds before each call; may raise to end it.
+        """
+        while self.remaining:
+            before_call(pace.call_seconds)
+            count = hosts.least(pace.next(self.remaining))
+            begun = time.monotonic()
+            self.advance(count)
+            pace.measured(count, time.monotonic() - begun)
+        return self.result()
 
     def arguments(self, count: int) -> tuple[Any, ...]:
         """What the compiled evaluation call takes."""

@@ -16,7 +16,7 @@ _BETA2, _EPSILON = 0.999, 1e-6  # mlpen/Nystromformer LRA: AdamW(betas=(0.9, 0.9
 def one_cycle(start: float, peak: float, end: float, *, warmup: int, steps: int) -> optax.Schedule:
     """From `start` at step 0 to `peak` at step `warmup` - 1 to `end` at the last, linearly."""
     rise = max(warmup - 1, 0)
-    up = optax.linear_schedule(start, peak, rise) if rise else optax.constant_schedule(peak)
+    up = optax.linear_schedule(start, peak, max(rise, 1))
     down = optax.linear_schedule(peak, end, max(steps - 1 - rise, 1))
     return optax.join_schedules([up, down], [rise])
 

@@ -1,5 +1,7 @@
 """How much to ask of the device in one call: about a second's work, so that stops are prompt."""
 
+import sys
+
 # The most training steps in a call: what its table of examples has room for.
 MAX_STEPS_PER_CALL = 512
 
@@ -9,16 +11,15 @@ class Pace:
 
     Args:
         fixed: this many in every call; 0 to adapt.
-        limit: never more.
+        limit: never more, when it adapts.
     """
 
     target_seconds = 1.0
     _growth = 8
 
-    def __init__(self, fixed: int = 0, limit: int | None = None):
-        self._limit = limit
-        self._fixed = min(fixed, limit) if limit else fixed
-        self._count = self._fixed or 1
+    def __init__(self, fixed: int = 0, limit: int = sys.maxsize):
+        self._fixed, self._limit = fixed, limit
+        self._count = fixed or 1
         self._measured_before = False
         self.call_seconds = 0.0  # what a call took lately; 0 before the first
 
@@ -34,7 +35,5 @@ class Pace:
         self.call_seconds = seconds
         if not self._fixed:
             fitting = int(count * self.target_seconds / max(seconds, 1e-9))
-            self._count = max(1, min(fitting, self._growth * count))
-            if self._limit:
-                self._count = min(self._count, self._limit)
+            self._count = max(1, min(fitting, self._growth * count, self._limit))
         return True

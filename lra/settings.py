@@ -1,7 +1,6 @@
 """Loads, checks and compares configurations. Knows values, not models: imports no JAX."""
 
 import ast
-import functools
 import json
 import pathlib
 import sys
@@ -114,15 +113,11 @@ def from_json(text: str | bytes) -> config_dict.ConfigDict:
     """The inverse of `to_json`; keys that are newer than the text get their defaults.
 
     Raises:
-        ValueError: not such a text.
+        ValueError, TypeError, KeyError: not such a text.
     """
-    config = config_dict.ConfigDict(_tuples(json.loads(text)))
-    defaults = default.get_config(config.model.attention.name)
-    for key, value in flatten(defaults).items():
-        *blocks, name = key.split(".")
-        block = functools.reduce(lambda outer, inner: outer[inner], blocks, config)
-        if name not in block:
-            block[name] = value
+    values = _tuples(json.loads(text))
+    config = default.get_config(values["model"]["attention"]["name"])
+    config.update(values)
     return config.lock()
 
 
@@ -130,7 +125,9 @@ def check(config: config_dict.ConfigDict) -> None:
     """Raises UserError for values that no run can have, naming the key and the cure."""
     flat = flatten(config)
     _check_keys(flat)
-    get_task(config.task)
+    task = get_task(config.task)
+    if config.data.zero_is_padding and not task.pixels:
+        raise UserError(f"data.zero_is_padding is for pixels; {task.name} marks padding by length")
     for key in _POSITIVE:
         if flat[key] < 1:
             raise UserError(f"{key} must be at least 1, not {flat[key]}")

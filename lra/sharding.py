@@ -47,10 +47,11 @@ def make_shardings(
             the data axis does not divide; it names the sizes that would fit.
     """
     available = jax.device_count()
-    if seed * max(data, 1) > available or data > available:
-        asked = f"mesh.seed={seed or 1}, mesh.data={data or 1}"
+    asked = max(seed, 1) * max(data, 1)
+    if asked > available:
         raise UserError(
-            f"{asked} needs {max(seed, 1) * max(data, 1)} devices, there are {available}"
+            f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {asked} devices, there are "
+            f"{available}"
         )
     # By default as few seeds as possible share a device, as many devices as remain a batch.
     seed = seed or math.gcd(available // (data or 1), num_seeds)

@@ -152,9 +152,7 @@ def train_step(
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     new = (optax.apply_updates(state.params, updates), opt_state)
     going_on = state.alive & finite
-    params, opt_state = jax.tree.map(
-        lambda new, old: jnp.where(going_on, new, old), new, (state.params, state.opt_state)
-    )
+    params, opt_state = optax.tree.where(going_on, new, (state.params, state.opt_state))
     diverged_step = jnp.where(state.alive & ~finite, step, state.diverged_step)
     state = state._replace(
         params=params, opt_state=opt_state, alive=going_on, diverged_step=diverged_step
@@ -168,8 +166,7 @@ def update_best(
     """Keeps the present parameters if they are better on the validation set than all before."""
     better = state.alive & (val_accuracy > state.best.val_accuracy)
     present = Best(state.params, state.rest, val_accuracy, step)
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), present, state.best)
-    return state._replace(best=best)
+    return state._replace(best=optax.tree.where(better, present, state.best))
 
 
 def check_end(state: TrainState, val_loss: Float[Array, ""], steps: Int[Array, ""]) -> TrainState:
@@ -188,9 +185,8 @@ def redraw(
     state: TrainState, step: Int[Array, ""], key: Array, *, graphdef: nnx.GraphDef
 ) -> TrainState:
     """New untrained arrays for every attention that has a `redraw` method."""
-    # A merged model shares its variables: drawn into copies, those of a diverged seed remain.
-    copies = jax.tree.map(lambda x: x, state.rest)
-    model = nnx.merge(graphdef, state.params, copies)
+    # Drawn into copies: those of a diverged seed remain.
+    model = nnx.merge(graphdef, state.params, state.rest, copy=True)
     # Training folds steps into `key` itself, so no step has a key from this branch.
     step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
     for layer, block in enumerate(model.encoder.blocks):
@@ -198,8 +194,7 @@ def redraw(
         if hasattr(attention, "redraw"):
             attention.redraw(jax.random.fold_in(step_key, layer))
     _, _, drawn = nnx.split(model, nnx.Param, ...)
-    rest = jax.tree.map(lambda new, old: jnp.where(state.alive, new, old), drawn, state.rest)
-    return state._replace(rest=rest)
+    return state._replace(rest=optax.tree.where(state.alive, drawn, state.rest))
 
 
 def _accumulate(

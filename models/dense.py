@@ -86,6 +86,16 @@ def _sums(subscripts: str, a: Array, b: Array, dtype: DTypeLike) -> Array:
     return jnp.einsum(subscripts, a, b, preferred_element_type=common_dtype(a.dtype, dtype))
 
 
+def uniform_within(fan_in: int) -> nnx.Initializer:
+    """PyTorch's default for Linear and Conv: uniform within ±1/sqrt(fan in)."""
+    bound = fan_in**-0.5
+
+    def initialise(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return initialise
+
+
 class Linear(nnx.Linear):
     """`nnx.Linear` by `product`, its bias added in at least float32."""
 

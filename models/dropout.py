@@ -35,12 +35,6 @@ def dropout(
     return jnp.where(keep_mask(key, x.shape, rate), scaled, 0)
 
 
-def check_rate(dropout: object) -> None:
-    """Raises ValueError unless 0 <= dropout < 1."""
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be a number from 0 to less than 1, not {dropout!r}")
-
-
 def keep_probability(dropout: float) -> float:
     """The probability that an entry stays: 1 - dropout, rounded to 1/2^32."""
     return 1 - _threshold(dropout) / _LEVELS

@@ -24,8 +24,8 @@ def lookup(
     Args:
         table: the rows.
         ids: of tokens.
-        dtype: to which the caller rounds the rows, or a sum they are in, next. Their gradients then
-            are numbers of this format, and are multiplied in it and added up in that of `table`.
+        dtype: of the activations. The rows' gradients are numbers of this format: they are
+            multiplied in it, and added up in the format of `table`.
     """
     narrow = min(jnp.dtype(dtype), table.dtype, key=lambda each: each.itemsize)
     return _lookup(table, ids, table.shape[0], narrow)

@@ -1,8 +1,8 @@
 """The one encoder: token and position embeddings, pre-norm blocks, a final normalisation.
 
 It is the same for every attention and every task, and has the sizes of the model behind Table 3
-of the Nyströmformer paper (arXiv 2102.03902). Initialisation follows PyTorch's defaults, which
-that model used: Linear uniform ±1/sqrt(fan in) for kernels and biases, embeddings N(0, 0.02).
+of the Nyströmformer paper (arXiv 2102.03902). Initialisation is that model's: kernels and biases of
+Linear uniform within ±1/sqrt(fan in), PyTorch's default, and embeddings N(0, 0.02).
 
     x = dropout(token[ids] + position)
     x = x + dropout(output(attention(LN x)))        for each block
@@ -22,7 +22,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
-from models.dense import Linear
+from models.attention.choices import check_choice
+from models.dense import Linear, uniform_within
 from models.dropout import dropout
 from models.embedding import lookup, row_major
 from models.keys import split
@@ -35,7 +36,7 @@ _EMBEDDING_STD = 0.02
 
 def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool = True) -> Linear:
     """A Linear layer initialised as PyTorch's: kernel and bias uniform ±1/sqrt(fan in)."""
-    uniform = _symmetric_uniform(fan_in**-0.5)
+    uniform = uniform_within(fan_in)
     return Linear(
         fan_in,
         fan_out,
@@ -188,8 +189,7 @@ class Encoder(nnx.Module):
         dtype: Any,
         rngs: nnx.Rngs,
     ):
-        if positions not in POSITIONS:
-            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, not '{positions}'")
+        check_choice("positions", positions, POSITIONS)
         normal = nnx.initializers.normal(_EMBEDDING_STD)
         self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim), jnp.float32))
         learned = positions == "learned"
@@ -247,10 +247,3 @@ class Encoder(nnx.Module):
         if self.sinusoidal:
             x = x + sinusoidal_positions(length, self.dim)[None]
         return x.astype(self.dtype)
-
-
-def _symmetric_uniform(bound: float):
-    def initialise(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
-        return jax.random.uniform(key, shape, dtype, -bound, bound)
-
-    return initialise

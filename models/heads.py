@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from models.attention.choices import check_choice
 from models.dtypes import accumulation_dtype
 from models.encoder import Encoder, linear
 from models.keys import draw, of_examples
@@ -73,8 +74,7 @@ class Classifier(nnx.Module):
     ):
         model = dict(model)
         self.length, self.pooling = length, model.pop("pooling")
-        if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}, not '{self.pooling}'")
+        check_choice("pooling", self.pooling, POOLINGS)
         self.encoder = Encoder(
             vocab_size=vocab_size, length=length, dtype=dtype, rngs=rngs, **model
         )

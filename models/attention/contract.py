@@ -70,6 +70,13 @@ def check_inputs(q: object, k: object, v: object, mask: object) -> None:
         )
 
 
+def check_fraction(**values: object) -> None:
+    """Raises ValueError naming the first of `values` that is not a number from 0 to below 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ValueError(f"{name} must be a number from 0 to less than 1, not {value!r}")
+
+
 def check_positive(**sizes: object) -> None:
     """Raises ValueError naming the first of `sizes` that is not a positive integer."""
     for name, size in sizes.items():

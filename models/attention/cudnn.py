@@ -14,6 +14,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.machine import Machine, this_machine
+from models.attention.permutation import permute
 
 _MAX_HEAD_DIM = 128  # 256 from Hopper on
 
@@ -68,7 +69,7 @@ def _to_the_front(k, v, mask):
         return k, v, jnp.full(len(k), k.shape[1], jnp.int32)
     real = mask[:, :, None, None]
     order, places = real_first(mask)
-    k, v = (reorder(jnp.where(real, x, 0), order, places) for x in (k, v))
+    k, v = (jax.vmap(permute)(jnp.where(real, x, 0), order, places) for x in (k, v))
     # Without any real token one key is counted; its value is 0, and so is the output.
     return k, v, jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
 
@@ -88,17 +89,6 @@ def real_first(
     return order, jnp.where(mask, among_real, among_others)
 
 
-@jax.custom_vjp
-def reorder(
-    x: Float[Array, "batch length heads head_dim"],
-    order: Int[Array, "batch length"],
-    places: Int[Array, "batch length"],
-) -> Float[Array, "batch length heads head_dim"]:
-    """x[b, order[b]]; the gradient is gathered by the inverse permutation, not scattered."""
-    del places
-    return _gather(x, order)
-
-
 def _choose(by, x):
     """Returns x unchanged, but batched by `vmap` if `by` is.
 
@@ -112,21 +102,6 @@ def _choose(by, x):
 def _even(x):
     """Adds a position of zeros to an odd length, which JAX refuses to differentiate."""
     return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
-
-
-def _gather(x, order):
-    return jnp.take_along_axis(x, order[:, :, None, None], axis=1)
-
-
-def _reorder_forward(x, order, places):
-    return _gather(x, order), places
-
-
-def _reorder_backward(places, g):
-    return _gather(g, places), None, None
-
-
-reorder.defvjp(_reorder_forward, _reorder_backward)
 
 
 def _objection(dtype, head_dim, machine):

@@ -204,7 +204,6 @@ class LinearAttention(nnx.Module):
         rngs: nnx.Rngs,
     ):
         """See `models.attention.make`; it has no options and no arrays."""
-        del length, heads, head_dim, layer, shared, rngs
 
     def __call__(
         self,

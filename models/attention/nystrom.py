@@ -37,6 +37,7 @@ from models.attention.chunked import chunked_attention
 from models.attention.contract import check_inputs, check_positive, masked_softmax
 from models.attention.convolution import depthwise_convolution
 from models.attention.segments import check_segments, segment_any, segment_means
+from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
@@ -207,7 +208,6 @@ class NystromAttention(nnx.Module):
         Raises:
             ValueError: a size below 1 or more landmarks than positions.
         """
-        del head_dim, layer, shared
         check_segments(num_landmarks, length, "num_landmarks")
         check_positive(pinv_iterations=pinv_iterations)
         self.length, self.num_landmarks = length, num_landmarks
@@ -230,7 +230,6 @@ class NystromAttention(nnx.Module):
         Raises:
             ValueError: other inputs than the contract's.
         """
-        del key
         check_inputs(q, k, v, mask)
         length = q.shape[1]
         num_landmarks, padded = self.segments(length)
@@ -261,9 +260,8 @@ class NystromAttention(nnx.Module):
 
 
 def _initial_kernel(rngs, heads, width):
-    """As PyTorch's Conv: uniform within 1 / sqrt(fan in), which is the width for one channel."""
-    bound = 1 / math.sqrt(width)
-    return nnx.Param(jax.random.uniform(rngs.params(), (heads, width), jnp.float32, -bound, bound))
+    """As PyTorch's Conv of one channel, whose fan in is the width."""
+    return nnx.Param(uniform_within(width)(rngs.params(), (heads, width)))
 
 
 def _exact_product(a, b):

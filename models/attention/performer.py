@@ -44,7 +44,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.blocks import head_major
 from models.attention.choices import check_choice
-from models.attention.contract import Untrained, check_inputs, check_positive
+from models.attention.contract import (
+    Untrained,
+    check_fraction,
+    check_inputs,
+    check_positive,
+)
 from models.attention.favor import favor_attention
 from models.dtypes import accumulation_dtype
 
@@ -227,8 +232,7 @@ class PerformerAttention(nnx.Module):
         check_choice("kernel", kernel, KERNELS)
         if isinstance(redraw_steps, bool) or not isinstance(redraw_steps, int) or redraw_steps < 0:
             raise ValueError(f"redraw_steps must be 0 (never) or more, not {redraw_steps!r}")
-        if isinstance(epsilon, bool) or not 0 <= epsilon < 1:
-            raise ValueError(f"epsilon must be a number from 0 to less than 1, not {epsilon!r}")
+        check_fraction(epsilon=epsilon)
         self.kernel, self.epsilon = kernel, float(epsilon)
         self.redraw_steps = redraw_steps
         self.projection = Untrained(orthogonal_features(rngs.attention(), num_features, head_dim))

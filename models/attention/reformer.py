@@ -41,6 +41,7 @@ from jaxtyping import Array, Bool, Float, Int
 from models.attention.blocks import head_major, padded_to
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.attention.contract import Untrained, check_inputs, check_positive
+from models.attention.permutation import permute
 from models.dtypes import accumulation_dtype
 from models.keys import draw
 
@@ -160,7 +161,7 @@ def _one_chunk(
     positions = jnp.arange(q.shape[0], dtype=jnp.int32)
     scores = jnp.einsum("qd,kd->qk", q, unit_keys(q), preferred_element_type=dtype)
     scores = jnp.where(real[None, :], scores, jnp.finfo(dtype).min)
-    is_self = (positions[:, None] == positions[None, :]) & real[None, :]
+    is_self = positions[:, None] == positions[None, :]
     weights = jax.nn.softmax(jnp.where(is_self, SELF_SCORE, scores), axis=-1)
     out = jnp.einsum("qk,kd->qd", weights.astype(v.dtype), v, preferred_element_type=dtype)
     return out.astype(q.dtype)
@@ -181,7 +182,7 @@ def _sorted(
     def chunks(x: Array) -> Array:
         return x.reshape(-1, chunk_length, *x.shape[2:])
 
-    sort = jax.vmap(_permute, in_axes=(None, 0, 0))
+    sort = jax.vmap(permute, in_axes=(None, 0, 0))
     queries_values = chunks(sort(jnp.concatenate([q, v], axis=-1), order, inverse))
     # Padding is last in every round.
     sorted_real = jnp.arange(length, dtype=jnp.int32) < jnp.sum(real, dtype=jnp.int32)
@@ -196,7 +197,7 @@ def _combined(
     order: Int[Array, "hashes length"],
 ) -> Float[Array, "length head_dim"]:
     """One head's outputs in their first order, its rounds weighed by their denominators."""
-    unsort = jax.vmap(_permute)
+    unsort = jax.vmap(permute)
     out = unsort(out.reshape(*inverse.shape, -1), inverse, order)
     total = unsort(total.reshape(inverse.shape), inverse, order)
     return jnp.einsum("rl,rld->ld", jax.nn.softmax(total, axis=0), out)
@@ -211,26 +212,6 @@ def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes len
     positions = jnp.arange(length, dtype=jnp.uint32)[None, :]
     unique = values.astype(jnp.uint32) * jnp.uint32(length) + positions
     return (jnp.sort(unique, axis=-1, stable=False) % jnp.uint32(length)).astype(jnp.int32)
-
-
-@jax.custom_vjp
-def _permute(
-    x: Float[Array, "length ..."], order: Int[Array, " length"], inverse: Int[Array, " length"]
-) -> Float[Array, "length ..."]:
-    """x[order], differentiated as a gather by `inverse` rather than as a scatter."""
-    return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
-
-
-def _permute_forward(x: Array, order: Array, inverse: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _permute(x, order, inverse), (order, inverse)
-
-
-def _permute_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, None, None]:
-    order, inverse = residuals
-    return _permute(gradient, inverse, order), None, None
-
-
-_permute.defvjp(_permute_forward, _permute_backward)
 
 
 class ReformerAttention(nnx.Module):

@@ -25,10 +25,10 @@ from jaxtyping import Array, Bool, Float
 from models.attention import cudnn
 from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
-from models.attention.contract import check_inputs, masked_softmax
+from models.attention.contract import check_fraction, check_inputs, masked_softmax
 from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
-from models.dropout import check_rate, keep_probability, keep_weights, weight_seeds
+from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
@@ -130,8 +130,7 @@ class StandardAttention(nnx.Module):
         Raises:
             ValueError: an unknown implementation, or a dropout that is no probability below 1.
         """
-        del length, heads, head_dim, layer, shared, rngs
-        check_rate(dropout)
+        check_fraction(dropout=dropout)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
         self.dropout = float(dropout)
         self.implementation = implementation

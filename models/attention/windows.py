@@ -1,14 +1,11 @@
 """Linformer's other projections: pooling and convolution over windows of consecutive positions."""
 
-import math
-
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from models.attention.blocks import padded_to
+from models.attention.blocks import padded, padded_to
 from models.attention.segments import segment_any, segment_max, segment_means
-from models.dense import kernel_einsum
+from models.dense import kernel_einsum, uniform_within
 
 POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 
@@ -28,7 +25,7 @@ def pool(
         num_windows: how many windows `length` positions are cut into, as `numpy.array_split` does.
         length: at least the length of `x`; what `x` lacks is padding.
     """
-    x, mask = _completed(x, mask, length)
+    x, mask = padded_to(x, length), padded_to(mask, length)
     pooled = POOLINGS[pooling](x, mask, num_windows)
     return pooled.astype(x.dtype), segment_any(mask, num_windows)
 
@@ -36,10 +33,9 @@ def pool(
 def convolution_kernel(
     key: PRNGKeyArray, copies: int, window: int, head_dim: int
 ) -> Float[Array, "copies window head_dim head_dim"]:
-    """Initial weights as PyTorch's Conv: uniform within ± 1 / sqrt(window * head_dim)."""
-    limit = 1 / math.sqrt(window * head_dim)
+    """Initial weights as PyTorch's Conv."""
     shape = (copies, window, head_dim, head_dim)
-    return jax.random.uniform(key, shape, jnp.float32, -limit, limit)
+    return uniform_within(window * head_dim)(key, shape)
 
 
 def convolution(
@@ -53,7 +49,7 @@ def convolution(
     windows hold a real token. The last window is completed with padding.
     """
     window = kernel.shape[1]
-    x, mask = _completed(x, mask, math.ceil(x.shape[1] / window) * window)
+    x, mask = padded(x, window), padded(mask, window)
     x = jnp.where(mask[:, :, None, None], x, 0)
     x = x.reshape(x.shape[0], -1, window, *x.shape[2:])
     if kernel.shape[0] == 1:
@@ -61,10 +57,3 @@ def convolution(
     else:
         out = kernel_einsum("hwio,bmwhi->bmho", kernel, x)
     return out.astype(x.dtype), jnp.any(mask.reshape(mask.shape[0], -1, window), axis=2)
-
-
-def _completed(
-    x: Float[Array, "batch length heads head_dim"], mask: Bool[Array, "batch length"], length: int
-) -> tuple[Float[Array, "batch completed heads head_dim"], Bool[Array, "batch completed"]]:
-    """Appends padding up to `length`."""
-    return padded_to(x, length), padded_to(mask, length)

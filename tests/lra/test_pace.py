@@ -25,7 +25,6 @@ def test_a_fixed_length_stays():
     for seconds in (9.0, 0.001, 50.0):
         assert pace.next(1000) == 5
         pace.measured(5, seconds)
-    assert Pace(fixed=500, limit=100).next(1000) == 100
 
 
 def test_slow_units_are_asked_for_one_by_one():

@@ -247,8 +247,8 @@ def test_a_gpu_has_no_products_in_bfloat16(tiny_config, data_dir, monkeypatch):
             "'cudnn' cannot drop attention weights",
         ),
         ("standard", "model.attention.implementation=flash", "a head_dim that is a power of two"),
-        ("standard", "model.positions=rotary", "positions must be one of"),
-        ("standard", "model.pooling=last", "pooling must be one of"),
+        ("standard", "model.positions=rotary", "unknown positions 'rotary'"),
+        ("standard", "model.pooling=last", "unknown pooling 'last'"),
     ],
 )
 def test_options_that_do_not_fit_the_length_are_refused(

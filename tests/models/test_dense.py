@@ -86,7 +86,7 @@ def test_a_bias_has_its_gradient_in_bfloat16_too():
     np.testing.assert_allclose(gradient["bias"][...], expected, rtol=1e-5)
 
 
-def test_a_bias_is_added_before_anything_is_rounded():
+def test_a_bias_is_added_in_float32():
     layer = Linear(1, 1, dtype=jnp.bfloat16, rngs=nnx.Rngs(0))
     layer.kernel[...] = -jnp.ones((1, 1))
     layer.bias[...] = jnp.full((1,), 1 + 2.0**-9)  # 1 in bfloat16

@@ -11,7 +11,7 @@ from flax import nnx
 
 from models.attention import ATTENTIONS, make, options_of
 from models.attention.blocks import padded_to
-from models.attention.contract import check_inputs
+from models.attention.contract import check_fraction, check_inputs
 from tests.attention_cases import CASES, SMALL, attention_of
 
 # Length 37 divides into no number of landmarks, windows, chunks or blocks.
@@ -285,3 +285,10 @@ def test_sizes_below_one_are_refused(name):
     for size in sizes:
         with pytest.raises(ValueError, match=f"{size} must be a positive integer, not 0"):
             make(name, **sizes | {size: 0}, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("value", [-0.1, 1, 1.5, True, "0.1", None, float("nan")])
+def test_what_is_no_fraction_is_refused(value):
+    with pytest.raises(ValueError, match=r"^rate must be a number from 0 to less than 1, not "):
+        check_fraction(rate=value)
+    check_fraction(zero=0, half=0.5)

@@ -10,7 +10,6 @@ from models.attention.cudnn import (
     cudnn_attention,
     prefix_attention,
     real_first,
-    reorder,
     supports,
 )
 from models.attention.machine import Machine, this_machine
@@ -31,21 +30,6 @@ def test_real_positions_first_in_their_order():
     order, places = real_first(mask)
     np.testing.assert_array_equal(order, [[1, 2, 4, 0, 3], [0, 1, 2, 3, 4]])
     np.testing.assert_array_equal(places, [[3, 0, 1, 4, 2], [0, 1, 2, 3, 4]])
-
-
-def test_reordering_back_is_its_gradient_and_a_gather(float64):
-    x, g, *_, mask = inputs(13)
-    order, places = real_first(mask)
-
-    def plain(x):
-        return jnp.take_along_axis(x, order[:, :, None, None], axis=1)
-
-    out, gradient = jax.vjp(lambda x: reorder(x, order, places), x)
-    expected, expected_gradient = jax.vjp(plain, x)
-    np.testing.assert_array_equal(out, expected)
-    np.testing.assert_array_equal(gradient(g)[0], expected_gradient(g)[0])
-    loss = jax.grad(lambda x: jnp.sum(reorder(x, order, places)))
-    assert "scatter" not in str(jax.make_jaxpr(loss)(x))
 
 
 def by_jax(q, k, v, mask):

@@ -186,6 +186,19 @@ def test_bfloat16_is_rounded_only_at_the_border(width):
     assert_rounded(found, expected, roundings=3)
 
 
+def test_segments_that_only_padding_would_fill_are_left_out():
+    even, uneven = build(num_landmarks=16), build(length=66, num_landmarks=16)
+    assert [even.segments(n) for n in (64, 61, 60, 5, 4)] == [
+        (16, 64),
+        (16, 64),
+        (15, 60),
+        (2, 8),
+        (1, 4),
+    ]
+    # Uneven segments are not multiples of a size: none is left out.
+    assert uneven.segments(5) == (16, 66)
+
+
 def test_the_module_is_its_function():
     q, k, v, _ = inputs(64, jnp.float32)
     mask = jnp.arange(64)[None] < jnp.array([[64], [40]])

@@ -140,6 +140,12 @@ def test_blocks_of_the_hash_change_nothing(monkeypatch):
     np.testing.assert_array_equal(lsh_buckets(q, mask, rotations), whole)
 
 
+def test_of_projections_as_large_the_first_is_the_bucket():
+    q, mask = jnp.zeros((1, 3, 1, 4)), jnp.array([[True, True, False]])
+    buckets = lsh_buckets(q, mask, jnp.ones((1, 4, 2, 8)))
+    np.testing.assert_array_equal(buckets, np.broadcast_to([0, 0, 16], (1, 1, 2, 3)))
+
+
 def test_two_factors_number_pairs_of_buckets():
     q, _, rotations = (jnp.asarray(x, jnp.float32) for x in random_case(12, 2, 50, half_buckets=6))
     mask = jnp.ones((2, 50), bool).at[1, 9].set(False)
