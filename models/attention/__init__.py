@@ -58,10 +58,12 @@ def make(
 
     Raises:
         ValueError: an unknown name or option (the known ones are listed), a size that does not
-            fit, or causal use.
+            fit, `rngs` that are none, or causal use.
     """
     check_choice("attention", name, ATTENTIONS)
     check_positive(length=length, heads=heads, head_dim=head_dim)
+    if not isinstance(rngs, nnx.Rngs):
+        raise ValueError(f"rngs must be an nnx.Rngs, such as nnx.Rngs(0), not {rngs!r}")
     module = ATTENTIONS[name]
     if causal:
         raise ValueError(f"{name} attention cannot be causal: {module.why_not_causal}")

@@ -13,6 +13,7 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
   ones. Outputs at masked positions are arbitrary but finite.
 - q, k and v have one shape: an attention from one sequence to another is none of this contract.
   Other shapes, and a mask that is not bool, raise ValueError (`check_inputs`).
+- Gradients are those of reverse mode (`jax.grad`, `jax.vjp`); forward mode is not supported.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its
   positions as when padded to that length, in training too.
@@ -51,10 +52,22 @@ def masked_softmax(
     return weights / jnp.where(total > 0, total, 1)
 
 
-def check_inputs(q: object, k: object, v: object, mask: object) -> None:
+def check_inputs(
+    q: object,
+    k: object,
+    v: object,
+    mask: object,
+    *,
+    heads: int | None = None,
+    head_dim: int | None = None,
+) -> None:
     """Raises ValueError unless shapes are those of the contract, and the mask is bool.
 
     Broadcasting would hide it: of two lengths or head counts an attention could return numbers.
+
+    Args:
+        q, k, v, mask: of the call.
+        heads, head_dim: those of the module's arrays; None where any will do.
     """
     shapes = [getattr(x, "shape", None) for x in (q, k, v)]
     if len(set(shapes)) > 1 or shapes[0] is None or len(shapes[0]) != 4:
@@ -62,6 +75,12 @@ def check_inputs(q: object, k: object, v: object, mask: object) -> None:
             "q, k and v must be of one shape [batch, length, heads, head_dim], not "
             + ", ".join(map(str, shapes))
         )
+    for found, made_for, what in (
+        (shapes[0][2], heads, "heads"),
+        (shapes[0][3], head_dim, "numbers a head"),
+    ):
+        if made_for not in (found, None):
+            raise ValueError(f"{found} {what}, but the attention is made for {made_for}")
     if not hasattr(mask, "dtype"):
         raise ValueError(f"mask must be an array, True = token, not {mask!r}")
     if mask.shape != shapes[0][:2] or mask.dtype != jnp.bool_:

@@ -192,9 +192,7 @@ class LinformerAttention(nnx.Module):
             ValueError: other inputs than the contract's, longer than the module's length, or with
                 another number of heads.
         """
-        check_inputs(q, k, v, mask)
-        if q.shape[2] != len(self.sizes):
-            raise ValueError(f"{q.shape[2]} heads, but the attention is made for {len(self.sizes)}")
+        check_inputs(q, k, v, mask, heads=len(self.sizes))
         if q.shape[1] > self.length:
             raise ValueError(f"{q.shape[1]} positions, but the attention is made for {self.length}")
         outs = [

@@ -230,7 +230,8 @@ class NystromAttention(nnx.Module):
         Raises:
             ValueError: other inputs than the contract's.
         """
-        check_inputs(q, k, v, mask)
+        heads = None if self.kernel is None else len(self.kernel)
+        check_inputs(q, k, v, mask, heads=heads)
         length = q.shape[1]
         num_landmarks, padded = self.segments(length)
         q, k, v, mask = (padded_to(x, padded) for x in (q, k, v, mask))

@@ -270,8 +270,9 @@ class ReformerAttention(nnx.Module):
         Raises:
             ValueError: other inputs than the contract's.
         """
-        check_inputs(q, k, v, mask)
         rotations = self.rotations[...]
+        heads, head_dim, *_ = rotations.shape
+        check_inputs(q, k, v, mask, heads=heads, head_dim=head_dim)
         if key is not None:
             shape, dtype = rotations.shape, rotations.dtype
             rotations = draw(lambda one: jax.random.normal(one, shape, dtype), key)

@@ -1,6 +1,7 @@
 """What every attention of the registry must do, in each of the cases of `tests.attention_cases`."""
 
 import functools
+import inspect
 import sys
 
 import jax
@@ -242,7 +243,7 @@ def test_defaults_are_those_of_the_paper():
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_inputs_are_checked(name, monkeypatch):
-    def check(*inputs):
+    def check(*inputs, **sizes):
         checked.append(inputs)
 
     checked = []
@@ -292,3 +293,27 @@ def test_what_is_no_fraction_is_refused(value):
     with pytest.raises(ValueError, match=r"^rate must be a number from 0 to less than 1, not "):
         check_fraction(rate=value)
     check_fraction(zero=0, half=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("linformer", (1, 64, 1, 8), "1 heads, but the attention is made for 2"),
+        ("nystrom", (1, 64, 4, 8), "4 heads, but the attention is made for 2"),
+        ("performer", (1, 64, 2, 4), "4 numbers a head, but the attention is made for 8"),
+        ("reformer", (1, 64, 1, 8), "1 heads, but the attention is made for 2"),
+        ("reformer", (1, 64, 2, 16), "16 numbers a head, but the attention is made for 8"),
+    ],
+)
+def test_heads_of_another_module_are_refused(name, shape, message):
+    x, mask = jnp.ones(shape), jnp.ones(shape[:2], bool)
+    options = {"proj_dim": 16} if name == "linformer" else {}
+    attention = make(name, length=64, heads=2, head_dim=8, rngs=nnx.Rngs(0), **options)
+    with pytest.raises(ValueError, match=message):
+        attention(x, x, x, mask)
+
+
+@pytest.mark.parametrize("rngs", [0, None, jax.random.key(0)])
+def test_rngs_that_are_none_are_refused(rngs):
+    with pytest.raises(ValueError, match="rngs must be an nnx"):
+        inspect.unwrap(make)("standard", length=8, heads=1, head_dim=8, rngs=rngs)
