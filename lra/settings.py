@@ -125,9 +125,7 @@ def check(config: config_dict.ConfigDict) -> None:
     """Raises UserError for values that no run can have, naming the key and the cure."""
     flat = flatten(config)
     _check_keys(flat)
-    task = get_task(config.task)
-    if config.data.zero_is_padding and not task.pixels:
-        raise UserError(f"data.zero_is_padding is for pixels; {task.name} marks padding by length")
+    get_task(config.task)
     for key in _POSITIVE:
         if flat[key] < 1:
             raise UserError(f"{key} must be at least 1, not {flat[key]}")

@@ -59,6 +59,7 @@ class Trainer:
         self.config, self.task = config, task
         self.length = arrays.padded_length(prepared)
         self._make = functools.partial(state.make_model, config, task, self.length)
+        self._check_zero_is_padding()
         self._check_precision()
         self.shardings = sharding.make_shardings(
             config.mesh.seed,
@@ -193,6 +194,12 @@ class Trainer:
         if len(self.plan.eval_buckets) == 1:
             return np.arange(len(examples.labels))
         return buckets.evaluation_order(arrays.example_lengths(examples), self.plan.eval_batch)
+
+    def _check_zero_is_padding(self) -> None:
+        if self.config.data.zero_is_padding and not self.task.pixels:
+            raise UserError(
+                f"data.zero_is_padding is for pixels; {self.task.name} marks padding by length"
+            )
 
     def _check_precision(self) -> None:
         # Of these names JAX makes the same products on a GPU, and rows would say another format.

@@ -44,6 +44,18 @@ def assert_same_bits(one, other):
         assert a.tobytes() == b.tobytes()
 
 
+def test_a_config_file_that_is_refused_by_itself_is_before_anything_is_written(
+    tiny_config, data_dir, tmp_path, monkeypatch
+):
+    def refuse(task, attention):
+        raise UserError(f"configs/{task}.py:{attention} is refused")
+
+    monkeypatch.setattr("lra.protocol._defaults", refuse)
+    with pytest.raises(UserError, match=r"configs/listops.py:\w+ is refused"):
+        train(tiny_config(), tmp_path / "run", data_dir)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture
 def stop_after(monkeypatch):
     """Makes `Stop.before` answer yes from its n-th question on."""
