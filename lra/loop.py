@@ -67,7 +67,7 @@ def train(
     if tensorboard:
         check_events()
     task = get_task(config.task)
-    protocol_of(config)  # also of its rows, in the end: a file that only flags make valid has none
+    protocol_of(config)  # rows name it: a config file that only flags make valid is refused now
     prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
     code = {f"the version of {name}": one for name, one in environment.versions().items()}
     hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256} | code)
