@@ -1,6 +1,7 @@
 """Loads, checks and compares configurations. Knows values, not models: imports no JAX."""
 
 import ast
+import functools
 import json
 import pathlib
 import sys
@@ -113,11 +114,15 @@ def from_json(text: str | bytes) -> config_dict.ConfigDict:
     """The inverse of `to_json`; keys that are newer than the text get their defaults.
 
     Raises:
-        ValueError, TypeError, KeyError: not such a text.
+        ValueError: not such a text.
     """
-    values = _tuples(json.loads(text))
-    config = default.get_config(values["model"]["attention"]["name"])
-    config.update(values)
+    config = config_dict.ConfigDict(_tuples(json.loads(text)))
+    defaults = default.get_config(config.model.attention.name)
+    for key, value in flatten(defaults).items():
+        *blocks, name = key.split(".")
+        block = functools.reduce(lambda outer, inner: outer[inner], blocks, config)
+        if name not in block:
+            block[name] = value
     return config.lock()
 
 

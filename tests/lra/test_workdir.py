@@ -69,7 +69,7 @@ def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
     del values["sha256"], values["train"]["init_from"], values["model"]["remat"]
     folder.config.write_text(json.dumps(values))
     assert folder.load_config() == config
-    del values["model"]["attention"]["name"]
+    del values["train"]
     folder.config.write_text(json.dumps(values))
     with pytest.raises(UserError, match="is damaged"):
         folder.load_config()
