@@ -3,7 +3,7 @@
     out = softmax(q (E k)^T / sqrt(D)) (F v)        E, F [proj_dim, length], k and v 0 at padding
 
 Complexity in the length n, a head with proj_dim m and width D: time O(n m D), memory O(n D + m D)
-and, but for cuDNN, one block of scores (`models.attention.chunked`); m n parameters for every
+and, but for cuDNN, one block of scores (`models.attention.low_rank`); m n parameters for every
 distinct E or F.
 
 `share` takes any of
@@ -34,37 +34,16 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention import cudnn
 from models.attention.choices import check_choice, check_choices
-from models.attention.chunked import chunked_attention
 from models.attention.contract import check_inputs
 from models.attention.length_projection import project
-from models.attention.machine import this_machine
+from models.attention.low_rank import low_rank_attention
 from models.attention.segments import check_segments
 from models.attention.windows import POOLINGS, convolution, convolution_kernel, pool
 
 SHARES = ("kv", "heads", "layers")
 PROJECTIONS = ("linear", "conv", *POOLINGS)
 LINEAR_STDDEV = 0.02  # the benchmark's PyTorch code
-
-
-def low_rank_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    keys: Float[Array, "batch projected heads head_dim"],
-    values: Float[Array, "batch projected heads head_dim"],
-    live: Bool[Array, "batch projected"] | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
-    """softmax(q keys^T / sqrt(D)) values, over the `live` keys (default: all).
-
-    On NVIDIA's GPUs in 16 bits by cuDNN: all scores at once are most of what a step moves through
-    memory otherwise (Image, bfloat16: 9.5 instead of 20.4 GB, counted as by
-    `benchmarks.gpu_traffic`, JAX 0.11; not timed).
-    """
-    if cudnn.supports(q.dtype, q.shape[-1], this_machine()):
-        return cudnn.cudnn_attention(q, keys, values, live)
-    if live is None:
-        live = jnp.ones(keys.shape[:2], bool)
-    return chunked_attention(q, keys, values, live)
 
 
 def linformer_attention(

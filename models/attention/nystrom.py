@@ -5,9 +5,8 @@
 
 The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is six
 steps of an iteration towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed as above,
-B V and F (...) are attention from and to the landmarks, done block by block
-(`models.attention.chunked`), so that neither F nor B is ever held: time O(n m d + m^3), memory
-O(n d + m^2).
+B V and F (...) are attention from and to the landmarks (`models.attention.low_rank`), so that
+neither F nor B is ever held: time O(n m d + m^3), memory O(n d + m^2).
 
 Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - Any length: with n not a multiple of m, the first n mod m segments are one position longer.
@@ -20,8 +19,10 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device; F, B and their
-  products in at least float32, to which blocks of q, k and v are brought. F (Z (B V)) is rounded
-  to the format of q before the convolution is added.
+  products in at least float32, to which blocks of q, k and v are brought. Where cuDNN takes 16-bit
+  sequences instead, landmarks, B V and Z (B V) are rounded too. Random inputs then lost no more
+  than twice what rounding q, k and v loses. F (Z (B V)) is rounded to the format of q before the
+  convolution is added.
 """
 
 import math
@@ -33,9 +34,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded_to
-from models.attention.chunked import chunked_attention
 from models.attention.contract import check_inputs, check_positive, masked_softmax
 from models.attention.convolution import depthwise_convolution
+from models.attention.low_rank import low_rank_attention
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
@@ -140,10 +141,10 @@ def nystrom_attention(
         ValueError: not 1 <= num_landmarks <= length.
     """
     landmarks = _landmarks(q, k, mask, num_landmarks)
-    bv = chunked_attention(landmarks.q, k, v, mask)
+    bv = low_rank_attention(landmarks.q, k, v, mask)
     z = _landmark_inverse(landmarks, pinv_iterations)
     zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
-    out = chunked_attention(q, landmarks.k, zbv, landmarks.used, query_mask=mask)
+    out = low_rank_attention(q, landmarks.k, zbv, landmarks.used, query_mask=mask)
     if conv_kernel is not None:
         real = jnp.where(mask[:, :, None, None], v, 0)
         out += depthwise_convolution(real, conv_kernel).astype(out.dtype)

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import cudnn, linformer, make
+from models.attention import linformer, make
 from models.attention.choices import check_choices
 from models.attention.linformer import LinformerAttention, linformer_attention
-from models.attention.machine import Machine
 from models.attention.standard import standard_attention
-from tests.cudnn_driver import without_driver
 from tests.models.attention.golden_arrays import (
     assert_close,
     assert_values_and_gradients,
@@ -342,23 +340,3 @@ def test_one_matrix_for_keys_and_values_is_read_once():
         return nnx.merge(graphdef, state)(q, k, v, mask)
 
     assert str(jax.make_jaxpr(call)(state, q)).count("name=_product") == 1
-
-
-@pytest.mark.parametrize("projection", ["linear", "mean_pool"])
-@pytest.mark.parametrize(("dtype", "reached"), [(jnp.bfloat16, True), (jnp.float32, False)])
-def test_a_gpu_attends_by_cudnn_in_16_bits(projection, dtype, reached, monkeypatch):
-    """Lowered for a GPU on any machine."""
-    without_driver(monkeypatch)
-    for module in (linformer, cudnn):
-        monkeypatch.setattr(module, "this_machine", lambda: Machine("gpu", has_cudnn=True))
-    options = {"proj_dim": 5, "projection": projection, "share": ()}
-    attention = make("linformer", length=12, heads=2, head_dim=8, rngs=nnx.Rngs(0), **options)
-    graphdef, state = nnx.split(attention)
-    x = jnp.ones((3, 12, 2, 8), dtype)
-
-    def loss(state, x):
-        return jnp.sum(nnx.merge(graphdef, state)(x, x, x, jnp.ones((3, 12), bool)))
-
-    traced = jax.jit(jax.grad(loss, argnums=(0, 1), allow_int=True)).trace(state, x)
-    lowered = traced.lower(lowering_platforms=("cuda",)).as_text()
-    assert ("__cudnn$fmhaSoftmaxBackward(" in lowered) == reached

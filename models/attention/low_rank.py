@@ -1,0 +1,46 @@
+"""Softmax attention between a sequence and the few positions that stand for it.
+
+Linformer's projections are such positions, and so are Nyström's landmarks, which also attend to the
+sequence. Blocks of scores (`models.attention.chunked`) would be most of what a training step moves
+through a GPU's memory. So NVIDIA's GPUs attend by cuDNN in 16 bits (`models.attention.cudnn`): a
+step of Image moves 9.5 GB instead of 20.4 with Linformer, 19.6 instead of 27.7 with Nyström
+(counted by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed).
+
+Time O(positions few head_dim).
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from models.attention import cudnn
+from models.attention.chunked import chunked_attention
+from models.attention.machine import this_machine
+
+
+def low_rank_attention(
+    q: Float[Array, "batch queries heads head_dim"],
+    k: Float[Array, "batch keys heads head_dim"],
+    v: Float[Array, "batch keys heads head_dim"],
+    mask: Bool[Array, "batch keys"] | None = None,
+    *,
+    query_mask: Bool[Array, "batch queries"] | None = None,
+) -> Float[Array, "batch queries heads head_dim"]:
+    """softmax(q k^T / sqrt(head_dim)) v over the real keys.
+
+    The few may have a wider format than the sequence. cuDNN takes them in the sequence's; blocks
+    of the sequence are converted to theirs.
+
+    Args:
+        q, k, v: queries or keys are few; the output has the format of q.
+        mask: which keys are real; None: all.
+        query_mask: which queries are real; None: all. What others hold reaches no gradient.
+    """
+    sequence = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
+    if cudnn.supports(sequence, q.shape[-1], this_machine()):
+        if query_mask is not None:
+            q = jnp.where(query_mask[:, :, None, None], q, 0)
+        out = cudnn.cudnn_attention(*(x.astype(sequence) for x in (q, k, v)), mask)
+        return out.astype(q.dtype)
+    if mask is None:
+        mask = jnp.ones(k.shape[:2], bool)
+    return chunked_attention(q, k, v, mask, query_mask=query_mask)
