@@ -20,9 +20,9 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device; F, B and their
   products in at least float32, to which blocks of q, k and v are brought. Where cuDNN takes 16-bit
-  sequences instead, landmarks, B V and Z (B V) are rounded too. Random inputs then lost no more
-  than twice what rounding q, k and v loses. F (Z (B V)) is rounded to the format of q before the
-  convolution is added.
+  sequences instead, weights, landmarks, B V and Z (B V) are rounded too: with random inputs the
+  error is less than twice what rounding q, k, v and the result gives anyway (a test). F (Z (B V))
+  is rounded to the format of q before the convolution is added.
 """
 
 import math
