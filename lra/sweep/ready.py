@@ -6,7 +6,8 @@ from lra import records
 from lra.errors import UserError, of_system
 from lra.stderr import say
 from lra.sweep.budget import Budget
-from lra.sweep.listing import duration, older_text
+from lra.sweep.estimate import duration
+from lra.sweep.listing import older_text
 from lra.sweep.place import Place, gather, unfinished
 from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 

@@ -24,8 +24,8 @@ from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
+from lra.sweep.estimate import duration
 from lra.sweep.failures import Failures, note
-from lra.sweep.listing import duration
 from lra.sweep.place import Place, gather, record_failure, unfinished
 from lra.sweep.plan import Run, count
 from lra.workdir import Workdir

@@ -8,11 +8,13 @@ import pytest
 from lra import records
 from lra.row import Row
 from lra.settings import flatten, load_config
-from lra.sweep.listing import duration, estimate
+from lra.sweep.estimate import duration, estimate
 from lra.sweep.sweep_file import load_sweep
 from lra.sweep.under_way import UnderWay
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep.place import ONE_RUN, SWEEP, write_data
+
+OURS = "generated".__eq__  # whether rows on data marked so are of the data of the run
 
 
 def test_a_dry_run_repairs_nothing(place, capsys):
@@ -79,7 +81,7 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     records.append(place.results, [*rows, failed])
     assert place.run("--dry_run") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "missing  listops standard, seeds 0 1 (about 40 s by 2 rows; "
+        "missing  listops standard, seeds 0 1 (about 40 s by 2 rows on other data; "
         "failed before: killed by SIGKILL)",
         "0 of 2 rows done, 2 missing",
         "time left: about 40 s",
@@ -93,14 +95,14 @@ def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, ca
         timed_row(data="another", device="a GPU", num_devices=2, wall_seconds=60.0),
         timed_row(data="another", seed=1, device="a TPU", wall_seconds=6e4),
         timed_row(data="another", seed=2, device="a GPU", num_devices=2, wall_seconds=60.0),
-        make_row(data="another", device="a CPU", wall_seconds=600.0),
+        timed_row(attention="nystrom", data="another", device="a CPU", wall_seconds=600.0),
     ]
     records.append(place.results, rows)
     assert place.run("--dry_run") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "missing  listops standard, seeds 0 1 (~40 s by 2 rows on 2 x a GPU)",
+        "missing  listops standard, seeds 0 1 (~40 s by 2 rows on other data on 2 x a GPU)",
         "missing  listops nystrom num_landmarks=32, seeds 0 1 "
-        "(about 7 min by 1 row of other settings)",
+        "(about 7 min by 1 row of other settings on other data)",
         "missing  listops linformer, seeds 0 1 (time unknown)",
         "0 of 6 rows done, 6 missing",
         "time left: ~7 min, unknown for 1 run",
@@ -116,7 +118,7 @@ def test_a_row_of_the_same_settings_is_one_though_it_has_been_json(tmp_path):
     (run,) = load_sweep(str(file)).runs
     config = json.loads(json.dumps(run.config))
     row = make_row(attention="linformer", config=config, wall_seconds=60.0)
-    assert estimate(run, UnderWay(), [row]).basis == "by 1 row"
+    assert estimate(run, UnderWay(), [row], OURS).basis == "by 1 row"
 
 
 def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place, capsys):
@@ -140,15 +142,33 @@ def test_rows_tell_the_time_of_the_steps_that_are_left(place):
     place.file.write_text(ONE_RUN)
     (run,) = load_sweep(str(place.file)).runs
     # 60 s for 5000 steps of three seeds in the row; 1000 steps of two are left.
-    found = estimate(run, UnderWay(step=4000), [timed_row(wall_seconds=60.0)])
+    found = estimate(run, UnderWay(step=4000), [timed_row(wall_seconds=60.0)], OURS)
     assert found.seconds == pytest.approx(60 / 3 / 5000 * 1000 * 2)
 
 
-def timed_row(accuracy: float | None = 0.5, **values: Any) -> Row:
-    """A row of exact attention with its whole configuration, of a program of three seeds."""
-    config = flatten(load_config("configs/listops.py:standard"))
+def test_rows_on_other_data_tell_the_time_only_where_there_are_none_on_these(place):
+    """Shorter examples cost less, whatever the settings."""
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    shorter = timed_row(data="differs (lengths 16 to 63)", wall_seconds=60.0)
+    assert estimate(run, UnderWay(), [shorter], OURS).basis == "by 1 row on other data"
+    wider = timed_row(wall_seconds=600.0, config_overrides={"model.mlp_dim": 512})
+    found = estimate(run, UnderWay(), [wider, shorter], OURS)
+    assert (found.seconds, found.basis) == (pytest.approx(400), "by 1 row of other settings")
+
+
+def test_rows_of_another_batch_tell_the_time_by_the_examples(place):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    row = timed_row(wall_seconds=60.0, config_overrides={"train.batch_size": 8})
+    assert estimate(run, UnderWay(), [row], OURS).seconds == pytest.approx(60 / 3 * 2 * 4)
+
+
+def timed_row(accuracy: float | None = 0.5, attention: str = "standard", **values: Any) -> Row:
+    """A row with its whole configuration, of a program of three seeds."""
+    config = flatten(load_config(f"configs/listops.py:{attention}"))
     overrides = values.get("config_overrides", {})
-    return make_row(accuracy, attention="standard", config=config | overrides, **values)
+    return make_row(accuracy, attention=attention, config=config | overrides, **values)
 
 
 def test_durations():

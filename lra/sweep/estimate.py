@@ -1,0 +1,130 @@
+"""How long the runs of a sweep will take, by runs under way and by rows."""
+
+import json
+import statistics
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from lra.records import Row
+from lra.sweep.plan import Run, count
+from lra.sweep.under_way import UnderWay
+
+_COSTLY = (
+    "dtype",
+    "matmul_precision",
+    "mesh.",
+    "model.",
+    "train.batch_size",
+    "train.eval_",
+    "train.microbatches",
+)
+
+
+class Estimate(NamedTuple):
+    """Seconds that are left of a run, and by what they are known.
+
+    Attributes:
+        seconds: that are left.
+        basis: of the estimate, in words.
+        elsewhere: whether by rows of another device than that of the latest row.
+    """
+
+    seconds: float
+    basis: str
+    elsewhere: bool = False
+
+    def __str__(self) -> str:
+        return f"{'~' if self.elsewhere else 'about '}{duration(self.seconds)} {self.basis}"
+
+
+def estimate(
+    run: Run, there: UnderWay, costs: list[Row], takes: Callable[[str], bool]
+) -> Estimate | None:
+    """What `run` will still take; None where nothing tells.
+
+    A run under way goes on at its own speed, evaluations aside. Of another one the rows of the
+    same task and attention tell, scaled with the examples that all its seeds are trained on, which
+    is too much where several seeds in one program cost little more than one.
+
+    Args:
+        run: with the seeds to train.
+        there: how far it is.
+        costs: the rows to go by, `rows_with_costs`.
+        takes: whether rows on data marked so are of the data of the run.
+    """
+    examples = (run.config["train.steps"] - there.step) * _batch(run.config) * len(run.seeds)
+    if there.examples_per_second:
+        speed = there.examples_per_second
+        return Estimate(examples / speed, f"at {speed:,.0f} examples/s, evaluations aside")
+    near = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
+    if not near:
+        return None
+    here = [row for row in near if _device(row) == _device(costs[-1])]
+    return _by_rows(run, examples, here or near, takes, elsewhere=not here)
+
+
+def _by_rows(
+    run: Run, examples: int, rows: list[Row], takes: Callable[[str], bool], elsewhere: bool
+) -> Estimate:
+    """By those of `rows` that are nearest to the run: of one device, then of its data, then of the
+    same model trained in the same way, as far as there are any. The basis says what they are not.
+
+    On other data, whose examples may be of another length, they are the poorest guide.
+    """
+    rows = [row for row in rows if _device(row) == _device(rows[-1])]
+    on_data = [row for row in rows if takes(row.data)]
+    rows = on_data or rows
+    alike = [row for row in rows if _what_costs(row.config) == _what_costs(run.config)]
+    rows = alike or rows
+    each = statistics.median(
+        row.wall_seconds / (row.steps * _batch(row.config) * row.seeds_in_program) for row in rows
+    )
+    basis = f"by {count(len(rows), 'row')}" + " of other settings" * (not alike)
+    basis += " on other data" * (not on_data) + f" on {device_title(rows[-1])}" * elsewhere
+    return Estimate(each * examples, basis, elsewhere)
+
+
+def _batch(config: dict[str, Any]) -> int:
+    return config["train.batch_size"]
+
+
+def _what_costs(config: dict[str, Any]) -> str:
+    """What of a flat configuration the time of a step and its evaluations depends on, as JSON.
+
+    Rows have been JSON: their tuples are lists.
+    """
+    costly = {name: value for name, value in config.items() if name.startswith(_COSTLY)}
+    return json.dumps(costly, sort_keys=True)
+
+
+def rows_with_costs(rows: list[Row]) -> list[Row]:
+    """The rows that tell what a step costs.
+
+    A run that diverged early was for the most part compilation.
+    """
+    return [
+        row
+        for row in rows
+        if row.status == "ok"
+        and row.wall_seconds
+        and row.steps
+        and row.seeds_in_program
+        and row.config.get("train.batch_size")
+    ]
+
+
+def _device(row: Row) -> tuple[str | None, int | None]:
+    return row.device, row.num_devices
+
+
+def device_title(row: Row) -> str:
+    """What a row was made on, for a reader: `2 x NVIDIA H200`."""
+    return f"{row.num_devices} x " * ((row.num_devices or 1) > 1) + str(row.device)
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min` or `3 h 20 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
