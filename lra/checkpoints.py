@@ -99,7 +99,8 @@ class Checkpoints:
         """The latest undamaged checkpoint, None where there is none at all.
 
         Raises:
-            UserError: there are checkpoints and every one is damaged.
+            UserError: there are checkpoints and every one is damaged, or the latest has other
+                arrays than `abstract_state`.
         """
         number = hosts.on_main(self._latest_undamaged)
         if number is None:
@@ -107,7 +108,13 @@ class Checkpoints:
         items = ocp.args.Composite(
             state=ocp.args.StandardRestore(abstract_state), progress=ocp.args.JsonRestore()
         )
-        restored = self._manager.restore(number, args=items)
+        try:
+            restored = self._manager.restore(number, args=items)
+        except ValueError as error:  # its files are as they were written
+            raise UserError(
+                f"checkpoint {self._folder / str(number)} has other arrays than this code trains; "
+                "go on with the commit that run.json names, or choose another workdir"
+            ) from error
         return restored.state, Progress(**restored.progress)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared
+from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.tasks import TASKS
 from lra.trainer import Trainer
@@ -119,6 +120,22 @@ def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(
     again.save(state, Progress(step=4))
     assert again.restore(abstract)[1].step == 4
     again.close()
+
+
+@pytest.mark.parametrize(
+    ("attention", "changed"), [("linformer", ()), ("standard", ("model.mlp_dim=8",))]
+)
+def test_a_checkpoint_with_other_arrays_is_refused(
+    tiny_config, data_dir, tmp_path, attention, changed
+):
+    """Others or of other shapes, as another version of the code may have written."""
+    checkpoints = Checkpoints(tmp_path)
+    saved = make(tiny_config("listops", attention, *changed), data_dir)
+    checkpoints.save(saved.init(), Progress(step=1))
+    trainer = make(tiny_config("listops", "standard"), data_dir)
+    with pytest.raises(UserError, match="1 has other arrays than"):
+        checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
 
 
 def _interrupt(_number: int) -> None:
