@@ -215,7 +215,7 @@ def _write_predictions(
         index=index,
         label=trainer.labels(split),
         seeds=np.asarray(trainer.config.seeds),
-        diverged=~trainer.fetch(state.alive),
+        diverged=trainer.fetch(state.diverged_step) >= 0,
         logits=evaluation.logits,
     )
     try:

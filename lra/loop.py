@@ -148,7 +148,7 @@ class Run:
         self._pending: _Call | None = None
         self._finished_call = 0.0
         self._next_checkpoint: float | None = None
-        self._alive = [bool(alive) for alive in self._trainer.fetch(self._state.alive)]
+        self._alive = _still_training(trainer.fetch(self._state.diverged_step))
 
     def to_the_end(self) -> int:
         """Runs until the last step or a stop; returns the exit status."""
@@ -193,8 +193,7 @@ class Run:
         evaluation = self._evaluate(name, self._state.params, self._state.rest, "validation")
         if step == self._config.train.steps:
             self._state = self._trainer.check_end(self._state, evaluation.loss)
-            ends = self._trainer.fetch((self._state.alive, self._state.diverged_step))
-            self._note_divergence(*ends)
+            self._note_divergence(self._trainer.fetch(self._state.diverged_step))
         self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
         self._progress = self._progress._replace(evaluated=step)
         self._evaluations.forget()
@@ -236,17 +235,17 @@ class Run:
                 train_examples=self._progress.train_examples + examples,
             )
         self._reporter.trained(call.end, call.count, metrics, examples, seconds)
-        self._note_divergence(metrics.alive, metrics.diverged_step)
+        self._note_divergence(metrics.diverged_step)
 
-    def _note_divergence(self, alive: np.ndarray, diverged_step: np.ndarray) -> None:
+    def _note_divergence(self, diverged_step: np.ndarray) -> None:
         for index, seed in enumerate(self._config.seeds):
-            if self._alive[index] and not alive[index]:
+            if self._alive[index] and diverged_step[index] >= 0:
                 self._reporter.say(
                     f"seed {seed} diverged at step {diverged_step[index]} (loss or gradient not "
                     f"finite): {self._config.task}, {self._config.model.attention.name}, "
                     f"{protocol_of(self._config)}; it is frozen"
                 )
-        self._alive = [bool(each) for each in alive]
+        self._alive = _still_training(diverged_step)
 
     def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
@@ -307,3 +306,8 @@ class Run:
         for row in rows:
             self._reporter.say(describe(row))
         return 0 if any(self._alive) else STATUS_ALL_DIVERGED
+
+
+def _still_training(diverged_step: np.ndarray) -> list[bool]:
+    """Of each seed; `TrainState.alive` of arrays that have been fetched."""
+    return [bool(step < 0) for step in diverged_step]

@@ -33,11 +33,10 @@ _LEVEL = "xla_backend_optimization_level"
 
 
 class CallMetrics(NamedTuple):
-    """Means over the steps of one call, and which seeds still train; all [seeds]."""
+    """Means over the steps of one call, and where seeds diverged (else -1); all [seeds]."""
 
     loss: Float[Array, " seeds"]
     accuracy: Float[Array, " seeds"]
-    alive: Array
     diverged_step: Int[Array, " seeds"]
 
 
@@ -137,8 +136,7 @@ class Programs:
             totals = state.StepMetrics(jnp.zeros(()), jnp.zeros(()))
             seed_state, totals = jax.lax.fori_loop(0, count, body, (seed_state, totals))
             loss, accuracy = (total / count for total in totals)
-            alive, diverged = seed_state.alive, seed_state.diverged_step
-            return seed_state, CallMetrics(loss, accuracy, alive, diverged)
+            return seed_state, CallMetrics(loss, accuracy, seed_state.diverged_step)
 
         seeds = jax.vmap(one_seed, axis_name=_SEEDS, spmd_axis_name="seed")
         return seeds(train_state, keys, indices)

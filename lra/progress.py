@@ -68,7 +68,8 @@ class Reporter:
     ) -> None:
         """Notes a call of `count` steps up to `step`: `examples`, over all seeds, in `seconds`."""
         self._speed = speed = examples / seconds
-        loss, accuracy = (_known(values, metrics.alive) for values in metrics[:2])
+        alive = metrics.diverged_step < 0
+        loss, accuracy = (_known(values, alive) for values in metrics[:2])
         self._write("train", step, loss, accuracy, examples_per_second=speed)
         self._bar.set_postfix(
             loss=_join(loss, ".3f"), acc=_join(accuracy, ".3f"), ex_s=f"{speed:.0f}"

@@ -33,18 +33,16 @@ def make_rows(
         run: what its folder says of commit and versions.
     """
     common = _common(trainer, prepared, state, progress, run)
-    chosen = trainer.fetch(
-        (state.alive, state.diverged_step, state.best.val_accuracy, state.best.step)
-    )
-    if not any(chosen[0]):
+    chosen = trainer.fetch((state.diverged_step, state.best.val_accuracy, state.best.step))
+    if all(chosen[0] >= 0):
         # Steps up to the last divergence, not all those dispatched before it was noticed. Steps
         # count from 0, and the effect of the last update is noticed only after it.
-        common["steps"] = min(int(max(chosen[1])) + 1, progress.step)
+        common["steps"] = min(int(max(chosen[0])) + 1, progress.step)
     rows = []
     for index, seed in enumerate(trainer.config.seeds):
-        alive, diverged_step, val_accuracy, best_step = (values[index] for values in chosen)
+        diverged_step, val_accuracy, best_step = (values[index] for values in chosen)
         accuracies: dict[str, Any] = {"status": "diverged", "diverged_step": int(diverged_step)}
-        if alive:
+        if diverged_step < 0:
             best, last = evaluations
             accuracies = {
                 "status": "ok",

@@ -38,17 +38,21 @@ class TrainState(NamedTuple):
         params: trained arrays.
         rest: arrays drawn once (Performer's features, Reformer's rotations).
         opt_state: of the optimizer.
-        alive: False once a loss or gradient was not finite; the state is frozen from then on.
-        diverged_step: the step at which that was, -1 before; see `check_end`.
+        diverged_step: first step whose loss or gradient was not finite, from which on the state is
+            frozen; -1 before. See `check_end`.
         best: see `Best`.
     """
 
     params: nnx.State
     rest: nnx.State
     opt_state: Any
-    alive: Bool[Array, ""]
     diverged_step: Int[Array, ""]
     best: Best
+
+    @property
+    def alive(self) -> Bool[Array, "*seeds"]:
+        """Whether it still trains."""
+        return self.diverged_step < 0
 
 
 class Microbatches(NamedTuple):
@@ -113,7 +117,6 @@ def init_state(
         params=params,
         rest=rest,
         opt_state=optimizer.init(params),
-        alive=jnp.array(True),
         diverged_step=jnp.array(-1, jnp.int32),
         best=Best(params, rest, jnp.array(-1.0, jnp.float32), jnp.array(0, jnp.int32)),
     )
@@ -129,7 +132,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     microbatches: Microbatches,
 ) -> tuple[TrainState, StepMetrics]:
-    """One update; if loss or gradient is not finite, the state is kept and `alive` becomes False.
+    """One update; where loss or gradient is not finite, the state is kept from then on.
 
     Each example draws from its own key, so the number of parts in which gradients are computed
     affects only rounding.
@@ -151,12 +154,9 @@ def train_step(
     finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradients))
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
     new = (optax.apply_updates(state.params, updates), opt_state)
-    going_on = state.alive & finite
-    params, opt_state = optax.tree.where(going_on, new, (state.params, state.opt_state))
+    params, opt_state = optax.tree.where(state.alive & finite, new, (state.params, state.opt_state))
     diverged_step = jnp.where(state.alive & ~finite, step, state.diverged_step)
-    state = state._replace(
-        params=params, opt_state=opt_state, alive=going_on, diverged_step=diverged_step
-    )
+    state = state._replace(params=params, opt_state=opt_state, diverged_step=diverged_step)
     return state, StepMetrics(loss, accuracy)
 
 
@@ -170,15 +170,15 @@ def update_best(
 
 
 def check_end(state: TrainState, val_loss: Float[Array, ""], steps: Int[Array, ""]) -> TrainState:
-    """Sets `alive` to False where the last of `steps` updates destroyed the parameters.
+    """Notes as diverged what the last of `steps` updates destroyed.
 
     Such damage is normally noticed by the next step; after the last update there is none, so the
     validation loss has to show it. Steps count from 0, so `diverged_step` is `steps`.
     """
     finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state.params)]
-    going_on = state.alive & jnp.isfinite(val_loss) & jnp.all(jnp.stack(finite))
-    diverged_step = jnp.where(state.alive & ~going_on, steps, state.diverged_step)
-    return state._replace(alive=going_on, diverged_step=diverged_step)
+    intact = jnp.isfinite(val_loss) & jnp.all(jnp.stack(finite))
+    diverged_step = jnp.where(state.alive & ~intact, steps, state.diverged_step)
+    return state._replace(diverged_step=diverged_step)
 
 
 def redraw(

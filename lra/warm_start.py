@@ -67,7 +67,7 @@ def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -
 def _check_complete(source: Restored, workdir: str) -> None:
     steps = source.trainer.config.train.steps
     # Without its last checkpoint (a damaged one is skipped) the best may be those of before.
-    at_end = source.step == steps or not any(source.trainer.fetch(source.state.alive))
+    at_end = source.step == steps or all(source.trainer.fetch(source.state.diverged_step) >= 0)
     if not (hosts.on_main(lambda: Workdir(workdir).rows.exists()) and at_end):
         raise UserError(
             f"train.init_from: {workdir} is not complete (step {source.step} of {steps}), its best "

@@ -27,11 +27,10 @@ def report_two_seeds(tmp_path):
         reporter = Reporter(
             (0, 5), steps=4, step=0, evaluated=0, metrics=metrics, tensorboard=tensorboard
         )
-        living = np.array([True, alive])
         steps = np.array([-1, -1 if alive else 1])
         one, other = np.float32([1.5, 2.5]), np.float32([0.25, 0.75])
-        reporter.trained(2, 2, CallMetrics(one, other, living, steps), 200, 2.0)
-        reporter.evaluated(2, "validation", Evaluation(other, one, np.zeros((2, 3, 2))), living)
+        reporter.trained(2, 2, CallMetrics(one, other, steps), 200, 2.0)
+        reporter.evaluated(2, "validation", Evaluation(other, one, np.zeros((2, 3, 2))), steps < 0)
         reporter.close()
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
@@ -58,12 +57,12 @@ def test_a_reader_that_has_gone_ends_no_training(report_two_seeds, monkeypatch):
 
 
 def test_the_pace_is_told_once_after_the_call_that_compiles(tmp_path, capsys):
-    one, living = np.float32([0.5]), np.array([True])
+    one = np.float32([0.5])
     reporter = Reporter(
         (0,), steps=1000, step=0, evaluated=0, metrics=tmp_path / "metrics.jsonl", tensorboard=None
     )
     for step, count, seconds in ((1, 1, 31.6), (3, 2, 4.0), (4, 1, 1.0)):
-        metrics = CallMetrics(one, one, living, np.array([-1]))
+        metrics = CallMetrics(one, one, np.array([-1]))
         reporter.trained(step, count, metrics, 32 * count, seconds)
     reporter.close()
     assert capsys.readouterr().err == (
@@ -135,8 +134,7 @@ def test_after_an_earlier_checkpoint_no_event_is_shown_twice(tmp_path, evaluated
         )
 
     def train(reporter, step):
-        living = np.array([True])
-        reporter.trained(step, 2, CallMetrics(numbers, numbers, living, np.array([-1])), 2, 2.0)
+        reporter.trained(step, 2, CallMetrics(numbers, numbers, np.array([-1])), 2, 2.0)
 
     def evaluate(reporter, step):
         of_step = Evaluation(numbers, numbers, np.zeros((1, 3, 2)))

@@ -143,11 +143,8 @@ def test_a_seed_that_has_diverged_is_no_source(source, tiny_config, data_dir, mo
 
     def with_one_diverged(*arguments):
         found = restore_workdir(*arguments)
-        frozen = found.state._replace(
-            alive=found.state.alive.at[SEEDS.index(0)].set(False),
-            diverged_step=found.state.diverged_step.at[SEEDS.index(0)].set(7),
-        )
-        return found._replace(state=frozen)
+        steps = found.state.diverged_step.at[SEEDS.index(0)].set(7)
+        return found._replace(state=found.state._replace(diverged_step=steps))
 
     monkeypatch.setattr(warm_start, "restore_workdir", with_one_diverged)
     folder, data = source(), prepared.load(data_dir, "listops")
