@@ -36,6 +36,7 @@ PEERS = {
     "reformer": {"transformers": "transformers"},
 }
 OURS = "ours"
+_HOLD_SCORES = ("xla", "torch plain", "jax.nn")  # of exact attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +64,12 @@ class Contender:
     def framework(self) -> str:
         """`jax` or `torch`."""
         return "jax" if self.source in (OURS, "jax") else "torch"
+
+    @property
+    def holds_scores(self) -> bool:
+        """Whether the scores of all pairs of positions are in memory at once."""
+        implementation = self.options.get("implementation") if self.peer == OURS else self.peer
+        return self.method == "standard" and implementation in _HOLD_SCORES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,13 +239,17 @@ def parse_widths(text: str) -> list[tuple[int, int]]:
     return widths
 
 
-def least_exponent(method: str, benchmark: str) -> int:
-    """With which power of the length the time of a method grows in the end, at least.
+def least_exponent(of_pairs: bool, benchmark: str) -> int:
+    """With which power of the length time or memory grow in the end, at least.
 
-    Exact attention looks at all pairs of positions, the others at each position so many times; with
-    a fixed number of tokens longer sequences are fewer.
+    With a fixed number of tokens longer sequences are fewer.
+
+    Args:
+        of_pairs: whether they go to all pairs of positions, as the time of exact attention does,
+            and its memory where it `holds_scores`; else to each position so many times.
+        benchmark: as in `lra.efficiency.CostRow`.
     """
-    of_a_sequence = 2 if method == "standard" else 1
+    of_a_sequence = 2 if of_pairs else 1
     return of_a_sequence - 1 if benchmark == "fixed_tokens" else of_a_sequence
 
 

@@ -46,7 +46,7 @@ class Measured:
         least exponent, is what the prediction is at least.
         """
         known = self._seconds.get(_series(contender.label, case), [])
-        least = least_exponent(contender.method, case.benchmark)
+        least = least_exponent(contender.method == "standard", case.benchmark)
         fitted = power_law(known, case.length, least)
         if fitted is None:
             return None
@@ -56,19 +56,16 @@ class Measured:
     def memory(self, contender: Contender, case: Case) -> tuple[float, str] | None:
         """Bytes by shorter lengths, and who said those.
 
-        By a single one as if memory grew with the length; with a fixed number of tokens only that
-        of exact attention does.
+        At least those of the longest, grown with the least exponent.
         """
         key = _series(contender.label, case)
         known = self._memory.get(key, [])
         if not known:
             return None
-        length, memory = known[0]
-        if len(known) > 1:
-            memory = power_law(known, case.length)
-        elif case.benchmark != "fixed_tokens" or contender.method == "standard":
-            memory *= max(1, case.length / length)
-        return memory, self._memory_source[key]
+        least = least_exponent(contender.holds_scores, case.benchmark)
+        length, memory = max(known)
+        grown = memory * max(1, case.length / length) ** least
+        return max(grown, power_law(known, case.length) or 0), self._memory_source[key]
 
     def memory_of_another(self, contender: Contender, case: Case) -> float | None:
         """Bytes that an example more needs, by shorter lengths."""

@@ -124,8 +124,8 @@ def test_what_is_known_of_a_method_bounds_its_exponent():
 
 def test_exact_attention_grows_by_a_power_more_than_the_others():
     benchmarks = ("module", "model", "fixed_tokens")
-    assert [least_exponent("standard", name) for name in benchmarks] == [2, 2, 1]
-    assert [least_exponent("nystrom", name) for name in benchmarks] == [1, 1, 0]
+    assert [least_exponent(True, name) for name in benchmarks] == [2, 2, 1]
+    assert [least_exponent(False, name) for name in benchmarks] == [1, 1, 0]
 
 
 def test_the_filling_batch_is_a_power_of_two_within_both_bounds():

@@ -4,9 +4,31 @@ import pytest
 
 from benchmarks.cases import Case, Contender
 from benchmarks.measured import Measured
-from tests.lra.cost_row_factory import standard
+from tests.lra.cost_row_factory import cost_row, standard
 
 CONTENDER = Contender("standard", {"implementation": "xla"}, "ours", "standard (xla)")
+
+
+CASE = Case("module", "forward", 65536, 1, 64, 2, "float32")
+
+
+@pytest.mark.parametrize(
+    ("options", "peer", "expected"),
+    [
+        ({"implementation": "xla"}, "ours", 1600.0),
+        ({"implementation": "chunked"}, "ours", 400.0),
+        ({}, "torch plain", 1600.0),
+        ({}, "torch sdpa", 400.0),
+    ],
+)
+def test_memory_grows_at_least_with_what_a_method_holds(options, peer, expected):
+    """With the scores or with the sequence, though that of shorter ones hardly grew."""
+    contender = Contender("standard", options, peer, "one")
+    measured = Measured()
+    assert measured.memory(contender, CASE) is None
+    for length, memory in ((4096, 90.0), (8192, 95.0), (16384, 100.0)):
+        measured.remember(cost_row(1.0, memory, method="standard", length=length, label="one"))
+    assert measured.memory(contender, CASE) == (pytest.approx(expected * 1e6), "xla")
 
 
 def predicted(seconds: dict[int, float], at: int) -> float | None:
