@@ -11,8 +11,8 @@ Chance:    17.0, the majority class; 36.4, the best guess from the root operator
            numbers near 37 say that this shortcut was learned
 Time:      60 to 177 min a run, on the one or two CPU cores that the rows name
 
-Up to 2,000 symbols, 10 classes, 96,000 / 2,000 / 2,000 expressions. Unlike the code behind the
-table the data keep their brackets: without them the task has no unique answer.
+Up to 2,000 symbols, 10 classes, 96,000 / 2,000 / 2,000 expressions. The data keep their
+brackets: without them, as the table was probably made, the task has no unique answer.
 """
 
 from ml_collections import config_dict

@@ -23,6 +23,7 @@ _TICK_LABELS = 6.5  # points
 # Columns of a legend and points of its letters, most wanted first; the last have room for so many.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
+_LEAST_POINTS = 5  # of accuracy on an axis: less looks like more than noise
 
 # What axes call the options that are sizes.
 OPTIONS = {
@@ -183,6 +184,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         upper.set_title(task_title(task), y=1)
         values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
         _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))
+        _show_points(upper)
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
     drawn.supxlabel(OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
@@ -212,11 +214,23 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
         capsize=1.5,
         **look,
     )
+    single = [(value, 100 * dot.accuracy.mean) for value, dot in dots.items() if dot.accuracy.n < 2]
+    if single:
+        colour, marker = look["color"], look["marker"]
+        hollow = {"markerfacecolor": "white", "zorder": 3}
+        upper.plot(*zip(*single, strict=True), color=colour, marker=marker, linestyle="", **hollow)
     timed = {value: dot for value, dot in dots.items() if dot.speed}
     lower.plot(list(timed), [dot.speed for dot in timed.values()], **look)
     for value, dot in timed.items():
         if dot.slowest != dot.speed:
             lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)
+
+
+def _show_points(axis: Any) -> None:
+    """Has an axis of accuracies (%) reach over `_LEAST_POINTS`."""
+    low, high = axis.get_ylim()
+    more = max(0, _LEAST_POINTS - (high - low)) / 2
+    axis.set_ylim(low - more, high + more)
 
 
 def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:

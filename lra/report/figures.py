@@ -29,6 +29,7 @@ _COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its tim
 # Where an SVG names a part of itself, or refers to one.
 _BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
 _NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_RUNS_APART = "Each speed is of a run of its own, beside whatever else its machine did. Speeds: "
 # The same rows give the same bytes.
 _NO_DATE = {"Date": None}
 
@@ -140,8 +141,8 @@ def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
     dots = [dot for of_task in by_task.values() for dot in of_task.values()]
     caption = (
         "Test accuracy against training speed, all seeds of a program together; the area of a dot "
-        "is the number of parameters, bars are standard deviations over seeds. Speeds: "
-        f"{platform.title_with_jax}{_programs(dots)}."
+        "is the number of parameters, bars are standard deviations over seeds. "
+        f"{_RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
     )
     if "" in by_task:
         caption += (
@@ -164,8 +165,8 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         fixed = shown[0].fixed if len(shown) == 1 else ""
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
-            f"{option}{f', {fixed}' if fixed else ''}; bars are standard deviations over seeds. "
-            f"Speeds: {_platforms(shown)}.{_left_out(shown)}"
+            f"{option}{f', {fixed}' if fixed else ''}; bars are standard deviations over seeds, "
+            f"open marks single seeds. {_RUNS_APART}{_platforms(shown)}.{_left_out(shown)}"
         )
         if len(every) > len(shown):
             caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
