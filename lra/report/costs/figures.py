@@ -69,6 +69,8 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
     )
     if sheet.is_mixed:
         caption += " Points are of several runs, as in the table."
+    if sheet.in_parts:
+        caption += " The batch was taken in parts: memory is that of one."
     return [Figure(name, caption, _drawing(drawing.draw_costs, drawn))]
 
 
