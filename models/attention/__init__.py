@@ -9,7 +9,7 @@ from typing import Any
 from flax import nnx
 
 from models.attention.choices import check_choice
-from models.attention.contract import check_positive
+from models.attention.contract import check_not_negative, check_positive
 from models.attention.linear import LinearAttention
 from models.attention.linformer import LinformerAttention
 from models.attention.longformer import LongformerAttention
@@ -62,9 +62,12 @@ def make(
     """
     check_choice("attention", name, ATTENTIONS)
     check_positive(length=length, heads=heads, head_dim=head_dim)
+    check_not_negative(layer=layer)
     if not isinstance(rngs, nnx.Rngs):
         raise ValueError(f"rngs must be an nnx.Rngs, such as nnx.Rngs(0), not {rngs!r}")
     module = ATTENTIONS[name]
+    if shared is not None and not isinstance(shared, module):
+        raise ValueError(f"shared must be the {name} attention of layer 0, not {shared!r:.40}")
     if causal:
         raise ValueError(f"{name} attention cannot be causal: {module.why_not_causal}")
     for option in options:

@@ -12,7 +12,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 - The contents of masked positions, which must be finite, never affect outputs and gradients at real
   ones. Outputs at masked positions are arbitrary but finite.
 - q, k and v have one shape: an attention from one sequence to another is none of this contract.
-  Other shapes, and a mask that is not bool, raise ValueError (`check_inputs`).
+  Other shapes, numbers that are not real floating-point ones, and a mask that is not bool raise
+  ValueError (`check_inputs`), from modules and from the pure functions above them.
 - Gradients are those of reverse mode (`jax.grad`, `jax.vjp`); forward mode is not supported.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its
@@ -25,6 +26,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
   projection and passes `k = q`.
 - Trained arrays are `nnx.Param`; arrays drawn once and not trained are `Untrained`.
 """
+
+import numbers
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +64,7 @@ def check_inputs(
     heads: int | None = None,
     head_dim: int | None = None,
 ) -> None:
-    """Raises ValueError unless shapes are those of the contract, and the mask is bool.
+    """Raises ValueError unless shapes and dtypes are those of the contract.
 
     Broadcasting would hide it: of two lengths or head counts an attention could return numbers.
 
@@ -75,6 +78,9 @@ def check_inputs(
             "q, k and v must be of one shape [batch, length, heads, head_dim], not "
             + ", ".join(map(str, shapes))
         )
+    for x in (q, k, v):
+        if not jnp.issubdtype(x.dtype, jnp.floating):  # outputs would be cut to it
+            raise ValueError(f"q, k and v must be floating-point arrays, not {x.dtype}")
     for found, made_for, what in (
         (shapes[0][2], heads, "heads"),
         (shapes[0][3], head_dim, "numbers a head"),
@@ -92,12 +98,24 @@ def check_inputs(
 def check_fraction(**values: object) -> None:
     """Raises ValueError naming the first of `values` that is not a number from 0 to below 1."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
             raise ValueError(f"{name} must be a number from 0 to less than 1, not {value!r}")
 
 
 def check_positive(**sizes: object) -> None:
     """Raises ValueError naming the first of `sizes` that is not a positive integer."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if not _is_integer(size) or size < 1:
             raise ValueError(f"{name} must be a positive integer, not {size!r}")
+
+
+def check_not_negative(**sizes: object) -> None:
+    """Raises ValueError naming the first of `sizes` that is not an integer from 0 on."""
+    for name, size in sizes.items():
+        if not _is_integer(size) or size < 0:
+            raise ValueError(f"{name} must be 0 or a positive integer, not {size!r}")
+
+
+def _is_integer(value: object) -> bool:
+    """NumPy's count, booleans do not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -70,7 +70,11 @@ def linear_attention(
     Args:
         q, k, v, mask: see `models.attention.contract`; any length, any mask.
         block: positions in a block; None: as `block_of` says.
+
+    Raises:
+        ValueError: other inputs than the contract's.
     """
+    check_inputs(q, k, v, mask)
     if block is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
         block = block_of(q.shape, itemsize, backend=this_backend())

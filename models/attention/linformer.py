@@ -59,8 +59,14 @@ def linformer_attention(
     Without `f`, `e` is for both, and is read once.
 
     Raises:
-        ValueError: fewer columns than positions; with more, the first are used.
+        ValueError: fewer columns than positions (with more, the first are used), `e` and `f` of
+            unequal shapes, or other inputs than the contract's.
     """
+    check_inputs(q, k, v, mask)
+    if f is not None and e.shape[1:] != f.shape[1:]:
+        raise ValueError(
+            f"e {e.shape} and f {f.shape} project to unequal sizes or from unequal lengths"
+        )
     if f is None:
         both = project(jnp.concatenate([k, v], axis=-1), mask, e)
         return low_rank_attention(q, *jnp.split(both, 2, axis=-1))

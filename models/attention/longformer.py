@@ -32,7 +32,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import product, tile_bytes
-from models.attention.contract import check_inputs, check_positive
+from models.attention.contract import check_inputs, check_not_negative, check_positive
 from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
 
@@ -80,7 +80,12 @@ def longformer_attention(
         q, k, v, mask: see `models.attention.contract`; any length, any mask.
         window: keys a side; from the length on this is standard attention.
         tile: how the work is cut; None: as `tile_of` says.
+
+    Raises:
+        ValueError: `window` below 0, or other inputs than the contract's.
     """
+    check_inputs(q, k, v, mask)
+    check_not_negative(window=window)
     real = mask[:, :, None, None]
     q, k, v = (jnp.where(real, x, 0) for x in (q, k, v))
     if tile is None:

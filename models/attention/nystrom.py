@@ -34,7 +34,12 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded_to
-from models.attention.contract import check_inputs, check_positive, masked_softmax
+from models.attention.contract import (
+    check_inputs,
+    check_not_negative,
+    check_positive,
+    masked_softmax,
+)
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
 from models.attention.segments import check_segments, segment_any, segment_means
@@ -138,8 +143,11 @@ def nystrom_attention(
             `models.attention.convolution`; None: no convolution.
 
     Raises:
-        ValueError: not 1 <= num_landmarks <= length.
+        ValueError: not 1 <= num_landmarks <= length, `pinv_iterations` below 0, or other inputs
+            than the contract's.
     """
+    check_inputs(q, k, v, mask)
+    check_not_negative(pinv_iterations=pinv_iterations)
     landmarks = _landmarks(q, k, mask, num_landmarks)
     bv = low_rank_attention(landmarks.q, k, v, mask)
     z = _landmark_inverse(landmarks, pinv_iterations)

@@ -64,7 +64,11 @@ def orthogonal_features(
     """A random projection: blocks of `head_dim` orthogonal rows, as long as Gaussian rows are.
 
     Each row is distributed as N(0, I) on its own; the last block may be incomplete.
+
+    Raises:
+        ValueError: sizes that are no positive integers.
     """
+    check_positive(num_features=num_features, head_dim=head_dim)
     key_directions, key_norms = jax.random.split(key)
     blocks = math.ceil(num_features / head_dim)
     gaussian = jax.random.normal(key_directions, (blocks, head_dim, head_dim), jnp.float32)
@@ -151,8 +155,10 @@ def performer_attention(
     kernel, that of `relu` is fixed.
 
     Raises:
-        ValueError: an unknown kernel.
+        ValueError: an unknown kernel, a projection of another width than `head_dim`, or other
+            inputs than the contract's.
     """
+    check_inputs(q, k, v, mask, head_dim=projection.shape[-1])
     check_choice("kernel", kernel, KERNELS)
     if kernel == "softmax":
         dtype = accumulation_dtype(q.dtype)

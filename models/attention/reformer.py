@@ -123,8 +123,10 @@ def reformer_attention(
 
     Raises:
         ValueError: more than 65,536 positions, or positions times buckets, padding's included, of
-            more than 2^32.
+            more than 2^32; or other inputs than the contract's.
     """
+    check_inputs(q, q, v, mask)
+    check_positive(chunk_length=chunk_length)
     length = q.shape[1]
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     if length <= chunk_length:

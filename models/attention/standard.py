@@ -56,6 +56,7 @@ def standard_attention(
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where the dropout mask is drawn from; None: no dropout.
     """
+    check_inputs(q, k, v, mask)
     dtype = accumulation_dtype(q.dtype)
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)

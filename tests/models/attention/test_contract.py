@@ -12,7 +12,14 @@ from flax import nnx
 
 from models.attention import ATTENTIONS, make, options_of
 from models.attention.blocks import padded_to
-from models.attention.contract import check_fraction, check_inputs
+from models.attention.contract import check_fraction, check_inputs, check_positive
+from models.attention.linear import linear_attention
+from models.attention.linformer import linformer_attention
+from models.attention.longformer import longformer_attention
+from models.attention.nystrom import nystrom_attention
+from models.attention.performer import orthogonal_features, performer_attention
+from models.attention.reformer import reformer_attention
+from models.attention.standard import standard_attention
 from tests.attention_cases import CASES, SMALL, attention_of
 
 # Length 37 divides into no number of landmarks, windows, chunks or blocks.
@@ -251,7 +258,7 @@ def test_inputs_are_checked(name, monkeypatch):
     q, k, v, _ = inputs(name)
     mask = jnp.asarray(masks())
     build(name)(q, k, v, mask)
-    assert [tuple(map(id, each)) for each in checked] == [tuple(map(id, (q, k, v, mask)))]
+    assert tuple(map(id, checked[0])) == tuple(map(id, (q, k, v, mask)))
 
 
 def test_other_inputs_than_the_contracts_are_refused():
@@ -273,6 +280,78 @@ def test_other_inputs_than_the_contracts_are_refused():
     ):
         with pytest.raises(ValueError, match=rf"^mask must be .* not {found}"):
             check_inputs(x, x, x, bad)
+    for dtype in (jnp.int32, jnp.bool_, jnp.complex64):
+        with pytest.raises(
+            ValueError, match=f"must be floating-point arrays, not {dtype.__name__}"
+        ):
+            check_inputs(x, x, x.astype(dtype), mask)
+
+
+# Without the checks of types that tests have.
+_PURE = {
+    "standard": (inspect.unwrap(standard_attention), (), {}),
+    "nystrom": (inspect.unwrap(nystrom_attention), (), {"num_landmarks": 2}),
+    "linformer": (inspect.unwrap(linformer_attention), (jnp.ones((1, 3, 5)),), {}),
+    "performer": (inspect.unwrap(performer_attention), (jnp.ones((4, 3)),), {}),
+    "reformer": (
+        inspect.unwrap(reformer_attention),
+        (jnp.ones((2, 3, 1, 2)),),
+        {"chunk_length": 2},
+    ),
+    "longformer": (inspect.unwrap(longformer_attention), (), {"window": 2}),
+    "linear": (inspect.unwrap(linear_attention), (), {}),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_pure_functions_refuse_them_too(name):
+    x, mask = jnp.ones((2, 5, 2, 3)), jnp.ones((2, 5), bool)
+    attend, more, options = _PURE[name]
+
+    def call(q, k, v, mask):
+        arrays = (q, v, mask) if name == "reformer" else (q, k, v, mask)
+        return attend(*arrays, *more, **options)
+
+    call(x, x, x, mask)
+    for bad, message in (
+        ((x, x[:, :3], x[:, :3], mask), "of one shape"),
+        ((x, x, x, jnp.where(mask, 0.0, -1e9)), "mask must be bool"),
+        ((x.astype(int), x.astype(int), x.astype(int), mask), "floating-point"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(*bad)
+
+
+def test_pure_functions_refuse_options_that_cannot_be():
+    x, mask = jnp.ones((2, 5, 2, 3)), jnp.ones((2, 5), bool)
+    e, rotations = jnp.ones((1, 3, 5)), jnp.ones((2, 3, 1, 2))
+    landmarks = {"num_landmarks": 2, "pinv_iterations": -1}
+    for attend, arrays, options, message in (
+        (linformer_attention, (x, x, x, mask, e, e[:, :2]), {}, "unequal sizes"),
+        (longformer_attention, (x, x, x, mask), {"window": -1}, "window must be 0 or"),
+        (nystrom_attention, (x, x, x, mask), landmarks, "pinv_iterations must be 0 or"),
+        (reformer_attention, (x, x, mask, rotations), {"chunk_length": 0}, "chunk_length must"),
+        (orthogonal_features, (jax.random.key(0), 3, 0), {}, "head_dim must be a positive"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            inspect.unwrap(attend)(*arrays, **options)
+
+
+def test_integers_of_numpy_are_integers():
+    check_positive(size=np.int64(3))
+    with pytest.raises(ValueError, match="size must be a positive integer, not"):
+        check_positive(size=np.float32(3))
+
+
+def test_layers_and_shared_modules_are_checked():
+    sizes = {"length": 16, "heads": 1, "head_dim": 8, "rngs": nnx.Rngs(0)}
+    other = make("linear", **sizes)
+    for wrong, message in (
+        ({"layer": -1}, "layer must be 0 or a positive integer, not -1"),
+        ({"layer": 1, "shared": other}, "shared must be the linformer attention of layer 0, not"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make("linformer", **sizes, proj_dim=8, **wrong)
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
