@@ -110,4 +110,5 @@ class EvaluationRun:
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
         arguments = self.logits, self._examples.labels, self._table, self._total
-        return Evaluation(*jax.device_get(sharding.call(self._programs.scores, *arguments)))
+        scores = sharding.call(self._programs.scores, *arguments)
+        return Evaluation(*jax.device_get(jax.block_until_ready(scores)))

@@ -181,10 +181,13 @@ class Trainer:
         )
 
     def fetch(self, tree: Any) -> Any:
-        """Arrays of all seeds as NumPy arrays, on every host."""
+        """Arrays of all seeds as NumPy arrays, on every host.
+
+        It waits first: on a CPU, fetching what there was no memory to compute never returns.
+        """
         if self.shardings.mesh.is_multi_process:
             tree = sharding.call(self.programs.replicate, tree)
-        return jax.device_get(tree)
+        return jax.device_get(jax.block_until_ready(tree))
 
     def _number(self, number: int) -> jax.Array:
         return sharding.put_number(number, self.shardings.replicated)

@@ -174,6 +174,15 @@ def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_config, data_d
     np.testing.assert_array_equal(after.best.step, [0, 4])
 
 
+def test_what_there_is_no_memory_for_is_told_and_not_waited_for(tiny_config, data_dir):
+    """On a CPU `jax.device_get` alone would never return."""
+    trainer = make(tiny_config(), data_dir)
+    square, widen = jax.jit(lambda x: x @ x), jax.jit(lambda x: jnp.zeros(2**50) + x[0, 0])
+    waits = square(square(jnp.ones((1000, 1000))))  # so that what needs it is only dispatched
+    with pytest.raises(Exception, match="RESOURCE_EXHAUSTED"):
+        trainer.fetch(widen(waits))
+
+
 def test_what_the_last_step_destroyed_has_diverged(tiny_config, data_dir):
     """By a parameter or by the loss; a seed that had diverged before keeps its step."""
     config = tiny_config("listops", "standard", "seeds=(0, 1, 2, 3)", *ALL_DEVICES)
