@@ -36,13 +36,20 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def parse_args(self, args: list[str], namespace: Any = None) -> argparse.Namespace:
-        """As argparse, but an unknown flag is told before a missing one."""
+        """As argparse, but an unknown flag is told before a missing one, and no value is empty.
+
+        An empty path, as an unset variable leaves, would be the current folder.
+        """
         for argument in args:
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in self._option_string_actions:
                 known = [option for option in self._option_string_actions if len(option) > 2]
                 raise UserError(f"unknown flag {flag}{near_match(flag, known)}; see --help")
-        return super().parse_args(args, namespace)
+        options = super().parse_args(args, namespace)
+        for name, value in vars(options).items():
+            if value == "" or (isinstance(value, list) and "" in value):
+                raise UserError(f"{name} is empty; give it a value or leave it out")
+        return options
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
@@ -126,6 +133,8 @@ def file_to_write(text: str) -> str:
         raise argparse.ArgumentTypeError(f"cannot write {text}, there is no folder {folder}")
     if os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"cannot write {text}, it is a folder")
+    if os.path.exists(text) and not os.path.isfile(text):  # a device would become a file
+        raise argparse.ArgumentTypeError(f"cannot write {text}, it is no regular file")
     return text
 
 

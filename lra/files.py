@@ -10,8 +10,11 @@ import pathlib
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes text or bytes beside `path`, syncs them and renames them into place."""
-    path = pathlib.Path(path)
+    """Writes text or bytes beside `path`, syncs them and renames them into place.
+
+    What a link points to is replaced, not the link.
+    """
+    named, path = path, pathlib.Path(os.path.realpath(path))
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(scratch, "wb") as file:
@@ -20,7 +23,7 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
         os.replace(scratch, path)
     except OSError as error:
         if error.filename == os.fspath(scratch):
-            error.filename = os.fspath(path)
+            error.filename = os.fspath(named)
         raise
     finally:
         with contextlib.suppress(OSError):

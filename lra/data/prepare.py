@@ -274,9 +274,12 @@ def _module(task: str) -> ModuleType:
 
 
 def _label(text: str) -> str:
-    if not text.strip() or not text.isprintable():
+    name = text.strip()
+    if not name or not text.isprintable():
         raise argparse.ArgumentTypeError("the name is one line that is not empty")
-    return text.strip()
+    if name in ("official", "generated") or name.startswith("differs ("):
+        raise argparse.ArgumentTypeError(f"'{name}' is what a comparison with LRA's data finds")
+    return name
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 import argparse
+import os
 import pathlib
 import runpy
 import shlex
@@ -194,6 +195,14 @@ def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
         file_to_write("nowhere/deep/new.npz")
     with pytest.raises(argparse.ArgumentTypeError, match="it is a folder"):
         file_to_write(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(argparse.ArgumentTypeError, match="it is no regular file"):
+        file_to_write("pipe")
+
+
+def test_no_value_is_empty():
+    with pytest.raises(UserError, match="data_dir is empty; give it a value or leave it out"):
+        parser().parse_args(["text", "--data_dir="])
 
 
 def test_numbers_that_measure_and_count():

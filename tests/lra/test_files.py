@@ -17,6 +17,15 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_a_link_points_to_is_replaced(tmp_path):
+    target, link = tmp_path / "target.txt", tmp_path / "link.txt"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file.txt"
     write_atomically(path, "old")

@@ -268,6 +268,8 @@ def test_dry_run_of_all_says_what_each_task_needs(tmp_path, capsys):
         (["listops", "--size=x"], "invalid int value: 'x'"),
         (["listops", "--data_label="], "the name is one line that is not empty"),
         (["listops", "--data_label=a\nb"], "the name is one line that is not empty"),
+        (["listops", "--data_label=official"], "is what a comparison with LRA's data finds"),
+        (["listops", "--data_label=differs (a bit)"], "is what a comparison"),
         (["all", "--data_label=mine"], "unknown flag --data_label"),
         (["all", "--size=3"], "unknown flag --size"),
         (["--data_label", "text", "listops"], "name the task first: listops"),
