@@ -7,6 +7,7 @@ as long (Performer), on two cores (`python -m benchmarks.train_step --tasks=list
 `train.microbatches` asks for, as do several virtual CPU devices, which serve for testing.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -84,5 +85,7 @@ def number_of_parts(
     if devices > 1 or this_backend() != "cpu":
         return at_least
     fitting = cores() * _NUMBERS_PER_CORE // example_numbers
-    parts = [n for n in range(at_least, batch + 1, at_least) if batch % n == 0]
+    small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
+    divisors = sorted({*small, *(batch // n for n in small)})
+    parts = [n for n in divisors if n % at_least == 0]
     return next((n for n in parts if batch // n <= fitting), batch)

@@ -46,6 +46,7 @@ _NOT_NEGATIVE = (
     "mesh.data",
 )
 _FROM_THE_SPEC = ("task", "model.attention.name")
+_LARGEST_INTEGER = 2**31 - 1  # of an array's size and of a step's number
 _LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about as much
 _SHARES = ("model.dropout", "model.attention.dropout", "data.holdout")
 
@@ -131,6 +132,9 @@ def check(config: config_dict.ConfigDict) -> None:
     flat = flatten(config)
     _check_keys(flat)
     get_task(config.task)
+    for key, value in flat.items():
+        if isinstance(value, int) and value > _LARGEST_INTEGER:
+            raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")
     for key in _POSITIVE:
         if flat[key] < 1:
             raise UserError(f"{key} must be at least 1, not {flat[key]}")
@@ -161,6 +165,8 @@ def _check_is_text(key: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise UserError(f"{key}={value!r} is no text in UTF-8; rename the folder") from None
+    if "\0" in value:
+        raise UserError(f"{key}={value!r} has a zero byte, which no path has")
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
@@ -189,6 +195,9 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     except flags.Error as error:
         # An exception in the config file arrives as text with its traceback: keep its last line.
         reason = str(error).strip().splitlines()[-1].removeprefix("ValueError: ")
+        if "Non-boolean argument" in reason:
+            key, value = reason.removeprefix("flag --config.").split(": ")[0].split("=", 1)
+            raise UserError(f"config key {key} is True or False, not {value!r}") from None
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None

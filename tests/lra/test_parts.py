@@ -29,6 +29,11 @@ def test_a_part_fits_the_caches(batch, example_numbers, at_least, expected):
     assert number_of_parts(batch, example_numbers, at_least=at_least) == expected
 
 
+def test_the_parts_of_a_large_batch_are_found_at_once():
+    prime = 2**31 - 1
+    assert number_of_parts(prime, 64) == prime
+
+
 def test_an_accelerator_takes_what_was_asked_for(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert number_of_parts(32, 2**20) == 1

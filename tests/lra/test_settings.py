@@ -89,6 +89,7 @@ def test_ways_of_execution_are_neutral():
         ("configs", [], "configs is a folder; name a file, as in configs/listops.py:nystrom"),
         ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
         (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
+        (SPEC, ["train.init_from=a\0b"], "has a zero byte"),
         ("configs/listops.py:nystrm", [], "did you mean 'nystrom'?"),
         (SPEC, ["train.step=3"], "did you mean 'train.steps'?"),
         (
@@ -100,7 +101,7 @@ def test_ways_of_execution_are_neutral():
         (SPEC, ["train.steps=many"], "train.steps=many"),
         (SPEC, ["train.steps=3.5"], "train.steps=3.5"),
         (SPEC, ["train.learning_rate=high"], "train.learning_rate=high"),
-        (SPEC, ["model.remat=perhaps"], "model.remat=perhaps"),
+        (SPEC, ["model.remat=perhaps"], "model.remat is True or False, not 'perhaps'"),
         (SPEC, ["seeds=(0, 'a')"], "seeds holds values of type int, not 'a' (str)"),
         (SPEC, ["seeds=(0, 1.5)"], "seeds holds values of type int, not 1.5 (float)"),
         (SPEC, ["seeds=(0, True)"], "seeds holds values of type int, not True (bool)"),
