@@ -65,6 +65,7 @@ def main(argv: list[str]) -> int:
         return 0
     check_threads(options.threads)
     records.check_writable(options.results)
+    efficiency.append(options.results, [])  # reads what is there: said before anything is measured
     workers = {c.label: Worker(_spec(c, options)) for c in contenders}
     try:
         told = _meet(workers)

@@ -186,7 +186,16 @@ _CHOICES = {
     "status": STATUSES,
     "memory_source": (*MEMORY_SOURCES, None),
 }
-_TIMES = ("seconds", "seconds_min", "seconds_max", "repeats")
+_SECONDS = ("seconds", "seconds_min", "seconds_max")
+_TIMES = (*_SECONDS, "repeats")
+_SIZES = ("length", "batch", "dim", "heads", "head_dim")
+_MEMORIES = ("peak_memory_mb", *(f"{source}_memory_mb" for source in MEMORY_SOURCES))
+# Far beyond what can be measured, and yet such that reports can divide them and take logarithms.
+_RANGES = {
+    **dict.fromkeys(_SIZES, (1, 10**12)),
+    **dict.fromkeys(_SECONDS, (1e-12, 1e15)),
+    **dict.fromkeys(_MEMORIES, (1e-12, 1e15)),
+}
 # What a row of each status must have, and what it must not.
 _HAS = {"ok": (), "extrapolated": ("note",), "out_of_memory": ("note",), "unsupported": ("note",)}
 _HAS_NOT = {
@@ -203,6 +212,7 @@ def _check(values: dict[str, Any]) -> None:
     for name, choices in _CHOICES.items():
         if name in values and values[name] not in choices:
             raise UserError(f"not a row of cost: {name} cannot be {values[name]!r}")
+    _check_ranges(values)
     status = values["status"]
     wrong = unfitting(values, _HAS, _HAS_NOT)
     if status in ("ok", "extrapolated") and all(
@@ -213,3 +223,16 @@ def _check(values: dict[str, Any]) -> None:
         wrong.append("memory_source")
     if wrong:
         raise UserError(f"not a row of cost: {wrong[0]} does not fit status '{status}'")
+
+
+def _check_ranges(values: dict[str, Any]) -> None:
+    """Raises UserError for sizes, times and memories that nothing measures."""
+    for name, (least, most) in _RANGES.items():
+        value = values.get(name)
+        if value is None or least <= value <= most:
+            continue
+        if value == 0 and name in _MEMORIES:  # a process may grow by nothing
+            continue
+        raise UserError(
+            f"not a row of cost: {name} cannot be {value:.4g}, only {least:g} to {most:g}"
+        )

@@ -25,6 +25,8 @@ from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
 _THEN = ", "
+# What a step and a metric, which is a float32, can be.
+_MOST_STEPS, _LARGEST = 2**63 - 1, 3.4028234663852886e38
 
 
 class Workdir:
@@ -159,17 +161,28 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def _is_metric(values: Any) -> bool:
+    """Whether a line of JSON is one that a run writes; damage may make any number of another."""
     if not isinstance(values, dict) or values.get("kind") not in ("train", "eval"):
         return False
     series = [values.get(name, []) for name in ("loss", "accuracy")]
-    return type(values.get("step")) is int and all(map(_is_series, series))
+    step, speed = values.get("step"), values.get("examples_per_second", 0)
+    return (
+        type(step) is int
+        and 0 <= step <= _MOST_STEPS
+        and _is_number(speed)
+        and speed >= 0
+        and all(map(_is_series, series))
+    )
 
 
 def _is_series(values: Any) -> bool:
     """Whether it has a number a seed, None for one that has diverged."""
-    return isinstance(values, list) and all(
-        value is None or isinstance(value, int | float) for value in values
-    )
+    return isinstance(values, list) and all(value is None or _is_number(value) for value in values)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one that float32 holds; NaN is none."""
+    return isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST
 
 
 class Metrics:

@@ -152,7 +152,7 @@ def test_tables_set_flags(table, capsys):
         (["--benchmark=model", "--batch=32,fill"], "--batch=fill is for module"),
         (["--benchmark=model", "--peers"], "--peers are attention modules"),
         (["--peers=tensorflow"], "unknown peer 'tensorflow'"),
-        (["--peers="], "unknown peer '' (known: jax, "),
+        (["--peers="], "peers is empty; give it a value or leave it out"),
         (["--length=64"], "unknown flag --length (did you mean '--lengths'?)"),
     ],
 )
@@ -175,6 +175,15 @@ def test_more_threads_than_cores_are_refused_before_anything_is_run(tmp_path, mo
     assert not path.exists()
     worker.check_threads(2)
     worker.check_threads(None)
+
+
+def test_a_file_of_something_else_is_refused_before_anything_is_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(speed_memory, "Worker", None)  # starting one would fail
+    path = tmp_path / "notes.txt"
+    path.write_text("test 0.37\n")
+    with pytest.raises(UserError, match=r"notes\.txt, line 1: not JSON"):
+        speed_memory.main([*TINY, f"--results={path}"])
+    assert path.read_text() == "test 0.37\n"
 
 
 def test_a_length_that_no_method_supports_is_an_error(tmp_path):

@@ -82,6 +82,33 @@ def test_values_that_a_row_cannot_have_are_refused(values):
 
 
 @pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"length": 0}, r"length cannot be 0, only 1 to 1e\+12"),
+        ({"batch": 0}, "batch cannot be 0, only"),
+        ({"heads": 10**300}, r"heads cannot be 1e\+300, only"),
+        ({"seconds": 0.0}, "seconds cannot be 0, only 1e-12 to 1e"),
+        ({"seconds": 1e-300}, "seconds cannot be 1e-300, only"),
+        ({"seconds_max": 1e308}, r"seconds_max cannot be 1e\+308, only"),
+        ({"peak_memory_mb": 1e-300}, r"peak_memory_mb cannot be 1e-300, only 1e-12 to 1e\+15"),
+        ({"device_memory_mb": 1e308}, r"device_memory_mb cannot be 1e\+308, only"),
+    ],
+)
+def test_numbers_that_nothing_measures_are_refused(values, message):
+    with pytest.raises(UserError, match=f"not a row of cost: {message}"):
+        to_json(cost_row(**values))
+
+
+def test_a_process_may_grow_by_nothing():
+    row = cost_row(process_memory_mb=0.0, xla_memory_mb=3.5)
+    assert from_json(to_json(row)) == row
+
+
+def test_the_rows_of_the_project_are_read():
+    assert efficiency.read("results/efficiency.jsonl")
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"schema": 2}, "schema 2 is unknown, this version reads 1; update the code"),

@@ -19,7 +19,7 @@ _LETTERS, _LONGEST_LABEL = 7, 59  # points; characters of them that a column has
 def draw_costs(drawn: list) -> Any:
     """Time above memory against length; the legend holds the fitted exponents."""
     span = _usual_span(drawn)
-    labels = [f"{each.line.title}{_exponents(each.fits, span)}" for each in drawn]
+    labels = [f"{_literal(each.line.title)}{_exponents(each.fits, span)}" for each in drawn]
     figure, (upper, lower) = _panels(2, len(drawn) + (span is not None))
     handles = [_plot(upper, each, each.time, label=label) for each, label in _with(drawn, labels)]
     for each in drawn:
@@ -32,6 +32,11 @@ def draw_costs(drawn: list) -> Any:
     for label in legend.get_texts():
         label.set_parse_math(True)  # exponents
     return figure
+
+
+def _literal(text: str) -> str:
+    """Text beside formulas: a dollar sign would begin one, all else stands for itself there."""
+    return text.replace("$", r"\$")
 
 
 def _fitting(labels: list[str]) -> float:

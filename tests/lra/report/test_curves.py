@@ -13,6 +13,7 @@ from lra.report.drawing import run_styles
 from lra.report.figures import figures
 from lra.report.styles import STYLES, shade
 from lra.settings import load_config
+from tests.lra.report.drawn_texts import draw
 from tests.lra.run_folder import write_run
 
 
@@ -102,6 +103,19 @@ def test_each_evaluation_of_a_protocol_is_a_point(tmp_path, task):
     metrics.write_text("\n".join(map(json.dumps, entries)))
     ((run,),) = curves.histories([tmp_path / "run"]).values()
     assert run.accuracy.mean == [entry["accuracy"][0] for entry in entries]
+
+
+def test_numbers_that_no_run_writes_are_not_drawn(tmp_path):
+    run = write_run(tmp_path / "run")
+    damaged = [{"step": 30, "accuracy": [1e308]}, {"step": 10**400, "accuracy": [0.5]}]
+    damaged.append({"step": 2**62, "accuracy": [3e38]})  # as large as a float32 and a step can be
+    with open(run / "metrics.jsonl", "a") as file:
+        for line in damaged:
+            file.write("\n" + json.dumps({"kind": "eval", "split": "validation"} | line))
+    _, (figure,) = figures([], [str(run)])
+    draw(figure)
+    ((history,),) = curves.histories([run]).values()
+    assert history.accuracy.steps == [10, 20, 2**62]
 
 
 def test_no_histories_is_an_error(tmp_path):

@@ -20,6 +20,7 @@ from lra.report.costs.sections import sections
 from lra.report.costs.sheets import sheets
 from lra.report.figures import save
 from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard
+from tests.lra.report.drawn_texts import draw
 from tests.lra.row_factory import make_row
 
 
@@ -84,6 +85,26 @@ def test_the_legend_tells_which_lengths_exponents_are_of(other_lengths, title):
     assert drawn.legends[0].get_title().get_text() == title
     assert all("n^{" in x.get_text() and x.get_parse_math() for x in drawn.legends[0].get_texts())
     pyplot.close(drawn)
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are():
+    odd = {"method": r"my\cat", "label": r"my\cat-1 $a_{b}^\q$ $ {", "options": {}}
+    rows = [cost_row(n / 1024, n / 10, length=n, **odd) for n in (4096, 8192)]
+    rows += [standard(n / 1024, n / 10, length=n) for n in (4096, 8192)]
+    ((section,),) = (list(sections(sheets(rows))),)
+    drawn = draw(section.figures[0])
+    label = drawn.legends[0].get_texts()[-1].get_text()
+    assert label == r"my\cat-1 \$a_{b}^\q\$ \$ {: time $n^{1.00}$, memory $n^{1.00}$"
+
+
+@pytest.mark.parametrize("seconds", [1e-12, 1e15])
+@pytest.mark.parametrize("batch", [1, 10**12])
+def test_the_least_and_the_most_that_rows_can_have_are_drawn(tmp_path, seconds, batch):
+    path = tmp_path / "rows.jsonl"
+    rows = [cost_row(seconds, seconds, length=n, batch=batch) for n in (1, 10**12 - 1, 10**12)]
+    path.write_text("".join(f"{to_json(row)}\n" for row in rows))
+    main([str(path), f"--out={tmp_path / 'out'}"])
+    assert list((tmp_path / "out" / "figures").glob("*.png"))
 
 
 @pytest.mark.slow

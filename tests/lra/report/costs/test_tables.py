@@ -18,6 +18,11 @@ def test_time_and_memory_are_absolute_and_relative_to_exact_attention():
     assert "a device, 1 thread; d = 64, 2 heads, float32, forward, batch 1." in time.caption
 
 
+def test_a_backslash_in_a_name_is_one():
+    time, _ = paper_tables(only([cost_row(method=r"my\cat", label=r"my\cat-1")]))
+    assert line(time, r"my\cat-1") == ["1,000"]
+
+
 def test_published_numbers_stand_beneath_ours():
     time, memory = paper_tables(only([standard(), cost_row()]))
     assert [cells[0] for cells in time.lines] == [
