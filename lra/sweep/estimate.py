@@ -19,6 +19,9 @@ _COSTLY = (
     "train.microbatches",
 )
 
+# Seconds, thousands of years: no run takes longer, but damaged rows and metrics can say so.
+_LONGEST = 1e12
+
 
 class Estimate(NamedTuple):
     """Seconds that are left of a run, and by what they are known.
@@ -40,7 +43,7 @@ class Estimate(NamedTuple):
 def estimate(
     run: Run, there: UnderWay, costs: list[Row], takes: Callable[[str], bool]
 ) -> Estimate | None:
-    """What `run` will still take; None where nothing tells.
+    """What `run` will still take; None where nothing tells, or what tells is no time.
 
     A run under way goes on at its own speed, evaluations aside. Of another one the rows of the
     same task and attention tell, scaled with the examples that all its seeds are trained on, which
@@ -55,12 +58,18 @@ def estimate(
     examples = (run.config["train.steps"] - there.step) * _batch(run.config) * len(run.seeds)
     if there.examples_per_second:
         speed = there.examples_per_second
-        return Estimate(examples / speed, f"at {speed:,.0f} examples/s, evaluations aside")
+        basis = f"at {speed:,.0f} examples/s, evaluations aside"
+        return _possible(Estimate(examples / speed, basis))
     near = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
     if not near:
         return None
     here = [row for row in near if _device(row) == _device(costs[-1])]
-    return _by_rows(run, examples, here or near, takes, elsewhere=not here)
+    return _possible(_by_rows(run, examples, here or near, takes, elsewhere=not here))
+
+
+def _possible(found: Estimate) -> Estimate | None:
+    """The estimate; None where it is infinite or as good as that."""
+    return found if found.seconds <= _LONGEST else None
 
 
 def _by_rows(
@@ -77,7 +86,9 @@ def _by_rows(
     alike = [row for row in rows if _what_costs(row.config) == _what_costs(run.config)]
     rows = alike or rows
     each = statistics.median(
-        row.wall_seconds / (row.steps * _batch(row.config) * row.seeds_in_program) for row in rows
+        # One by one: their product may be beyond the floats.
+        row.wall_seconds / row.steps / _batch(row.config) / row.seeds_in_program
+        for row in rows
     )
     basis = f"by {count(len(rows), 'row')}" + " of other settings" * (not alike)
     basis += " on other data" * (not on_data) + f" on {device_title(rows[-1])}" * elsewhere

@@ -46,7 +46,8 @@ def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] 
 
     Raises:
         UserError: no such file, no list of runs in it, nothing in the list, a run with an
-            unknown config, key or value, `DATA` with an unknown task, flag or value.
+            unknown config, key or value, one of `tasks` without runs, `DATA` with an unknown task,
+            flag or value.
     """
     for task in tasks:
         get_task(task)
@@ -55,8 +56,9 @@ def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] 
     if not runs:
         raise UserError(f"{path} lists no runs")
     chosen = [run for run in runs if not tasks or run.task in tasks]
-    if not chosen:
-        raise UserError(f"{path} lists no runs of {', '.join(tasks)}")
+    there = {run.task for run in chosen}
+    if absent := [task for task in dict.fromkeys(tasks) if task not in there]:
+        raise UserError(f"{path} lists no runs of {', '.join(absent)}")
     return Sweep(_each_seed_once(path, _told_apart(chosen)), wanted)
 
 
@@ -75,7 +77,9 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
             runs = names.get("RUNS")
             if "runs" in names:
                 runs = names["runs"](tasks) if tasks else names["runs"]()
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a file may raise: SystemExit, GeneratorExit
         raise UserError(f"{_line_of(path, error)}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
         raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")

@@ -164,6 +164,20 @@ def test_rows_of_another_batch_tell_the_time_by_the_examples(place):
     assert estimate(run, UnderWay(), [row], OURS).seconds == pytest.approx(60 / 3 * 2 * 4)
 
 
+def test_rows_and_speeds_that_tell_no_possible_time_count_as_unknown(place, capsys):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    for steps, seconds in ((1, 1e308), (1, 1e10)):
+        row = timed_row(seed=5, wall_seconds=seconds, steps=steps)
+        assert estimate(run, UnderWay(), [row], OURS) is None
+    beyond = timed_row(steps=10**308, wall_seconds=60.0, seeds_in_program=10**308)
+    assert estimate(run, UnderWay(), [beyond], OURS).seconds == 0
+    assert estimate(run, UnderWay(examples_per_second=1e-320), [], OURS) is None
+    records.append(place.results, [timed_row(seed=5, wall_seconds=1e308, steps=1)])
+    place.run("--dry_run")
+    assert "time left: unknown for 1 run" in capsys.readouterr().out
+
+
 def timed_row(accuracy: float | None = 0.5, attention: str = "standard", **values: Any) -> Row:
     """A row with its whole configuration, of a program of three seeds."""
     config = flatten(load_config(f"configs/listops.py:{attention}"))

@@ -46,6 +46,8 @@ def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
         ("RUNS = [{'config': 'configs/listops.py:nystrom', 'seeds': ()}]", "seeds is empty"),
         ("\nimport math\nRUNS = [math.log(0)]", "sweep.py, line 3: ValueError"),
         ("def runs():\n    raise KeyError('mine')", "sweep.py, line 2: KeyError: 'mine'"),
+        ("raise BaseException('mine')", "sweep.py, line 1: BaseException: mine"),
+        ("def runs():\n    raise GeneratorExit", "sweep.py, line 2: GeneratorExit"),
     ],
 )
 def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
@@ -53,6 +55,12 @@ def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
     with pytest.raises(UserError, match=message):
         place.run()
     assert not place.workdir.exists()
+
+
+def test_ctrl_c_while_a_sweep_file_runs_is_no_mistake_of_it(place):
+    place.file.write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_sweep(str(place.file))
 
 
 def test_a_folder_is_no_sweep_file(place):
@@ -81,7 +89,8 @@ def test_numbers_of_numpy_and_sequences_of_any_kind_are_values(place):
 def test_bad_flags_are_named(place):
     for flag, message in (
         ("--tasks=listop", "did you mean 'listops'"),
-        ("--tasks=image", "lists no runs of image"),
+        ("--tasks=image", "lists no runs of image$"),
+        ("--tasks=listops,image,text,image", "lists no runs of image, text$"),
         ("--budget_minutes=-1", "'-1' is not a positive number of minutes"),
         ("--budget_minutes=soon", "not a positive number of minutes"),
         ("--launcher=cloud", "invalid choice"),
