@@ -73,7 +73,10 @@ class Checkpoints:
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=KEPT, create=True, enable_async_checkpointing=False
             ),
-            item_names=("state", "progress"),
+            item_handlers={
+                "state": ocp.StandardCheckpointHandler(),
+                "progress": ocp.JsonCheckpointHandler(),
+            },
         )
 
     def save(self, state: TrainState, progress: Progress) -> None:
@@ -109,6 +112,7 @@ class Checkpoints:
             state=ocp.args.StandardRestore(abstract_state), progress=ocp.args.JsonRestore()
         )
         try:
+            self._check_shapes(number, abstract_state)
             restored = self._manager.restore(number, args=items)
         except ValueError as error:  # its files are as they were written
             raise UserError(
@@ -116,6 +120,18 @@ class Checkpoints:
                 "go on with the commit that run.json names, or choose another workdir"
             ) from error
         return restored.state, Progress(**restored.progress)
+
+    def _check_shapes(self, number: int, abstract_state: TrainState) -> None:
+        """Raises ValueError for other arrays, as Orbax does, but before reading any.
+
+        It would leave the reading of the others to itself, to fail at the end of the process.
+        """
+        there = self._manager.item_metadata(number).state.tree
+        found, wanted = (
+            sorted(leaf.shape for leaf in jax.tree.leaves(tree)) for tree in (there, abstract_state)
+        )
+        if found != wanted:
+            raise ValueError("arrays of other shapes")
 
     def close(self) -> None:
         """Releases what the manager holds."""

@@ -25,7 +25,6 @@ def run():
         params,
         rest,
         optimizer.init(params),
-        jnp.array(True),
         jnp.array(-1),
         state.Best(params, rest, jnp.array(-1.0), jnp.array(0)),
     )

@@ -303,7 +303,7 @@ _PURE = {
 }
 
 
-@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("name", _PURE)
 def test_pure_functions_refuse_them_too(name):
     x, mask = jnp.ones((2, 5, 2, 3)), jnp.ones((2, 5), bool)
     attend, more, options = _PURE[name]
