@@ -6,8 +6,9 @@ Data:      as table.py
 Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/sweeps.jsonl \\
                --known=results/accuracy.jsonl
 Published: those sizes, in the config of each task
-Here:      36.40 and 36.70 with proj_dim 32 and 64 on ListOps (one seed, results/sweeps.jsonl,
-           read in results/LISTOPS.md); the others not run yet
+Here:      36.40, 36.70 and 36.15 with proj_dim 32, 64 and 128 on ListOps (one seed each,
+           results/sweeps.jsonl, read in results/LISTOPS.md); of those sizes the table's rows; the
+           others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """
