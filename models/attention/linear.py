@@ -223,5 +223,4 @@ class LinearAttention(nnx.Module):
         Raises:
             ValueError: other inputs than the contract's.
         """
-        check_inputs(q, k, v, mask)
         return linear_attention(q, k, v, mask)

@@ -288,5 +288,4 @@ class LongformerAttention(nnx.Module):
         Raises:
             ValueError: other inputs than the contract's.
         """
-        check_inputs(q, k, v, mask)
         return longformer_attention(q, k, v, mask, window=self.window)
