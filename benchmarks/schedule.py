@@ -126,19 +126,22 @@ class Schedule:
             if failure.row.status != "out_of_memory":
                 return failure.row
             each = first  # at most
-        largest = largest_batch(memory, first, each)
         # The contenders that wait may hold together half of a device's memory, see `_is_large`.
         mine = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
         batch = filling_batch(one.seconds, mine, self._limits.fill_seconds)
         if batch == 1 or one.status == "extrapolated":
+            largest = largest_batch(memory, first, each)
             return dataclasses.replace(one, filled=True, largest_batch=largest)
         filled = dataclasses.replace(case, batch=batch)
         predicted = first + (batch - 1) * each, one.memory_source
         try:
-            analysis, first = self._tried(contender, filled, predicted, always=True)
+            analysis, called = self._tried(contender, filled, predicted, always=True)
         except _Failure as failure:
             return failure.row
-        return _Measurement(contender, filled, first, analysis | {"largest_batch": largest})
+        # What takes memory that XLA does not see may begin at batches larger than those tried.
+        taken = memory_fields(analysis, called)["peak_memory_mb"] * 1e6
+        largest = largest_batch(memory, first, max(each, (taken - first) / (batch - 1)))
+        return _Measurement(contender, filled, called, analysis | {"largest_batch": largest})
 
     def _tried(
         self, contender: Contender, case: Case, predicted: tuple[float, str], *, always: bool

@@ -12,7 +12,7 @@ from typing import Any
 
 from lra import records
 from lra.errors import UserError
-from lra.fields import check_fields, load, unfitting
+from lra.fields import check_fields, check_text, load, unfitting
 from lra.row import Row, now
 from lra.row import from_values as row_from_values
 
@@ -56,7 +56,8 @@ class CostRow:
             short on a busy machine.
         xla_memory_mb, process_memory_mb, device_memory_mb: every figure that was taken.
         flops, bytes_accessed: of a call, from the compiled program (`benchmarks.hlo_cost`); None
-            where they cannot be told.
+            where they cannot be told. Of what takes memory that XLA does not see (memory_source is
+            `process`), bytes_accessed are too few.
         flops_per_second, bytes_per_second: those over `seconds`.
         peak_flops_per_second, peak_bytes_per_second: of a large matrix product and of a large
             copy on this device, in this dtype and run.
@@ -145,7 +146,9 @@ def to_json(row: CostRow) -> str:
     """
     values = dataclasses.asdict(row)
     _check(values)
-    return json.dumps(values, allow_nan=False)
+    line = json.dumps(values, allow_nan=False)
+    check_text(values, line)
+    return line
 
 
 def from_json(line: str | bytes) -> CostRow:

@@ -55,7 +55,8 @@ def estimate(
         costs: the rows to go by, `rows_with_costs`.
         takes: whether rows on data marked so are of the data of the run.
     """
-    examples = (run.config["train.steps"] - there.step) * _batch(run.config) * len(run.seeds)
+    steps = max(0, run.config["train.steps"] - there.step)  # damaged metrics may be beyond the end
+    examples = steps * _batch(run.config) * len(run.seeds)
     if there.examples_per_second:
         speed = there.examples_per_second
         basis = f"at {speed:,.0f} examples/s, evaluations aside"

@@ -54,6 +54,15 @@ def test_memory_that_the_analysis_misses_by_far_is_that_of_the_process(unseen, s
     assert ("first", 1024, 2) not in worker.log
 
 
+def test_memory_that_only_the_filled_batch_shows_bounds_the_largest():
+    """As where softmax and products become one operation from some batch on."""
+    worker = FakeWorker(lambda c: 0.01 * c["batch"], lambda c: 1e6 + 4e7 * c["batch"])
+    worker.memory = lambda c: 1e6 + (1e7 if c["batch"] < 8 else 4e7) * c["batch"]
+    _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
+    another = (worker.memory({"batch": 64}) - 1.1e7) / 63
+    assert (filled.batch, filled.largest_batch) == (64, 1 + int((1e9 - 1.1e7) / another))
+
+
 def test_no_batch_fits_where_one_example_is_predicted_not_to():
     worker = FakeWorker(lambda c: c["length"] ** 2 * 1e-5, lambda c: c["length"] ** 2 * 3e2)
     # Of a process that XLA's analysis has not seen: it would have been refused before.

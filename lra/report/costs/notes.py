@@ -1,6 +1,7 @@
 """Notes under the tables of cost: what their marks mean, and what must be known to read them."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 from lra.efficiency import CostRow
@@ -33,20 +34,27 @@ def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
 
 
 def main_source(sheet: Sheet) -> str | None:
-    """How the memory of ours was taken."""
-    row = next((row for row in _shown(sheet) if row.memory_source), None)
-    return row.memory_source if row else None
+    """How the memory of most cells of ours was taken; of all cells where none is of ours."""
+    for ours in (True, False):
+        lines = [line for line in sheet.lines if line.ours == ours]
+        rows = [row for line in lines for row in sheet.all_rows(line)]
+        sources = Counter(row.memory_source for row in rows if row.memory_source)
+        if sources:
+            return sources.most_common(1)[0][0]
+    return None
 
 
 def _on_memory(sheet: Sheet) -> list[str]:
     main = main_source(sheet)
-    others = {row.memory_source for row in _shown(sheet)} - {main, None}
+    shown = {row.memory_source for row in _shown(sheet)} - {None}
+    others = shown - {main}
     found = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []
     if others:
         named = " or ".join(_SOURCES[source] for source in sorted(others))
+        of_any = " or ".join(_SOURCES[source] for source in sorted(shown - {"xla"}))
         found.append(
-            f"{OTHER_SOURCE} From {named}; its ratio is to the same of the others, or to XLA's "
-            "analysis where that is larger."
+            f"{OTHER_SOURCE} From {named}. The ratio of a cell with this mark to one without is by "
+            f"{of_any}, or by XLA's analysis where that is larger."
         )
     return found
 

@@ -141,7 +141,7 @@ _MEMORY = _Saving(
 )
 _LARGEST = _Saving(
     "memory saved as the largest batch that fits",
-    "The largest batch that fits over that of {};",
+    "The largest batch that fits, by what smaller ones need, over that of {};",
     _largest_batch,
     LINFORMER_MEMORY_SAVED,
     _on_largest_batch,

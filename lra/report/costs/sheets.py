@@ -245,7 +245,7 @@ def _by_cell(
 
 
 def _line(row: CostRow) -> Line:
-    size = re.match(rf"{re.escape(row.method)}-(\d+)", row.label)
+    size = re.match(rf"{re.escape(row.method)}-(\d{{1,18}})(?!\d)", row.label)
     return Line(row.method, row.source, row.label, int(size[1]) if size else None)
 
 

@@ -74,12 +74,15 @@ def ceilings(sheet: Sheet) -> Table:
 def _fractions(row: CostRow | None) -> str:
     if row is None or row.status != "ok":
         return MISSING
-    parts = []
-    for kind in ("flops", "bytes"):
-        reached = getattr(row, f"{kind}_per_second")
-        ceiling = getattr(row, f"peak_{kind}_per_second")
-        parts.append(_percent(reached / ceiling) if reached and ceiling else MISSING)
-    return " / ".join(parts) if set(parts) != {MISSING} else MISSING
+    flops = _fraction(row.flops_per_second, row.peak_flops_per_second)
+    moved = _fraction(row.bytes_per_second, row.peak_bytes_per_second)
+    if row.memory_source == "process":  # what takes memory that XLA does not see moves it, too
+        moved = MISSING
+    return MISSING if {flops, moved} == {MISSING} else f"{flops} / {moved}"
+
+
+def _fraction(reached: float | None, ceiling: float | None) -> str:
+    return _percent(reached / ceiling) if reached and ceiling else MISSING
 
 
 def _percent(fraction: float) -> str:

@@ -144,6 +144,10 @@ def test_rows_tell_the_time_of_the_steps_that_are_left(place):
     # 60 s for 5000 steps of three seeds in the row; 1000 steps of two are left.
     found = estimate(run, UnderWay(step=4000), [timed_row(wall_seconds=60.0)], OURS)
     assert found.seconds == pytest.approx(60 / 3 / 5000 * 1000 * 2)
+    # Damaged metrics may be beyond the last step.
+    for row in ([], [timed_row(wall_seconds=60.0)]):
+        beyond = UnderWay(step=6000, examples_per_second=None if row else 1.0)
+        assert estimate(run, beyond, row, OURS).seconds == 0
 
 
 def test_rows_on_other_data_tell_the_time_only_where_there_are_none_on_these(place):

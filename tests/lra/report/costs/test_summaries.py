@@ -106,3 +106,10 @@ def test_fractions_of_ceilings(flops, shown):
     limits = {"peak_flops_per_second": 1e10, "peak_bytes_per_second": 1e10}
     table = ceilings(only([cost_row(**reached, **limits), cost_row(length=2048)]))
     assert table.lines == [["Nyströmformer-64", f"{shown} / 4", "–"]]
+
+
+def test_bytes_that_xla_does_not_see_are_no_fraction_of_a_ceiling():
+    reached = {"flops_per_second": 5e9, "bytes_per_second": 4e8}
+    limits = {"peak_flops_per_second": 1e10, "peak_bytes_per_second": 1e10}
+    table = ceilings(only([cost_row(memory_source="process", **reached, **limits)]))
+    assert table.lines == [["Nyströmformer-64", "50 / –"]]

@@ -23,6 +23,12 @@ def test_a_backslash_in_a_name_is_one():
     assert line(time, r"my\cat-1") == ["1,000"]
 
 
+@pytest.mark.parametrize(("digits", "size"), [("64", 64), ("9" * 5000, None)])
+def test_a_size_that_python_would_not_read_is_none(digits, size):
+    (line,) = only([cost_row(label=f"nystrom-{digits}")]).lines
+    assert line.size == size
+
+
 def test_published_numbers_stand_beneath_ours():
     time, memory = paper_tables(only([standard(), cost_row()]))
     assert [cells[0] for cells in time.lines] == [
@@ -145,6 +151,18 @@ def test_memory_is_compared_as_taken_in_the_same_way():
     ]
     _, memory = paper_tables(only(rows))
     assert line(memory, "Nyströmformer-64 (transformers)") == ["30.0§ (3.00×)", "30.0§"]
+
+
+def test_the_mark_of_a_source_is_of_the_few():
+    """Of those of ours, although the first of them is one and peers are more."""
+    odd = {"memory_source": "process"}
+    peers = [cost_row(length=n, **PEER) for n in (512, 1024, 2048)]
+    rows = [standard(**odd), *(cost_row(1.0, 10.0, length=n) for n in (512, 1024)), *peers]
+    _, memory = paper_tables(only(rows))
+    assert line(memory, "Standard (xla)") == ["40.0§ (1.00×)"]
+    assert line(memory) == ["10.0", "10.0 (4.00×)"]
+    assert any(note.startswith("Memory: XLA's analysis") for note in memory.notes)
+    assert any(note.startswith("§ From the growth of the process. ") for note in memory.notes)
 
 
 def test_memory_predicted_from_processes_is_compared_as_such():
