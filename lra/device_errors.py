@@ -3,7 +3,7 @@
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
 TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
-    "train.eval_batch_size in evaluation"
+    "train.eval_batch_size in evaluation (the table counts such rows as changed)"
 )
 _SHOWN = 200  # characters of JAX's own message
 

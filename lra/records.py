@@ -141,7 +141,7 @@ def check_writable(path: str | os.PathLike) -> None:
             tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
         raise _cannot_write(path, error) from None
-    with _locked(path):
+    with _locked(pathlib.Path(path)):
         pass
 
 

@@ -36,7 +36,8 @@ class Row:
             failed run, those asked for.
         dtype, matmul_precision: number formats of the run.
         config: every key of the configuration, flat.
-        config_overrides: those that differ from the task's defaults, seeds aside.
+        config_overrides: those that differ from the task's defaults; seeds, mesh, steps per
+            call and checkpoint interval aside.
         data_sha256: of the whole data set.
         val_is_test: whether the validation set, which chooses the parameters, is the test set.
         test_accuracy: a fraction, with the parameters that were best on the validation set.

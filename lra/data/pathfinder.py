@@ -7,7 +7,7 @@
 
 Stored as grey levels, row by row. Generated images are independent of each other: their first
 eight tenths are the training set, the next the validation and the last the test set. How LRA's
-own images are split: `pathfinder_folder`.
+own images are split: `pathfinder_folder`. Whether they are LRA's is judged by their numbers alone.
 """
 
 import argparse

@@ -143,7 +143,12 @@ def _parser(task: str | None) -> ArgumentParser:
     parser.add_argument("--dry_run", action="store_true", help="say size and time, write nothing")
     parser.set_defaults(raw_dir=None, data_label=None)
     if module:
-        parser.add_argument("--data_label", type=_label, metavar="NAME", help="what tables call it")
+        parser.add_argument(
+            "--data_label",
+            type=_label,
+            metavar="NAME",
+            help="what tables call it; no run goes on with data under another name",
+        )
         module.add_arguments(parser.add_argument_group(task))
     return parser
 

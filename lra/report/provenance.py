@@ -69,5 +69,9 @@ def _jax_version_of(row: Row) -> str:
 
 def commits_of(row: Row) -> str:
     """Short; of a run that went on with other code, each of them; `unknown` without any."""
-    full = (row.commit or _UNKNOWN).split(", ")
-    return " + ".join(commit[:7] + commit[40:] for commit in full)
+    return " + ".join(map(short_commit, (row.commit or _UNKNOWN).split(", ")))
+
+
+def short_commit(commit: str) -> str:
+    """Its first seven digits, and `-dirty` where it stands."""
+    return commit[:7] + commit[40:]

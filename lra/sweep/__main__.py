@@ -9,8 +9,8 @@ For other schedulers it prints the commands, one a line; the next sweep takes in
         --launcher=print | xargs -d '\\n' -P2 -n1 sh -c
 
 Stop it at any moment; the same command goes on from there. --config.KEY=VALUE holds for all runs.
-Exit status: 0 all done, 1 some runs failed, 2 bad input (for one, no run that is left has data), 75
-stopped before the end (budget or signal; run it again to go on).
+Exit status: 0 all done, 1 some runs failed or have rows of other defaults, 2 bad input (for one, no
+run that is left has data), 75 stopped before the end (budget or signal; run it again to go on).
 """
 
 import argparse
