@@ -6,19 +6,22 @@
 The real step of `lra.trainer` on the benchmark's model and length, dropout included, without
 evaluations, with smaller batches and a larger learning rate than the protocol's, so that a CPU gets
 through all pairs in half an hour. Printed: the mean training loss of the first and of the last
-epoch, over the same examples, which are spread evenly over the training set. It says that data,
-labels, gradients and optimizer fit together, not that anything general is learned. A pair that
-cannot be trained, as of a task that is not prepared, is skipped with a line.
+epoch, over the same examples, which are spread evenly over the training set; --out writes that of
+every epoch. It says that data, labels, gradients and optimizer fit together, not that anything
+general is learned. A pair that cannot be trained, as of a task that is not prepared, is skipped
+with a line.
 """
 
 import argparse
+import math
 import sys
 
 import numpy as np
 
+from benchmarks import training_rows
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, positive_number, run
+from lra.command_line import ArgumentParser, file_to_write, positive_number, run
 from lra.data import prepared
 from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
@@ -36,17 +39,22 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"--examples must be 1 to {MAX_STEPS_PER_CALL} times --batch, --epochs at least 3"
         )
+    training_rows.check(options.out)
     print(f"| task | {' | '.join(attentions)} |\n|---|{'---|' * len(attentions)}", flush=True)
     shown = 0
     for task in tasks:
         cells = []
         for attention in attentions:
             try:
-                cells.append(_losses(task, attention, options))
-                shown += 1
+                losses = _losses(task, attention, options)
             except UserError as error:
                 cells.append("–")
                 print(f"{task}, {attention} skipped: {error}", file=sys.stderr)
+                continue
+            cells.append(cell(losses))
+            shown += 1
+            if options.out:
+                training_rows.append(options.out, _row(task, attention, losses, options))
         print(f"| {task} | {' | '.join(cells)} |", flush=True)
     if not shown:
         raise UserError("nothing could be trained, see above")
@@ -62,6 +70,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8, help="examples a step")
     parser.add_argument("--learning_rate", type=positive_number, default=1e-3)
+    parser.add_argument("--out", type=file_to_write, metavar="FILE", help="append a row a pair")
     return parser
 
 
@@ -81,8 +90,8 @@ class _Few(Prepared):
         return Split(Sequences(np.concatenate(texts), offsets), whole.labels[chosen], None)
 
 
-def _losses(task_name: str, attention: str, options: argparse.Namespace) -> str:
-    """The mean loss of the first and of the last epoch, `2.41 → 2.20`."""
+def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list[float]:
+    """The mean loss of each epoch."""
     from lra.settings import load_config
     from lra.tasks import get_task
     from lra.trainer import Trainer
@@ -104,7 +113,31 @@ def _losses(task_name: str, attention: str, options: argparse.Namespace) -> str:
     for start in range(0, options.epochs * epoch, epoch):
         state, metrics = trainer.train(state, start, epoch)
         losses.append(float(metrics.loss[0]))
-    return f"{losses[0]:.2f} → {losses[-1]:.2f}"
+    return losses
+
+
+def cell(losses: list[float | None]) -> str:
+    """The loss of the first and of the last epoch, `2.41 → 2.20`; `nan` where it is no number."""
+    first, last = (math.nan if loss is None else loss for loss in (losses[0], losses[-1]))
+    return f"{first:.2f} → {last:.2f}"
+
+
+def _row(
+    task: str, attention: str, losses: list[float], options: argparse.Namespace
+) -> training_rows.Row:
+    from lra import environment
+
+    return {
+        "task": task,
+        "attention": attention,
+        "examples": options.examples,
+        "batch": options.batch,
+        "learning_rate": options.learning_rate,
+        "losses": [loss if math.isfinite(loss) else None for loss in losses],
+        "device": environment.device_name(),
+        "commit": environment.commit(),
+        "versions": environment.versions(),
+    }
 
 
 if __name__ == "__main__":

@@ -11,10 +11,9 @@ operations, shape and origin. Traced operations are a little slower than untrace
 import pathlib
 import statistics
 import tempfile
-import time
 
 from benchmarks.cases import Case, Contender, parse_methods, parse_widths
-from benchmarks.worker import check_threads, hold_to
+from benchmarks.worker import check_threads, hold_to, timed
 from lra.command_line import ArgumentParser, positive_integer, run
 from lra.efficiency import DTYPES, MODES
 from lra.errors import UserError
@@ -60,17 +59,11 @@ def _profile(contender: Contender, case: Case, repeats: int, rows: int) -> str:
     except ValueError as error:
         raise UserError(f"{contender.label}: {error}") from None
     program.run()
-    seconds = [_seconds(program.run) for _ in range(repeats)]
+    seconds = [timed(program.run) for _ in range(repeats)]
     with tempfile.TemporaryDirectory() as folder:
         trace(pathlib.Path(folder), program.run)
         costs = largest_costs(pathlib.Path(folder), program.text)
     return f"{1e3 * statistics.median(seconds):9.2f} ms a call\n{table(costs, 1, rows)}"
-
-
-def _seconds(call) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ the ratio of the fastest turns (what other programs disturb least), parameters (
 
 import contextlib
 import importlib.util
-import json
 import multiprocessing
 import statistics
 import sys
@@ -31,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import training_rows, training_tables
 from benchmarks.random_data import LONGEST, write_random
 from benchmarks.worker import check_threads, hold_to
 from lra import environment
@@ -69,23 +69,20 @@ def main(argv: list[str]) -> int:
     measurable = [name for name in options.attentions if _has_peer(name)]
     if not measurable:
         raise UserError("nothing to measure without PyTorch; install it as said above")
-    print(f"{options.task}, batch {options.batch}, {options.threads} threads, float32\n\n{_HEADER}")
+    training_rows.check(options.out)
+    print(f"{options.task}, batch {options.batch}, {options.threads} threads, float32\n")
+    print(training_tables.PEER_HEADER)
     rows = []
     for name in measurable:
         row = _compare(name, options)
-        print(_line(row), flush=True)
+        print(training_tables.peer_line(row), flush=True)
         rows.append(row)
         if options.out:
-            with open(options.out, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            training_rows.append(options.out, row)
     measured = [row for row in rows if "ratio" in row]
     if not measured:
         raise UserError("no case could be measured, see above")
-    print()
-    for title, key in (("medians", "ratio"), ("fastest turns", "fastest_ratio")):
-        ratios = [row[key] for row in measured]
-        mean = statistics.geometric_mean(ratios)
-        print(f"ratio of {title}: geometric mean {mean:.2f}, smallest {min(ratios):.2f}")
+    print("", *training_tables.means(measured), sep="\n")
     return 0
 
 
@@ -100,7 +97,7 @@ def _parse(argv: list[str]):
     add("--rounds", type=positive_integer, default=7, help="turns each (%(default)s)")
     add("--steps", type=positive_integer, default=5, help="in a turn (%(default)s)")
     add("--compile", action="store_true", help="the peer through torch.compile")
-    add("--out", type=file_to_write, metavar="FILE", help="append one JSON line an attention")
+    add("--out", type=file_to_write, metavar="FILE", help="append a row an attention")
     options = parser.parse_args(argv)
     every = options.attentions == "all"
     options.attentions = list(PEERS) if every else options.attentions.split(",")
@@ -126,6 +123,7 @@ def _compare(attention: str, options) -> dict[str, Any]:
     length = options.length or LONGEST[options.task]
     row = {"task": options.task, "attention": attention, "length": length}
     row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}
+    row["compiled"] = options.compile
     peers = {name: metadata.version(name) for name in PEERS[attention]}
     row |= {"commit": environment.commit(), "versions": environment.versions() | peers}
     row["device"] = environment.cpu_name()
@@ -147,7 +145,7 @@ def _compare(attention: str, options) -> dict[str, Any]:
             for name, ask in sides.items():
                 median, fastest = statistics.median(turns[name]), min(turns[name])
                 row[name] = {"milliseconds": 1e3 * median, "fastest": 1e3 * fastest, **ask(0)}
-        except EOFError:
+        except (EOFError, OSError):  # a side has ended, while it worked or while it slept
             return row | {"failed": True}
     row["ratio"] = row["torch"]["milliseconds"] / row["ours"]["milliseconds"]
     row["fastest_ratio"] = row["torch"]["fastest"] / row["ours"]["fastest"]
@@ -230,24 +228,6 @@ def _torch(case: Case) -> tuple[Callable[[int], None], int]:
 
     torch.set_num_threads(case.threads)
     return training(_load_config(case), get_task(case.task), case.data_dir, case.compile)
-
-
-_HEADER = (
-    "| attention | ours ms/step | PyTorch ms/step | ratio | of fastest turns | parameters, ours | "
-    "PyTorch | peak MB, ours | PyTorch |\n|---|---|---|---|---|---|---|---|---|"
-)
-
-
-def _line(row: dict[str, Any]) -> str:
-    if "failed" in row:
-        return f"| {row['attention']} | failed |"
-    ours, torch = row["ours"], row["torch"]
-    return (
-        f"| {row['attention']} | {ours['milliseconds']:.0f} | {torch['milliseconds']:.0f} | "
-        f"{row['ratio']:.2f} | {row['fastest_ratio']:.2f} | "
-        f"{ours['params']:,} | {torch['params']:,} | "
-        f"{ours['peak_memory_mb']:,.0f} | {torch['peak_memory_mb']:,.0f} |"
-    )
 
 
 if __name__ == "__main__":

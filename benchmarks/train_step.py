@@ -44,7 +44,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator
 
-from benchmarks import largest_batch
+from benchmarks import largest_batch, training_rows, training_tables
 from benchmarks.random_data import LONGEST
 from configs.default import ATTENTIONS
 from lra.command_line import (
@@ -57,11 +57,9 @@ from lra.command_line import (
     run,
 )
 from lra.errors import UserError
-from lra.published import TABLE3, TASKS
+from lra.published import TASKS
 from lra.settings import DTYPES, load_config
 from lra.tasks import get_task
-
-_CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
 
 
 def main(argv: list[str]) -> int:
@@ -78,6 +76,7 @@ def main(argv: list[str]) -> int:
     names = list(itertools.product(tasks, attentions))
     for task, attention in names:
         load_config(f"configs/{task}.py:{attention}", options.override)
+    training_rows.check(options.out)
     measure_all = _find_largest if options.largest_batch else _tabulate
     last_lines, rows = measure_all(names, options)
     if all("failed" in row for row in rows):
@@ -103,7 +102,7 @@ def _parser() -> ArgumentParser:
         help="of all cases' configs: model.*, matmul_precision",
     )
     add("--seconds", type=positive_number, default=20.0, help="of measuring per case (%(default)s)")
-    add("--out", type=file_to_write, metavar="FILE", help="append one JSON line a case")
+    add("--out", type=file_to_write, metavar="FILE", help="append a row a case")
     add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
     add("--compare_loop", action="store_true", help="see above")
     add("--largest_batch", action="store_true", help="see above")
@@ -117,7 +116,7 @@ def _tabulate(names: list[tuple[str, str]], options) -> tuple[list[str], list[di
     Returns:
         What to print in the end, and the rows.
     """
-    print(_HEADER)
+    print(training_tables.STEP_HEADER)
     rows = []
     for task, attention in names:
         one = None
@@ -126,10 +125,11 @@ def _tabulate(names: list[tuple[str, str]], options) -> tuple[list[str], list[di
             one = row if seeds == 1 else one
             if one and "failed" not in one | row:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
-            print(_line(row), flush=True)
+            print(training_tables.step_line(row), flush=True)
             rows.append(row)
-            _append(options.out, row)
-    return _sums(rows), rows
+            if options.out:
+                training_rows.append(options.out, row)
+    return training_tables.sums(rows), rows
 
 
 def _find_largest(names: list[tuple[str, str]], options) -> tuple[list[str], list[dict]]:
@@ -141,7 +141,8 @@ def _find_largest(names: list[tuple[str, str]], options) -> tuple[list[str], lis
         for answer in _ever_larger(task, attention, seeds, options):
             print(largest_batch.line(answer), flush=True)
             answers.append(answer)
-            _append(options.out, answer)
+            if options.out:
+                training_rows.append(options.out, answer)
         verdicts.append(largest_batch.verdict(answers, options.seconds))
         rows += answers
     return verdicts, rows
@@ -156,12 +157,6 @@ def _ever_larger(task: str, attention: str, seeds: int, options) -> Iterator[dic
     config = load_config(f"configs/{task}.py:{attention}", options.override)
     first = options.batch or config.train.batch_size
     return largest_batch.doubled(ask, first, get_task(task).counts["train"], options.seconds)
-
-
-def _append(out: str | None, row: dict) -> None:
-    if out:
-        with open(out, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
 
 
 def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]:
@@ -227,48 +222,6 @@ def _measure(options) -> dict:
         return trial(case)
     return measure(
         case, options.seconds, compare_loop=options.compare_loop, profile=options.profile
-    )
-
-
-def _sums(rows: list[dict]) -> list[str]:
-    """A line for each number of seeds: the hours of whole runs, and which part of the table's."""
-    hours: dict[int, dict[tuple[str, str], float]] = {}
-    for row in rows:
-        cell = row["task"], row["attention"]
-        if cell in _CELLS and row.get("whole_hours"):
-            hours.setdefault(row["seeds"], {})[cell] = row["whole_hours"]
-    return [
-        f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(of_cells)} of "
-        f"{len(_CELLS)} cells of the table, {sum(of_cells.values()):.3g} h in all (training, "
-        "evaluations, compilation)"
-        for seeds, of_cells in hours.items()
-    ]
-
-
-_TITLES = (
-    *("task", "attention", "seeds", "batch", "deterministic", "compile s", "steps/s"),
-    *("examples/s", "eval ex/s", "peak MB", "protocol h", "of matmul rate", "of one seed's time"),
-)
-_HEADER = f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}"
-
-
-def _line(row: dict) -> str:
-    if "failed" in row:
-        return f"| {row['task']} | {row['attention']} | {row['seeds']} | failed |"
-    most = row["peak_flops_per_second"] * row["num_devices"]
-    share = row["flops_per_step"] * row["steps_per_second"] / most
-    against = f"{row['cost_against_one_seed']:.2f}" if "cost_against_one_seed" in row else ""
-    hours = "–" if row["protocol_hours"] is None else f"{row['protocol_hours']:.3g}"
-    loop = ""
-    if "loop" in row:
-        milliseconds = {form: f"{1e3 * seconds:.3g}" for form, seconds in row["loop"].items()}
-        loop = "\nloop, ms/step: " + ", ".join(f"{k} {v}" for k, v in milliseconds.items())
-    return (
-        f"| {row['task']} | {row['attention']} | {row['seeds']} | {row['batch']} | "
-        f"{'yes' if row['deterministic'] else 'no'} | {row['compile_seconds']:.1f} | "
-        f"{row['steps_per_second']:.3g} | {row['examples_per_second']:.4g} | "
-        f"{row['eval_examples_per_second']:.4g} | {row['peak_memory_mb']:.0f} | "
-        f"{hours} | {share:.1%} | {against} |{loop}"
     )
 
 

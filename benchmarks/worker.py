@@ -185,7 +185,7 @@ class _Handler:
         program = self._program
         before = program.device_peak()
         program.run()  # with all that is allocated, or chosen, once
-        seconds = _timed(program.run)
+        seconds = timed(program.run)
         if self._programs.platform() == "cpu":
             return {"seconds": seconds, "process_memory": self._process_memory()}
         return {"seconds": seconds, "device_memory": program.device_peak(since=before)}
@@ -194,7 +194,7 @@ class _Handler:
         """Seconds of each of `calls` calls."""
         if warm:
             self._program.run()
-        return {"seconds": [_timed(self._program.run) for _ in range(calls)]}
+        return {"seconds": [timed(self._program.run) for _ in range(calls)]}
 
     def drop(self) -> dict:
         """Frees the program and its arrays."""
@@ -210,7 +210,7 @@ class _Handler:
         return None if growth is None else growth + self._program.argument_bytes
 
 
-def _timed(run: Callable[[], object]) -> float:
+def timed(run: Callable[[], object]) -> float:
     """Seconds of one call."""
     start = time.perf_counter()
     run()

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import first_steps
+from benchmarks import first_steps, training_rows
 from lra.data import prepared
 from lra.errors import UserError
 from tests.lra.conftest import COUNTS, write_listops, write_retrieval
@@ -21,7 +21,8 @@ def data_dir(tmp_path):
 
 
 def test_the_loss_of_every_task_at_hand_falls(data_dir, capsys):
-    flags = [*FLAGS, f"--data_dir={data_dir}", "--tasks=listops,image"]
+    rows = data_dir / "rows.jsonl"
+    flags = [*FLAGS, f"--data_dir={data_dir}", "--tasks=listops,image", f"--out={rows}"]
     assert first_steps.main(flags) == 0
     out, err = capsys.readouterr()
     header, _, *lines = out.splitlines()
@@ -30,6 +31,9 @@ def test_the_loss_of_every_task_at_hand_falls(data_dir, capsys):
     first, last = map(float, re.findall(r"\d+\.\d+", lines[0]))
     assert last < first
     assert lines[1] == "| image | – |"
+    (row,) = training_rows.read(rows, training_rows.LossRow)
+    assert (row["task"], row["attention"], len(row["losses"])) == ("listops", "linear", 12)
+    assert first_steps.cell(row["losses"]) == lines[0].split("| ")[2].strip(" |")
     assert err.startswith("image, linear skipped: ")
 
 

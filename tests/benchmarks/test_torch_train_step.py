@@ -1,7 +1,6 @@
 """The PyTorch peer computes the same function, and both sides are timed in turns."""
 
 import contextlib
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks import torch_train_step
+from benchmarks import torch_train_step, training_rows
 from lra import environment
 from lra.errors import UserError
 from lra.settings import load_config
@@ -143,7 +142,7 @@ def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkey
     flags = ["--attentions=standard,performer", "--length=16", "--rounds=1"]
     flags += ["--steps=1", "--threads=1"]
     assert torch_train_step.main([*flags, f"--out={out}"]) == 0
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    rows = training_rows.read(out, training_rows.PeerRow)
     assert [row["attention"] for row in rows] == ["standard", "performer"]
     for row in rows:
         assert row["ours"]["params"] == row["torch"]["params"]

@@ -8,7 +8,15 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks import ceilings, random_data, train_case, train_loops, train_step
+from benchmarks import (
+    ceilings,
+    random_data,
+    train_case,
+    train_loops,
+    train_step,
+    training_rows,
+    training_tables,
+)
 from lra import environment
 from lra.data import prepared
 from lra.errors import UserError
@@ -139,7 +147,7 @@ def trainer(tmp_path_factory):
     return Trainer(config, get_task("listops"), prepared.load(folder, "listops"))
 
 
-def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
+def test_a_case_has_a_row_that_the_table_prints(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
     monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
     case = train_case.Case("listops", "standard", 1, "float32")
@@ -157,7 +165,10 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, monkeypatch):
     assert row["whole_hours"] == pytest.approx(row["protocol_hours"] + compiled / 3600)
     assert row["deterministic"]
     assert row["commit"] == environment.commit()
-    assert train_step._line(row).count("|") == train_step._HEADER.splitlines()[0].count("|")
+    assert len(training_tables.step_cells(row)) == len(training_tables.STEP_TITLES)
+    training_rows.append(tmp_path / "rows.jsonl", row)
+    (read,) = training_rows.read(tmp_path / "rows.jsonl", training_rows.StepRow)
+    assert read == row | {"overrides": []}
 
 
 def test_a_whole_run_compiles_an_evaluation_for_each_size_of_a_split():
@@ -173,8 +184,8 @@ def test_a_whole_run_compiles_an_evaluation_for_each_size_of_a_split():
 def test_the_share_of_the_ceiling_is_of_all_devices():
     """4 steps of 10^9 operations a second, each device capable of 10^10."""
     row = ROW | {"task": "listops", "attention": "standard", "seeds": 1}
-    assert "| 40.0% |" in train_step._line(row)
-    assert "| 10.0% |" in train_step._line(row | {"num_devices": 4})
+    assert "| 40.0% |" in training_tables.step_line(row)
+    assert "| 10.0% |" in training_tables.step_line(row | {"num_devices": 4})
 
 
 def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys):
@@ -183,8 +194,8 @@ def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys
     case = train_case.Case("listops", "standard", 1, "float32", batch=8)
     row = train_case.measure(case, seconds=0.01)
     assert (row["batch"], row["protocol_hours"], row["whole_hours"]) == (8, None, None)
-    assert " | – | " in train_step._line(row)
-    assert train_step._sums([row]) == []
+    assert " | – | " in training_tables.step_line(row)
+    assert training_tables.sums([row]) == []
 
 
 def test_a_case_takes_its_batch_and_seeds_from_the_flags(monkeypatch):

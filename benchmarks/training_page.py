@@ -1,0 +1,141 @@
+"""Which steps of training were measured, as a page: TRAINING.md of the rows in a folder.
+
+    python -m benchmarks.train_step --tasks=listops --out=results/training/train_step.jsonl
+    python -m benchmarks.torch_train_step --out=results/training/torch_train_step.jsonl
+    python -m benchmarks.training_page results/training
+
+A table for each device, precision, version of JAX and commit of the first file, and for each
+device, size and versions of the second; of several rows of one case the latest. Either file may be
+missing.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+
+from benchmarks import training_rows, training_tables
+from benchmarks.training_rows import PeerRow, Row, StepRow
+from lra.command_line import ArgumentParser, run
+from lra.errors import UserError
+from lra.files import write_atomically
+from lra.report.formats import plain
+from lra.report.provenance import short_commit
+from lra.report.tables import Table
+
+STEPS, PEERS, PAGE = "train_step.jsonl", "torch_train_step.jsonl", "TRAINING.md"
+
+
+def main(argv: list[str]) -> int:
+    """Writes the page and prints its path."""
+    parser = ArgumentParser(prog="python -m benchmarks.training_page", description=__doc__)
+    parser.add_argument("folder", type=pathlib.Path, help=f"of {STEPS} and {PEERS}")
+    folder = parser.parse_args(argv).folder
+    text = page(folder)
+    write_atomically(folder / PAGE, text)
+    print(folder / PAGE)
+    return 0
+
+
+def page(folder: pathlib.Path) -> str:
+    """The page of the rows in a folder, in Markdown.
+
+    Raises:
+        UserError: neither file is there, or a line is no such row.
+    """
+    steps, peers = _rows(folder / STEPS, StepRow), _rows(folder / PEERS, PeerRow)
+    tables = [*_step_tables(steps), *_peer_tables(peers)]
+    if not tables:
+        raise UserError(f"no rows in {folder / STEPS} or {folder / PEERS}; see --help")
+    lines = ["# Training steps", "", _LEGEND, ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", table.caption, "", plain(table)]
+    failed = [*_failed(steps, "train_step"), *_failed(peers, "torch_train_step")]
+    lines += [f"Could not be measured: {'; '.join(failed)}.", ""] if failed else []
+    return "\n".join(lines)
+
+
+def _failed(rows: Iterable[Row], benchmark: str) -> Iterator[str]:
+    """The cases of a benchmark whose latest row is a failure, in words."""
+    latest = {(row["task"], row["attention"], row.get("seeds")): row for row in rows}
+    for (task, attention, seeds), row in latest.items():
+        if "failed" in row:
+            programs = f", {seeds} seeds" if (seeds or 1) > 1 else ""
+            yield f"{task}, {attention}{programs} ({benchmark})"
+
+
+_LEGEND = (
+    f"Rendered by `python -m benchmarks.training_page` from {STEPS} and {PEERS} beside this page. "
+    "[benchmarks/README.md](../../benchmarks/README.md#training) says what they are good for."
+)
+
+
+def _rows(path: pathlib.Path, kind: type) -> list[Row]:
+    return training_rows.read(path, kind) if path.exists() else []
+
+
+def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
+    case = ("task", "attention", "seeds", "batch")
+
+    def conditions(row: Row) -> tuple:
+        overrides = tuple(row.get("overrides", ()))
+        how = ("num_devices", "dtype", "matmul_precision", "deterministic")
+        return (*_place(row), *(row[name] for name in how), overrides)
+
+    for group in _groups(rows, conditions, case):
+        first = group[0]
+        overrides = "".join(f", {override}" for override in first.get("overrides", ()))
+        devices = f"{first['num_devices']} x " if first["num_devices"] > 1 else ""
+        title = f"{devices}{first['device']}, {first['dtype']}{overrides}"
+        caption = (
+            f"benchmarks.train_step, {_made_by(first, 'jax')}, products in "
+            f"{first['matmul_precision']}. Steps are of all seeds of a program together."
+        )
+        lines = [training_tables.step_cells(row) for row in group]
+        notes = [f"{line}." for line in training_tables.sums(group)]
+        yield Table(title, caption, training_tables.STEP_TITLES, lines, notes, words=(0, 1, 4))
+
+
+def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
+    def conditions(row: Row) -> tuple:
+        sizes = (row[name] for name in ("task", "length", "batch", "threads"))
+        return (*_place(row), *sizes, row.get("compiled", False), row["versions"].get("torch"))
+
+    for group in _groups(rows, conditions, ("attention",)):
+        first = group[0]
+        how = "compiled" if first.get("compiled") else "eager"
+        # Not every peer needs it.
+        layers = {row["versions"].get("transformers") for row in group} - {None}
+        hugging_face = f", transformers {' and '.join(sorted(layers))}" if layers else ""
+        title = f"{first['device']}, against {how} PyTorch, {first['task']}"
+        caption = (
+            f"benchmarks.torch_train_step, {_made_by(first, 'jax', 'torch')}{hugging_face}; batch "
+            f"{first['batch']}, all examples {first['length']:,} long, {first['threads']} threads, "
+            "float32. Medians of turns; ratio: PyTorch's time over ours."
+        )
+        lines = [training_tables.peer_cells(row) for row in group]
+        notes = [f"{line}." for line in training_tables.means(group)]
+        yield Table(title, caption, training_tables.PEER_TITLES, lines, notes)
+
+
+def _place(row: Row) -> tuple:
+    return row["device"], row["commit"], row["versions"].get("jax")
+
+
+def _made_by(row: Row, *packages: str) -> str:
+    known = [f"{name} {row['versions'][name]}" for name in packages if name in row["versions"]]
+    return f"commit {short_commit(row['commit'])}, {', '.join(known)}"
+
+
+def _groups(
+    rows: Iterable[Row], conditions: Callable[[Row], tuple], case: tuple[str, ...]
+) -> list[list[Row]]:
+    """Rows measured under the same conditions, of each `case` the latest, in their order."""
+    grouped: dict[tuple, dict[tuple, Row]] = {}
+    for row in rows:
+        if "failed" not in row:
+            of_case = grouped.setdefault(conditions(row), {})
+            of_case[tuple(row[name] for name in case)] = row
+    return [list(of_case.values()) for of_case in grouped.values()]
+
+
+if __name__ == "__main__":
+    run(main)
