@@ -6,7 +6,7 @@ many steps were made in a call leave no trace in its parameters and accuracies.
 
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import config_dict
@@ -17,7 +17,6 @@ from lra.data import prepared as prepared_data
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace
-from lra.programs import CallMetrics
 from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
 from lra.records import read, write_once
@@ -108,15 +107,6 @@ def _status_of_complete(folder: Workdir) -> int | None:
     return STATUS_ALL_DIVERGED if diverged else 0
 
 
-class _Call(NamedTuple):
-    """A training call under way: end step, number of steps, metrics to come, dispatch time."""
-
-    end: int
-    count: int
-    metrics: CallMetrics
-    dispatched: float
-
-
 class Run:
     """A run in its folder: restores what was saved, then alternates calls and evaluations.
 
@@ -145,8 +135,6 @@ class Run:
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
         self._evaluations = SavedEvaluations(trainer, folder.evaluations)
-        self._pending: _Call | None = None
-        self._finished_call = 0.0
         self._next_checkpoint: float | None = None
         self._alive = _still_training(trainer.fetch(self._state.diverged_step))
 
@@ -205,36 +193,30 @@ class Run:
         if self._timetable.redraws(self._step):
             self._state = self._trainer.redraw(self._state, self._step)
         while self._step < end and any(self._alive):
-            # Two calls may be under way.
-            if hosts.any_of(self._stop.before(2 * self._pace.call_seconds)):
-                self._wait()
+            if hosts.any_of(self._stop.before(self._pace.call_seconds)):
                 raise Stopped
-            count = hosts.least(self._pace.next(end - self._step))
-            dispatched = time.monotonic()
-            self._state, metrics = self._trainer.train(self._state, self._step, count)
-            self._step += count
-            # The numbers of a call are fetched when the next one is under way.
-            self._wait()
-            self._pending = _Call(self._step, count, metrics, dispatched)
+            self._train(hosts.least(self._pace.next(end - self._step)))
             self._save_if_due()
-        self._wait()
 
-    def _wait(self) -> None:
-        """Waits for the call under way and notes its numbers."""
-        if self._pending is None:
-            return
-        call, self._pending = self._pending, None
-        metrics = self._trainer.fetch(call.metrics)
-        now = time.monotonic()
-        seconds = now - max(call.dispatched, self._finished_call)
-        self._finished_call = now
-        examples = call.count * self._config.train.batch_size * len(self._config.seeds)
-        if self._pace.measured(call.count, seconds):
+    def _train(self, count: int) -> None:
+        """Makes `count` steps in one call, waits for it and notes its numbers.
+
+        With two calls under way the time of each could not be told: on several hosts, and on GPUs
+        where the number of steps is not part of the program, dispatching one may wait for another.
+        The gap between calls is a few milliseconds of about a second.
+        """
+        begun = time.monotonic()
+        self._state, metrics = self._trainer.train(self._state, self._step, count)
+        self._step += count
+        metrics = self._trainer.fetch(metrics)
+        seconds = time.monotonic() - begun
+        examples = count * self._config.train.batch_size * len(self._config.seeds)
+        if self._pace.measured(count, seconds):
             self._progress = self._progress._replace(
                 train_seconds=self._progress.train_seconds + seconds,
                 train_examples=self._progress.train_examples + examples,
             )
-        self._reporter.trained(call.end, call.count, metrics, examples, seconds)
+        self._reporter.trained(self._step, count, metrics, examples, seconds)
         self._note_divergence(metrics.diverged_step)
 
     def _note_divergence(self, diverged_step: np.ndarray) -> None:
@@ -261,9 +243,8 @@ class Run:
             self._next_checkpoint = now + min(
                 _FIRST_CHECKPOINT_SECONDS, self._config.train.checkpoint_seconds
             )
-        # Two calls may be under way, for which this one waits.
-        if hosts.any_of(now + 2 * self._pace.call_seconds >= self._next_checkpoint):
-            self._wait()
+        # The next occasion is after another call.
+        if hosts.any_of(now + self._pace.call_seconds >= self._next_checkpoint):
             self._save()
             self._next_checkpoint = now + self._config.train.checkpoint_seconds
 

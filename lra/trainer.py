@@ -130,7 +130,7 @@ class Trainer:
     ) -> tuple[TrainState, CallMetrics]:
         """Makes steps `start` to `start + count` (at most `MAX_STEPS_PER_CALL`); uses up the state.
 
-        Returns without waiting for the device.
+        It need not wait for the device.
         """
         arguments = self.train_arguments(train_state, start, count)
         return sharding.call(self.programs.train, *arguments)

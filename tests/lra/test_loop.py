@@ -151,7 +151,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
 
 
 def test_slow_calls_are_saved_in_time(tiny_config, data_dir, tmp_path, monkeypatch):
-    """A checkpoint waits for the calls under way, so it begins before it is due."""
+    """A checkpoint cannot begin within a call, so it begins before it is due."""
     saved, real = [], Checkpoints.save
     monkeypatch.setattr(Checkpoints, "save", lambda *_: saved.append(_[2].step) or real(*_))
     config = tiny_config("listops", "linear", "train.steps_per_call=1")
@@ -159,10 +159,42 @@ def test_slow_calls_are_saved_in_time(tiny_config, data_dir, tmp_path, monkeypat
     assert saved == [12]
     saved.clear()
     monkeypatch.setattr(
-        Pace, "call_seconds", property(lambda _: 8.0, lambda *_: None), raising=False
+        Pace, "call_seconds", property(lambda _: 16.0, lambda *_: None), raising=False
     )
     assert train(config, tmp_path / "slow", data_dir) == 0
     assert saved[0] == 1
+
+
+@pytest.mark.parametrize("waits_in", ["train", "fetch"])
+def test_calls_become_a_second_long_wherever_they_are_waited_for(
+    tiny_config, data_dir, tmp_path, monkeypatch, waits_in
+):
+    """Steps of a quarter of a second by a clock of our own; dispatching a call may wait for it."""
+    now, asked = [100.0], []
+    monkeypatch.setattr("lra.loop.time.monotonic", lambda: now[0])
+    real_train, real_fetch = Trainer.train, Trainer.fetch
+
+    def wait(where):
+        if where == waits_in and asked:
+            now[0] += 0.25 * asked.pop()
+
+    def train_and_note(self, state, start, count):
+        asked.append(count)
+        wait("train")
+        return real_train(self, state, start, count)
+
+    def wait_and_fetch(self, tree):
+        wait("fetch")
+        return real_fetch(self, tree)
+
+    monkeypatch.setattr(Trainer, "train", train_and_note)
+    monkeypatch.setattr(Trainer, "fetch", wait_and_fetch)
+    config = tiny_config("listops", "linear", "train.steps=20", "train.eval_every=20")
+    assert train(config, tmp_path, data_dir) == 0
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    calls = [line for line in lines if line["kind"] == "train"]
+    assert [call["step"] for call in calls] == [1, 2, 6, 10, 14, 18, 20]
+    assert {call["examples_per_second"] for call in calls} == {32.0}
 
 
 def test_speed_and_memory_are_those_of_the_devices_named(
@@ -249,7 +281,7 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.status for row in rows] == ["diverged"] * 2
     assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
-    # Further steps were under way when this was noticed.
+    # The call in which this happened made further steps.
     assert {row.steps for row in rows} == {max(row.diverged_step for row in rows) + 1}
     capsys.readouterr()
     predictions = tmp_path / "out.npz"
