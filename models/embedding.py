@@ -9,7 +9,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
@@ -31,17 +30,33 @@ def lookup(
     return _lookup(table, ids, table.shape[0], narrow)
 
 
-def row_major(x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
-    """`x`, which a GPU is to keep in memory in the order of its axes, its gradient too.
+def add_positions(
+    x: Float[Array, "batch length dim"], position: Float[Array, "length dim"]
+) -> Float[Array, "batch length dim"]:
+    """`x` plus the same positions for every example.
 
-    The gradient of learned positions is a sum over the batch. For its sake XLA's GPU backend lays
-    out all activations with the batch innermost, and transposes them for every product: in a step
-    of Image 2.0 GB more of memory traffic (22.5 instead of 20.4 GB with Linformer, then without
-    cuDNN) and 25 kernels, counted as by `benchmarks.gpu_traffic` (JAX 0.11; not timed).
+    On a GPU their gradient, a sum over the batch, is a product with ones. For the sake of a plain
+    sum XLA lays out all activations with the batch innermost, and transposes them for every
+    product: a step of Image moves 11.5 GB instead of 9.6 with Linformer, in 23 more kernels
+    (counted as by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed). A layout constraint
+    makes it 9.5 GB, but devices that share a batch then gather all of it.
     """
-    if this_backend() != "gpu":
-        return x
-    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+    return _add_positions(x, position) if this_backend() == "gpu" else x + position[None]
+
+
+@jax.custom_vjp
+def _add_positions(x: Array, position: Array) -> Array:
+    return x + position[None]
+
+
+def _sum_over_batch(_: None, gradient: Array) -> tuple[Array, Array]:
+    # Two rows: XLA makes the sum of a product with one.
+    ones = jnp.ones((2, len(gradient)), gradient.dtype)
+    total = jnp.einsum("nb,bld->nld", ones, gradient, precision=jax.lax.Precision.HIGHEST)
+    return gradient, total[0]
+
+
+_add_positions.defvjp(lambda x, position: (x + position[None], None), _sum_over_batch)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))

@@ -1,8 +1,9 @@
 """The one encoder: token and position embeddings, pre-norm blocks, a final normalisation.
 
-It is the same for every attention and every task, and has the sizes of the model behind Table 3
-of the Nyströmformer paper (arXiv 2102.03902). Initialisation is that model's: kernels and biases of
-Linear uniform within ±1/sqrt(fan in), PyTorch's default, and embeddings N(0, 0.02).
+It is the same for every attention and every task. Its sizes are in `configs`, by default those of
+the model behind Table 3 of the Nyströmformer paper (arXiv 2102.03902). Initialisation is that
+model's: kernels and biases of Linear uniform within ±1/sqrt(fan in), PyTorch's default, and
+embeddings N(0, 0.02).
 
     x = dropout(token[ids] + position)
     x = x + dropout(output(attention(LN x)))        for each block
@@ -25,7 +26,7 @@ from models import attention as attentions
 from models.attention.choices import check_choice
 from models.dense import Linear, uniform_within
 from models.dropout import dropout
-from models.embedding import lookup, row_major
+from models.embedding import add_positions, lookup
 from models.keys import split
 
 POSITIONS = ("learned", "sinusoidal", "none")
@@ -243,7 +244,7 @@ class Encoder(nnx.Module):
         # In float32, as gradients of embeddings are sums over the batch.
         x = lookup(self.token[...], ids, self.dtype)
         if self.position is not None:
-            x = row_major(x + self.position[...][None, :length])
+            x = add_positions(x, self.position[...][:length])
         if self.sinusoidal:
             x = x + sinusoidal_positions(length, self.dim)[None]
         return x.astype(self.dtype)

@@ -98,6 +98,14 @@ def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_
     )
 
 
+def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_config, data_dir, monkeypatch):
+    """By the program for CPUs: the same code divides it among devices."""
+    monkeypatch.setattr("models.embedding.this_backend", lambda: "gpu")
+    trainer = make(tiny_config("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES), data_dir)
+    found = communication(compiled_step(trainer).as_text())
+    assert found == [("all-reduce", {"f32"}, SEED_GROUPS)]
+
+
 def test_pairs_and_clipping_need_no_more(tiny_config, data_dir):
     overrides = ("train.max_grad_norm=1.0", *ALL_DEVICES)
     trainer = make(tiny_config("retrieval", "standard", *overrides), data_dir)

@@ -60,14 +60,21 @@ def test_no_scatter_is_left_where_its_order_is_not_fixed():
         assert ("stablehlo.scatter" in lowered.as_text()) == expected, platform
 
 
-def test_a_gpu_keeps_activations_and_their_gradient_in_the_order_of_their_axes(monkeypatch):
-    def gradient(x):
-        return jax.grad(lambda x: jnp.sum(embedding.row_major(x) ** 2))(x)
+def test_a_gpu_sums_gradients_of_positions_by_a_product(monkeypatch):
+    def gradients(x, position):
+        return jax.grad(
+            lambda x, p: jnp.sum(jnp.sin(embedding.add_positions(x, p))), argnums=(0, 1)
+        )(x, position)
 
-    def constraints(backend):
+    def on(backend):
         monkeypatch.setattr(jax, "default_backend", lambda: backend)
-        traced = jax.jit(jax.vmap(gradient)).trace(jnp.ones((2, 5, 4, 3)))
-        return traced.lower(lowering_platforms=("cuda",)).as_text().count("LayoutConstraint")
+        of_seeds = jax.jit(jax.vmap(gradients))
+        return of_seeds.lower(x, position).as_text().count("dot_general"), of_seeds(x, position)
 
-    assert constraints("gpu") == 2
-    assert constraints("cpu") == 0
+    keys = jax.random.split(jax.random.key(0))
+    x, position = jax.random.normal(keys[0], (2, 7, 5, 3)), jax.random.normal(keys[1], (2, 5, 3))
+    products, found = on("gpu")
+    none, expected = on("cpu")
+    assert (products, none) == (1, 0)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
