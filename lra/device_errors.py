@@ -16,7 +16,7 @@ def explained(error: Exception, cure: str = "") -> str | None:
         cure: what needs less memory in that command.
     """
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY in str(error):
-        return f"out of memory ({_first_line(error)})" + (f"; {cure}" if cure else "")
+        return f"out of memory ({first_line(error)})" + (f"; {cure}" if cure else "")
     return None
 
 
@@ -28,11 +28,12 @@ def no_device(error: Exception, platforms: str) -> str:
         platforms: the value of `JAX_PLATFORMS`.
     """
     return (
-        f"JAX finds no device for JAX_PLATFORMS='{platforms}' ({_first_line(error)}); unset it, or "
+        f"JAX finds no device for JAX_PLATFORMS='{platforms}' ({first_line(error)}); unset it, or "
         "install JAX for that device (make JAX=cuda13 install)"
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The beginning of an error's message; its type where there is none."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:_SHOWN]

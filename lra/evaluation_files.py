@@ -5,6 +5,7 @@ as logits, e.g. in `evaluations/validation-50.npz`. A file belongs to one set of
 these are a function of configuration and step.
 """
 
+import collections
 import io
 import pathlib
 import zipfile
@@ -37,7 +38,8 @@ class SavedEvaluations:
     def __init__(self, trainer: Trainer, folder: pathlib.Path):
         self._trainer, self._folder = trainer, folder
         self._runs: dict[str, EvaluationRun] = {}
-        self._pace = Pace()
+        # Of each split: another number of batches is another program, whose first call compiles.
+        self._paces: dict[str, Pace] = collections.defaultdict(Pace)
 
     def evaluate(
         self, name: str, params: Any, rest: Any, split: str, before_call: Callable[[float], None]
@@ -54,7 +56,7 @@ class SavedEvaluations:
         run = self._trainer.evaluation(params, rest, split)
         self._resume(name, run)
         self._runs[name] = run
-        return run.to_the_end(self._pace, before_call)
+        return run.to_the_end(self._paces[split], before_call)
 
     def forget(self) -> None:
         """Forgets the evaluations so far: the next checkpoint holds their results in the state."""

@@ -103,10 +103,9 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
         if not _is_loss(error):
             traceback.print_exc()
             _leave(f"error: host {jax.process_index()} failed and ends, the others will", 1)
-        reason = str(error).strip().splitlines()[0][:200]
         _leave(
-            f"error: lost another host ({reason}); start the same command on every host to go on "
-            "from the last checkpoint",
+            f"error: lost another host ({device_errors.first_line(error)}); start the same command "
+            "on every host to go on from the last checkpoint",
             STATUS_STOPPED,
         )
 
@@ -183,8 +182,7 @@ def _connect(addresses: Addresses) -> None:
             coordinator_bind_address=coordinator if local else None,
         )
     except (ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"the hosts did not meet: {reason}") from error
+        raise UserError(f"the hosts did not meet: {device_errors.first_line(error)}") from error
 
 
 def _attempt(function: Callable[[], Any]) -> dict[str, Any]:

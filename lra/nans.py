@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import jax
 
+from lra.device_errors import first_line
+
 STATUS_NAN = 1
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -30,7 +32,7 @@ def locate(error: FloatingPointError, repeat: Callable[[], object]) -> FloatingP
 
 def describe(error: FloatingPointError) -> str:
     """What JAX found, and the line of ours it came from."""
-    reason = str(error).strip().splitlines()[0].rstrip(".")
+    reason = first_line(error).rstrip(".")
     ours = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

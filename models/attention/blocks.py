@@ -29,7 +29,7 @@ def tile_bytes(backend: str) -> int:
 
 
 def even_size(length: int, largest: int) -> int:
-    """A size of at most `largest`, a multiple of 8: equal blocks with little padding."""
+    """A size of at most `largest`, rounded up to a multiple of 8: equal blocks, little padding."""
     count = -(-length // max(largest, _MULTIPLE))
     size = -(-length // count)
     return -(-size // _MULTIPLE) * _MULTIPLE

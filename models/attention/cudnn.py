@@ -89,14 +89,19 @@ def real_first(
     return order, jnp.where(mask, among_real, among_others)
 
 
+@jax.custom_vjp
 def _choose(by, x):
     """Returns x unchanged, but batched by `vmap` if `by` is.
 
     JAX's batching rules for the kernel fail unless all arguments and the gradient of the output
     are batched. Selecting between x and x by a value that depends on all inputs makes them so, at
-    no cost.
+    no cost: XLA leaves it out. JAX's own gradient would be a sum of two selections, which it does
+    not.
     """
     return jnp.where(by.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
+
+
+_choose.defvjp(lambda by, x: (_choose(by, x), by), lambda by, g: (None, _choose(by, g)))
 
 
 def _even(x):

@@ -37,8 +37,8 @@ from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
-# Finite, so that a row without any real key gives no NaN. Keys get equal weights there, those out
-# of reach too: only masked queries have such rows, whose outputs are set to 0 in the end.
+# Finite, so that a row without any real key gives no NaN: only masked queries have such rows, whose
+# outputs are set to 0 in the end.
 _OUT_OF_REACH = -1e30
 
 

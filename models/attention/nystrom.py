@@ -183,7 +183,7 @@ class NystromAttention(nnx.Module):
     """`nystrom_attention` with a trained convolution kernel; deterministic, `key` is not used.
 
     Segments are laid over the module's length, not the input's: a shorter sequence has as many
-    landmarks as it reaches segments.
+    landmarks as it reaches segments (all of them, if their number does not divide that length).
     """
 
     shares_qk = False
@@ -258,7 +258,8 @@ class NystromAttention(nnx.Module):
     def segments(self, length: int) -> tuple[int, int]:
         """The landmarks that a sequence has, and the positions of their segments.
 
-        Segments are laid over the module's length; those that only padding would fill are left out.
+        Segments are laid over the module's length; those that only padding would fill are left
+        out, if the landmarks divide that length.
         """
         if length >= self.length:
             return self.num_landmarks, length
