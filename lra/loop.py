@@ -203,7 +203,7 @@ class Run:
 
         With two calls under way the time of each could not be told: on several hosts, and on GPUs
         where the number of steps is not part of the program, dispatching one may wait for another.
-        The gap between calls is a few milliseconds of about a second.
+        The gap between calls is of milliseconds; drawing the order of an epoch takes some 10 more.
         """
         begun = time.monotonic()
         self._state, metrics = self._trainer.train(self._state, self._step, count)

@@ -168,12 +168,14 @@ def test_a_commit_with_changes_is_told(tmp_path):
     assert "commit 0123456-dirty, jax 0.1" in training_page.page(tmp_path)
 
 
-@pytest.mark.parametrize("command", [train_step, torch_train_step, first_steps])
+@pytest.mark.parametrize(
+    ("command", "flags"), [(train_step, []), (torch_train_step, ["--threads=1"]), (first_steps, [])]
+)
 def test_a_file_that_takes_no_rows_is_told_before_anything_is_measured(
-    command, tmp_path, monkeypatch
+    command, flags, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(torch_train_step, "_has_peer", lambda attention: True)
     out = tmp_path / "rows.jsonl"
     out.write_text("no row\n{}\n")
     with pytest.raises(UserError, match="line 1: not JSON"):
-        command.main([f"--out={out}"])
+        command.main([*flags, f"--out={out}"])
