@@ -22,7 +22,10 @@ _TILES_IN_MEMORY = 64
 
 
 def tile_bytes(backend: str) -> int:
-    """The size of a tile of scores for a backend as `jax.default_backend()` names it."""
+    """The size of a tile of scores for a backend as `jax.default_backend()` names it.
+
+    Of all devices together, where several share a batch.
+    """
     if backend == "cpu":
         return _CPU_TILE_BYTES
     return max(_TILE_BYTES, (this_machine().memory or 0) // _TILES_IN_MEMORY)

@@ -84,7 +84,8 @@ def choose_implementation(
     device's memory, and `chunked` beyond.
 
     Args:
-        shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen.
+        shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen; of a batch
+            that several devices share, all is (so that the choice is a cautious one).
         dtype: of q.
         dropout: whether attention weights are dropped in this call.
         machine: that computes.
