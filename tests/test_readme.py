@@ -1,11 +1,15 @@
 """Pages written by hand: accuracies are those of the rows, links lead somewhere."""
 
+import json
 import pathlib
 import re
 import statistics
 
 import pytest
 
+from benchmarks import first_steps, training_rows
+from benchmarks.training_rows import LossRow, PeerRow, StepRow
+from configs.default import ATTENTIONS
 from lra import records
 from lra.published import TABLE3, TASKS
 from lra.row import Row
@@ -17,6 +21,7 @@ PAGES = (
     "benchmarks/README.md",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md"))),
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "results").glob("*.md"))),
+    "results/training/TRAINING.md",
 )
 NAMES = {
     "standard": "Standard",
@@ -66,6 +71,48 @@ def test_the_seeds_of_listops_are_those_of_the_rows(attention):
         assert_has_line("results/LISTOPS.md", line)
 
 
+SIZES = {"linformer": ("proj_dim", "projections"), "nystrom": ("num_landmarks", "landmarks")}
+
+
+def lines_of(path: str) -> list[dict]:
+    """The objects of a file of JSON lines, with their seals."""
+    return [json.loads(line) for line in (ROOT / "results" / path).read_text().splitlines()]
+
+
+def evaluated_sizes() -> dict[tuple[str, int], list[tuple[dict, dict]]]:
+    """Rows of ListOps by attention and size, by seed, with the evaluations of their runs."""
+    evaluations = {run["row_sha256"]: run for run in lines_of("curves/listops.jsonl")}
+    found: dict[tuple[str, int], list[tuple[dict, dict]]] = {}
+    for row in sorted(lines_of("sweeps.jsonl"), key=lambda row: row["seed"]):
+        option = f"model.attention.{SIZES.get(row['attention'], ('',))[0]}"
+        if list(row["config_overrides"]) == [option]:
+            of_size = found.setdefault((row["attention"], row["config_overrides"][option]), [])
+            of_size.append((row, evaluations.pop(row["sha256"])))
+    assert not evaluations, "evaluations of runs that have no row"
+    return found
+
+
+def leaves(run: dict) -> str:
+    """The step of the last evaluation below 18 %."""
+    evaluations = zip(run["step"], run["val_accuracy"], strict=True)
+    return f"{max(step for step, accuracy in evaluations if accuracy < 0.18):,}"
+
+
+def test_the_sizes_of_listops_are_those_of_rows_and_evaluations():
+    for (attention, size), runs in evaluated_sizes().items():
+        for row, run in runs:
+            best = run["step"].index(row["best_step"])
+            assert run["val_accuracy"][best] == max(run["val_accuracy"])
+            assert run["val_accuracy"][best] == pytest.approx(row["val_accuracy"], abs=5e-5)
+        texts = [
+            ", ".join(percent(row[field]) for row, _ in runs)
+            for field in ("test_accuracy", "test_accuracy_last")
+        ]
+        title = f"{NAMES[attention]}, {size} {SIZES[attention][1]}"
+        steps = ", ".join(leaves(run) for _, run in runs)
+        assert_has_line("results/LISTOPS.md", f"| {title} | {' | '.join([*texts, steps])} |")
+
+
 @pytest.mark.parametrize("attention", NAMES)
 def test_the_seeds_of_text_are_those_of_the_rows(attention):
     published = TABLE3[attention]["text"]
@@ -76,6 +123,42 @@ def test_the_seeds_of_text_are_those_of_the_rows(attention):
             f"| {published:.2f} |"
         )
         assert_has_line("results/TEXT.md", line)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_losses_of_short_trainings_are_those_of_the_rows(task):
+    rows = training_rows.read(ROOT / "results" / "training" / "first_steps.jsonl", LossRow)
+    cells = {
+        row["attention"]: first_steps.cell(row["losses"]) for row in rows if row["task"] == task
+    }
+    assert list(cells) == list(ATTENTIONS)
+    assert_has_line("results/SHORT_TRAININGS.md", f"| {task} | {' | '.join(cells.values())} |")
+
+
+def text_of(page: str) -> str:
+    """A page, without its line breaks."""
+    return " ".join((ROOT / page).read_text().split())
+
+
+def test_the_ratios_to_pytorch_are_those_of_the_rows():
+    rows = training_rows.read(ROOT / "results" / "training" / "torch_train_step.jsonl", PeerRow)
+    ratios = {row["attention"]: row["ratio"] for row in rows}
+    titles = {"standard": "standard", "nystrom": "Nyström"}
+    each = ", ".join(f"{titles.get(name, name.title())} {r:.1f}" for name, r in ratios.items())
+    mean = statistics.geometric_mean(ratios.values())
+    told = f"PyTorch's time over ours: {each}; geometric mean {mean:.2f}."
+    assert told in text_of("benchmarks/README.md")
+    least, most = min(ratios.values()), max(ratios.values())
+    told = f"a training step on ListOps was {least:.1f} to {most:.1f} times as fast as"
+    assert told in text_of("README.md")
+
+
+def test_what_three_seeds_cost_is_that_of_the_rows():
+    rows = training_rows.read(ROOT / "results" / "training" / "train_step.jsonl", StepRow)
+    latest = {row["attention"]: row["cost_against_one_seed"] for row in rows if row["seeds"] == 3}
+    least, most = min(latest.values()), max(latest.values())
+    told = f"three in one program take {least:.1f} to {most:.1f} times as long"
+    assert told in text_of("benchmarks/README.md")
 
 
 def anchors(page: pathlib.Path) -> set[str]:

@@ -3,7 +3,7 @@
 Linformer's projections are such positions, and so are Nyström's landmarks, which also attend to the
 sequence. Blocks of scores (`models.attention.chunked`) would be most of what a training step moves
 through a GPU's memory. So NVIDIA's GPUs attend by cuDNN in 16 bits (`models.attention.cudnn`): a
-step of Image moves 9.5 GB instead of 20.4 with Linformer, 19.6 instead of 27.7 with Nyström
+step of Image moves 9.6 GB instead of 20.5 with Linformer, 19.3 instead of 27.8 with Nyström
 (counted by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed).
 
 Time O(positions few head_dim).
