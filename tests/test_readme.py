@@ -11,7 +11,10 @@ from benchmarks import first_steps, training_rows
 from benchmarks.training_rows import LossRow, PeerRow, StepRow
 from configs.default import ATTENTIONS
 from lra import records
+from lra.analysis import page as analysis
 from lra.published import TABLE3, TASKS
+from lra.report import __main__ as report
+from lra.report.formats import plain
 from lra.row import Row
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -21,6 +24,7 @@ PAGES = (
     "benchmarks/README.md",
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md"))),
     *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "results").glob("*.md"))),
+    "results/analysis/ANALYSIS.md",
     "results/training/TRAINING.md",
 )
 NAMES = {
@@ -36,8 +40,8 @@ def of_table(attention: str, task: str) -> list[Row]:
     """The committed results of a cell of the table, by seed."""
     rows = records.latest(records.read(ROOT / "results" / "accuracy.jsonl"))
     own = [row for row in rows if (row.task, row.attention) == (task, attention)]
-    assert all(row.protocol == "table3" and row.status == "ok" for row in own)
-    return sorted(own, key=lambda row: row.seed)
+    assert all(row.protocol == "table3" for row in own)
+    return sorted((row for row in own if row.status == "ok"), key=lambda row: row.seed)
 
 
 def percent(fraction: float) -> str:
@@ -133,6 +137,22 @@ def test_the_losses_of_short_trainings_are_those_of_the_rows(task):
     }
     assert list(cells) == list(ATTENTIONS)
     assert_has_line("results/SHORT_TRAININGS.md", f"| {task} | {' | '.join(cells.values())} |")
+
+
+def test_the_results_are_rendered_from_the_rows(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    report.main([str(path) for path in sorted(pathlib.Path("results").glob("*.jsonl"))])
+    rendered = capsys.readouterr().out
+    assert (ROOT / "results" / "RESULTS.md").read_text() == rendered, (
+        "python -m lra.report results/*.jsonl --out=results"
+    )
+
+
+def test_the_tables_of_the_analysis_are_those_of_its_rows():
+    rows, page = lines_of("analysis/analysis.jsonl"), ROOT / "results" / "analysis" / "ANALYSIS.md"
+    for table in analysis.tables(rows):
+        assert f"## {table.title}\n\n{table.caption}\n\n{plain(table)}" in page.read_text()
+    assert page.read_text().startswith(analysis.page(rows[0], [], []).rstrip("\n"))
 
 
 def text_of(page: str) -> str:

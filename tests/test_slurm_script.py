@@ -4,9 +4,10 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
 
 import pytest
+
+from tests.waiting import wait_for
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "scripts" / "slurm.sh"
 
@@ -49,8 +50,7 @@ def test_a_signal_to_the_whole_job_waits_for_the_training(job):
     with subprocess.Popen(
         ["bash", SCRIPT], cwd=folder, env=environment, start_new_session=True
     ) as process:
-        while not (folder / "started").exists():
-            time.sleep(0.02)
+        wait_for((folder / "started").exists, [process])
         os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(timeout=20) == 75
     assert (folder / "requeued").read_text() == "requeue 17\n"

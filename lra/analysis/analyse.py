@@ -145,7 +145,7 @@ def _write(rows: Rows, maps: list[HeatMap], out: pathlib.Path) -> None:
     """Writes everything to `out`; prints tables and paths."""
     drawn, found = figures(rows, maps), tables(rows)
     written = [out / "ANALYSIS.md", out / "analysis.jsonl"]
-    write_atomically(written[0], page(found, drawn))
+    write_atomically(written[0], page(rows[0], found, drawn))
     write_atomically(written[1], "".join(json.dumps(row) + "\n" for row in rows))
     for figure in drawn:
         written += save(figure, out / "figures")

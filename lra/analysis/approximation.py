@@ -82,6 +82,9 @@ METHODS = (
 )
 
 
+_WITHOUT_MATRIX = ("max_pool", "conv")
+
+
 def chunk_length(length: int) -> int:
     """Of Reformer: 64, or a quarter of the length where that is less."""
     return max(1, min(_LARGEST_CHUNK, length // 4))
@@ -158,7 +161,8 @@ def own_rows(
 ) -> Iterator[dict[str, Any]]:
     """The same of a model's own attentions, with all that they have learned.
 
-    None of exact attention, or of one that is not among `METHODS`.
+    None of exact attention, of one that is not among `METHODS`, or of one that has no matrix, which
+    is said (see `matrices`).
 
     Args:
         inputs: of the model.
@@ -167,6 +171,11 @@ def own_rows(
     """
     own = [m for m in METHODS if m.attention == config["name"]]
     if not own:
+        return
+    if config["name"] == "linformer" and config["projection"] in _WITHOUT_MATRIX:
+        print(
+            f"linformer's projection '{config['projection']}' has no matrix: no errors of its own"
+        )
         return
     method = own[-1]._replace(variant="own")
     for layer, attention in enumerate(attentions):

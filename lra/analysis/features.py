@@ -1,8 +1,9 @@
 """What Performer's epsilon covers of the keys' features, and what that leaves of its output.
 
-A feature of a key is R^(-1/2) [exp(...) + epsilon], relative to the largest of all keys (see
-`models.attention.performer`). Where the exponential is the smaller part, the key has lost its
-direction; where it is so of all keys, every output is the mean of the values.
+A feature of a key is R^(-1/2) [exp(...) + epsilon], relative to exp of the largest projection of
+any key (see `models.attention.performer`). Where the exponential is the smaller part, the key has
+lost its direction; where it is far smaller for all keys, every output is nearly the mean of the
+values.
 """
 
 import functools

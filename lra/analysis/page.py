@@ -1,15 +1,16 @@
 """What an analysis shows: tables and figures of its rows, and the page that holds them."""
 
 import statistics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lra.analysis import error_pictures, matrix_pictures
 from lra.analysis.look import DATA, Rows, kinds
-from lra.report.cells import TITLES
+from lra.report.cells import TITLES, attention_title, task_title
 from lra.report.figures import Figure
 from lra.report.formats import plain
+from lra.report.provenance import short_commit
 from lra.report.tables import MISSING, Table
 
 
@@ -96,14 +97,29 @@ def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
     ]
 
 
-def page(found: list[Table], drawn: list[Figure]) -> str:
+def page(about: dict[str, Any], found: list[Table], drawn: list[Figure]) -> str:
     """All of it in Markdown, to stand beside `figures/`."""
-    lines = ["# Analysis", "", "The numbers of all but the heat maps are in analysis.jsonl.", ""]
+    told = "All numbers but those of the heat maps are in analysis.jsonl."
+    lines = ["# Analysis", "", f"{_subject(about)} {told}", ""]
     for figure in drawn:
         lines += [f"![{figure.title}](figures/{figure.name}.png)", "", figure.caption, ""]
     for table in found:
         lines += [f"## {table.title}", "", table.caption, "", plain(table)]
     return "\n".join(lines)
+
+
+def _subject(about: dict[str, Any]) -> str:
+    """What was analysed, by the first row."""
+    sizes = f"{about['examples']} examples of {about['length']} positions"
+    commit = short_commit(about["commit"])
+    if about["workdir"] is None:
+        return f"Random queries, keys and values, {sizes}; commit {commit}."
+    return (
+        f"A model with {attention_title(about['attention'])} attention, trained on "
+        f"{task_title(about['task'])} in {about['workdir']}, seed {about['seed']}, its "
+        f"{about['parameters']} parameters, of step {about['step']:,}; {sizes} of the validation "
+        f"set, and random ones of the same sizes; commit {commit}."
+    )
 
 
 def _error_tables(rows: Rows) -> list[Table]:
@@ -221,8 +237,9 @@ def _feature_table(rows: Rows) -> Table:
     ]
     header = ["q, k, v", "layer", "head", "epsilon", "features below", "output", "exact output"]
     caption = (
-        "Share of the keys' features whose exponential is below epsilon (relative to the largest), "
-        "and relative distance of the outputs, Performer's and exact attention's, from the mean of "
+        "Share of the keys' features whose exponential is below epsilon (both relative to that of "
+        "the largest projection of a key), and relative distance of the outputs, Performer's and "
+        "exact attention's, from the mean of "
         "the values."
     )
     return Table("What Performer's epsilon covers", caption, header, lines, [])

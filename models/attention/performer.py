@@ -202,7 +202,8 @@ class PerformerAttention(nnx.Module):
     Options:
         num_features: R; the paper suggests about D log D, the benchmark's table has 256.
         kernel: 'softmax' or 'relu'.
-        epsilon: added to the features of the softmax kernel, relative to the largest; see above.
+        epsilon: added to the features of the softmax kernel, relative to exp of the largest
+            projection; see above.
         redraw_steps: training steps between new projections, 0 = never. The module only holds
             the number; the training loop calls `redraw`.
 

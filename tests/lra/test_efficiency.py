@@ -1,6 +1,7 @@
 """Rows of cost: strict, durable, and told apart from rows of accuracy."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -8,6 +9,8 @@ from lra import efficiency, records
 from lra.efficiency import CostRow, from_json, to_json
 from lra.errors import UserError
 from tests.lra.row_factory import make_row
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def cost_row(**values):
@@ -105,7 +108,7 @@ def test_a_process_may_grow_by_nothing():
 
 
 def test_the_rows_of_the_project_are_read():
-    assert efficiency.read("results/efficiency.jsonl")
+    assert efficiency.read(ROOT / "results" / "efficiency.jsonl")
 
 
 @pytest.mark.parametrize(

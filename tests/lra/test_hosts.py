@@ -22,6 +22,7 @@ from lra.tasks import TASKS
 from lra.trainer import Trainer
 from tests.lra.conftest import TINY, write_listops
 from tests.quick_compilation import XLA_FLAGS
+from tests.waiting import wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALLS_OF_ONE = ("train.steps_per_call=1", "train.checkpoint_seconds=0")
@@ -175,8 +176,7 @@ def test_hosts_of_a_slurm_job_find_each_other(start, tmp_path):
 @pytest.mark.parametrize("told", [0, 1])
 def test_a_signal_to_one_host_stops_both(start, tmp_path, told):
     pair = start(tmp_path / "run", "train.steps=100000", "train.steps_per_call=1")
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
-        time.sleep(0.02)
+    wait_for((tmp_path / "run" / "metrics.jsonl").exists, pair, seconds=300)
     time.sleep(1)
     pair[told].terminate()
     statuses, errors = ended(pair)

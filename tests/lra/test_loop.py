@@ -250,7 +250,8 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
     whole = start(tmp_path / "whole")
     assert whole.wait(timeout=120) == 0, whole.stderr.read()
     broken = start(tmp_path / "broken")
-    rng = np.random.default_rng(int(time.time()))
+    seed = int(time.time())
+    rng = np.random.default_rng(seed)
     step = int(rng.integers(3, 35))
     saved = tmp_path / "broken" / "checkpoints"
 
@@ -260,7 +261,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
     while broken.poll() is None and latest() < step:
         time.sleep(0.005)
     time.sleep(rng.random() * 0.2)  # anywhere in a step or in the saving of a checkpoint
-    assert broken.poll() is None, f"ended before the kill, wanted at step {step}"
+    assert broken.poll() is None, f"ended before the kill, wanted at step {step}, seed {seed}"
     broken.kill()
     assert broken.wait() == -signal.SIGKILL
     again = start(tmp_path / "broken")

@@ -1,6 +1,8 @@
 """What a process may use, and what it has used."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 
@@ -8,7 +10,12 @@ from lra import machine
 
 
 def test_cores_are_those_of_the_process():
-    assert 1 <= machine.cores() <= os.cpu_count()
+    code = (
+        "import os; from lra import machine; "
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(machine.cores())"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "1\n"
+    assert machine.cores() == len(os.sched_getaffinity(0))
 
 
 def test_peak_memory_grows_with_what_is_held():

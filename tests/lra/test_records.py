@@ -17,6 +17,7 @@ from lra import records
 from lra.errors import UserError
 from lra.row import from_json, to_json
 from tests.lra.row_factory import diverged_row, failed_row, make_row
+from tests.waiting import wait_for
 
 
 def test_a_row_survives_its_line_of_json():
@@ -347,8 +348,7 @@ def test_writers_killed_at_random_moments_leave_each_row_once(tmp_path):
         # Two at a time, in each other's way.
         writers = [subprocess.Popen(command) for _ in range(2)]
         size = path.stat().st_size if path.exists() else 0
-        while not path.exists() or path.stat().st_size <= size:
-            time.sleep(0.01)
+        wait_for(lambda size=size: path.exists() and path.stat().st_size > size, writers)
         time.sleep(delay)
         for writer in writers:
             writer.send_signal(signal.SIGKILL)

@@ -55,16 +55,18 @@ def test_a_second_signal_ends_the_process_at_once(busy, number):
             print("ready", flush=True)
             {busy}
     """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"ready\n"
-    for _ in range(2):  # within a second they are one
-        process.send_signal(number)
-        time.sleep(0.3)
-        assert process.poll() is None
-    time.sleep(1.0)
-    process.send_signal(number)
-    assert process.wait(timeout=20) == 128 + number
-    process.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            for _ in range(2):  # within a second they are one
+                process.send_signal(number)
+                time.sleep(0.3)
+                assert process.poll() is None
+            time.sleep(1.0)
+            process.send_signal(number)
+            assert process.wait(timeout=20) == 128 + number
+        finally:
+            process.kill()
 
 
 def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatch, capsys):

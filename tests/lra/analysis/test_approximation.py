@@ -1,5 +1,6 @@
 """Curves of errors: their sizes, what they tend to, what is refused."""
 
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -14,6 +15,7 @@ from lra.analysis.approximation import (
     too_large,
 )
 from lra.analysis.inputs import random_inputs
+from lra.analysis.matrices import exact_matrix, matrix_errors, module_matrix
 from lra.errors import UserError
 from models.attention import make
 
@@ -71,6 +73,26 @@ def test_the_size_of_a_nystrom_of_ones_own_is_what_these_positions_have(float64)
         rows[length] = list(own_rows(INPUTS, [attention], config))
     assert {row["size"] for row in rows[32]} == {2}
     assert rows[32] == rows[16]
+
+
+@pytest.mark.parametrize("projection", ["max_pool", "conv"])
+def test_a_linformer_that_has_no_matrix_has_no_errors_of_its_own(projection, capsys):
+    config = {"name": "linformer", "proj_dim": 8, "projection": projection}
+    sizes = {"length": INPUTS.length, "heads": 2, "head_dim": 8}
+    attention = make(**config, **sizes, rngs=nnx.Rngs(0))
+    assert list(own_rows(INPUTS, [attention], config)) == []
+    assert f"projection '{projection}' has no matrix" in capsys.readouterr().out
+
+
+def test_a_linformer_is_judged_by_its_own_projections(float64):
+    config = {"name": "linformer", "proj_dim": 4, "projection": "linear"}
+    attention = make(**config, length=INPUTS.length, heads=2, head_dim=8, rngs=nnx.Rngs(7))
+    q, k, v, mask = INPUTS.layer(0)
+    graphdef, state = nnx.split(attention)
+    exact = exact_matrix(q, k, mask)
+    of_model = matrix_errors(module_matrix(graphdef, state, q, k, mask), exact, v)
+    found = [row["matrix_error"] for row in own_rows(INPUTS, [attention], config)]
+    np.testing.assert_allclose(found, np.mean(of_model.matrix, axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("chunk", "rank"), [(2, 8), (4, 16), (16, 16), (32, 16)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from lra.analysis.inputs import record, trained_inputs
+from lra.analysis.inputs import _validation_batch, record, trained_inputs
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import Restored
@@ -79,10 +79,36 @@ def test_the_longest_examples_are_cut_to_one_length(tiny_config, data_dir):
     assert found.step == 0
     cut = trained_inputs(run, seed=7, examples=2, length=5)
     assert cut.inputs.length == 5
-    first = np.flatnonzero(lengths >= 5)[:2]
-    assert len(first) == 2
     other = trained_inputs(run, seed=3, examples=2, length=5)
     assert not np.allclose(other.inputs.q, cut.inputs.q)
+
+
+def test_of_long_enough_examples_the_first_are_taken(tiny_config, data_dir):
+    run = restored(tiny_config("listops", "standard"), data_dir)
+    sequences = run.prepared.split("validation").sequences
+    enough = int(np.median(np.diff(sequences.offsets)))
+    first = np.flatnonzero(np.diff(sequences.offsets) >= enough)[:2]
+    ids, mask = _validation_batch(run, count=2, length=enough)
+    expected = [sequences[int(index)][:enough] for index in first]
+    np.testing.assert_array_equal(ids, expected)
+    assert mask.all()
+
+
+def test_dark_images_are_taken_last(tiny_config, data_dir):
+    run = restored(tiny_config("image", "standard", "data.zero_is_padding=True"), data_dir)
+    split = run.prepared.split("validation")
+    images = np.full((len(split.labels), 16), 7, np.uint8)
+    images[[0, 2], 1:] = 0  # one pixel of each is lit
+    tokens = next(
+        name for name, array in run.prepared.arrays.items() if array is split.sequences.tokens
+    )
+    run.prepared.arrays[tokens] = images.reshape(-1)
+    _, mask = _validation_batch(run, count=2, length=16)
+    assert mask.all()
+    _, mask = _validation_batch(run, count=4, length=16)
+    assert mask.sum(axis=1).tolist() == [16] * 4
+    _, mask = _validation_batch(run, count=len(images), length=16)
+    assert mask.sum(axis=1).tolist()[-2:] == [1, 1]
 
 
 def test_the_last_parameters_on_demand(tiny_config, data_dir):

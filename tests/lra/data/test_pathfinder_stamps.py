@@ -12,8 +12,8 @@ KINDS = [(4, 1, 1), (7, 1, 2), (9, 2, 3), (10, 3, 4)]
 LANCZOS = Image.Resampling.LANCZOS
 
 
-def ends(half, margin):
-    """The ends of all dashes: whole degrees and the directions of a ring's cells."""
+def ends(half):
+    """The ends of dashes at every whole degree."""
     length = 2 if half == 4 else 5
     degrees = np.radians(np.arange(360))
     found = np.stack([np.sin(degrees), np.cos(degrees)], axis=1) * 2 * length
@@ -29,14 +29,14 @@ def drawn(half, end, width):
 
 @pytest.mark.parametrize(("half", "margin", "width"), KINDS)
 def test_lines_are_those_of_pillow(half, margin, width):
-    for end in ends(half, margin):
+    for end in ends(half):
         np.testing.assert_array_equal(stamps.line(2 * half, *end, width), drawn(half, end, width))
 
 
 @pytest.mark.parametrize(("half", "margin", "width"), KINDS)
 def test_dashes_are_those_of_pillow(half, margin, width):
     side = 2 * half + 1
-    for end in ends(half, margin):
+    for end in ends(half):
         fine = drawn(half, end, width)
         ink, mask = stamps.dash(end, half, margin, 2, width)
         dilated = Image.fromarray(max_filter(fine, 2 * margin) * np.uint8(255))

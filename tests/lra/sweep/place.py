@@ -4,7 +4,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import time
 
 import numpy as np
 
@@ -82,10 +81,3 @@ def write_data(data_dir: pathlib.Path, task: str, mark: str = "generated") -> No
             writer.array(f"{split}/labels.npy", np.zeros(1, np.int32))
         counts = dict.fromkeys(("train", "validation", "test"), 1)
         writer.finish(data=mark, source="a test", counts=counts, max_length=2)
-
-
-def wait_for(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "waited for a minute"
-        time.sleep(0.02)

@@ -12,7 +12,8 @@ import pytest
 
 from lra.errors import UserError
 from lra.sweep import child, launchers
-from tests.lra.sweep.place import Place, wait_for
+from tests.lra.sweep.place import Place
+from tests.waiting import wait_for
 
 LIMIT = "--slurm=timeout_min=240"
 

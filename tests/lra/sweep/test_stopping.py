@@ -21,7 +21,8 @@ from lra.sweep.data import Data
 from lra.sweep.failures import Failures
 from lra.sweep.runner import Outcome, attempt
 from lra.sweep.sweep_file import load_sweep
-from tests.lra.sweep.place import ONE_RUN, Place, fake, wait_for
+from tests.lra.sweep.place import ONE_RUN, Place, fake
+from tests.waiting import wait_for
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
