@@ -181,6 +181,22 @@ def test_what_three_seeds_cost_is_that_of_the_rows():
     assert told in text_of("benchmarks/README.md")
 
 
+def test_the_short_trainings_are_those_of_the_rows():
+    page = (ROOT / "results" / "SHORT_TRAININGS.md").read_text()
+    rows = records.read(ROOT / "results" / "short.jsonl")
+    assert (
+        page.count("\n| Image, ") + page.count("\n| Text, ") + page.count("\n| Pathfinder, ") == 4
+    )
+    assert len(rows) == 4
+    for row in rows:
+        steps, batch = row.steps, row.config["train.batch_size"]
+        of = "reviews" if row.task == "text" else "images"
+        found = f"{percent(row.test_accuracy)} | {percent(row.val_accuracy)}"
+        minutes = f"{row.wall_seconds / 60:.0f}"
+        chance = 10 if row.task == "image" else 50
+        assert f"| {steps:,} of {batch} {of} | {found} | {chance} | {minutes} |" in page
+
+
 def anchors(page: pathlib.Path) -> set[str]:
     """What links may name of a page: its headings, as GitHub spells them."""
     headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)

@@ -7,8 +7,8 @@ Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/s
                --known=results/accuracy.jsonl
 Published: those sizes, in the config of each task
 Here:      36.70, 36.70 and 36.15 with proj_dim 32, 64 and 128 on ListOps (two seeds of 32, one of
-           the others; results/sweeps.jsonl, read in results/LISTOPS.md); of 256 the table's rows; the
-           others not run yet
+           the others; results/sweeps.jsonl, read in results/LISTOPS.md); of 256 the table's rows;
+           the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """

@@ -1,4 +1,4 @@
-"""Image, Text and easy Pathfinder learned in under an hour each on a CPU core; no LRA numbers.
+"""Image, Text and easy Pathfinder learned in minutes on a CPU core; no LRA numbers.
 
 Paper:     none; the tasks of configs/image.py, text.py and pathfinder.py (contours of 6 dashes)
 Data:      python -m lra.data.prepare text --source=download --data_dir=data/short, image likewise;
@@ -6,9 +6,10 @@ Data:      python -m lra.data.prepare text --source=download --data_dir=data/sho
 Train:     python -m lra.sweep configs/sweeps/short.py --results=runs/short.jsonl \\
                --data_dir=data/short
 Published: nothing
-Here:      no rows are kept; results/SHORT_TRAININGS.md has accuracies on validation sets
+Here:      27.95 (Image), 63.58 (Text) and 79.48 (Pathfinder) on the test sets (results/short.jsonl,
+           read in results/SHORT_TRAININGS.md)
 Chance:    10 (Image), 50
-Time:      under an hour a run on one CPU core
+Time:      5 to 11 minutes a run on one CPU core
 
 They show that data, labels and loop fit together, with larger learning rates than the benchmark's
 and, where that learns sooner, another pooling or a smaller model. A data folder of its own: its
