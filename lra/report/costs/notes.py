@@ -1,7 +1,6 @@
 """Notes under the tables of cost: what their marks mean, and what must be known to read them."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 
 from lra.efficiency import CostRow
@@ -33,19 +32,8 @@ def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
     return [*found, *on_unfitting(sheet, what), *_on_unsupported(sheet)]
 
 
-def main_source(sheet: Sheet) -> str | None:
-    """How the memory of most cells of ours was taken; of all cells where none is of ours."""
-    for ours in (True, False):
-        lines = [line for line in sheet.lines if line.ours == ours]
-        rows = [row for line in lines for row in sheet.all_rows(line)]
-        sources = Counter(row.memory_source for row in rows if row.memory_source)
-        if sources:
-            return sources.most_common(1)[0][0]
-    return None
-
-
 def _on_memory(sheet: Sheet) -> list[str]:
-    main = main_source(sheet)
+    main = sheet.memory_source
     shown = {row.memory_source for row in _shown(sheet)} - {None}
     others = shown - {main}
     found = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -119,6 +119,17 @@ class Sheet:
         if self.setting.tokens is not None:
             return f"{self.setting.tokens:,} tokens at each length"
         return "batches that fill the device"
+
+    @functools.cached_property
+    def memory_source(self) -> str | None:
+        """How the memory of most cells of ours was taken; of all cells where none is of ours."""
+        for ours in (True, False):
+            lines = [line for line in self.lines if line.ours == ours]
+            rows = [row for line in lines for row in self.all_rows(line)]
+            sources = Counter(row.memory_source for row in rows if row.memory_source)
+            if sources:
+                return sources.most_common(1)[0][0]
+        return None
 
     @functools.cached_property
     def reference(self) -> Line | None:

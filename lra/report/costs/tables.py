@@ -18,7 +18,6 @@ from lra.report.costs.notes import (
     OTHER_RUN,
     OTHER_SOURCE,
     SCATTERED,
-    main_source,
     notes,
 )
 from lra.report.costs.ratios import cost, is_measured, scatters, times_less
@@ -148,7 +147,7 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
         return MISSING
     mark = "" if is_measured(row, quantity.what) else EXTRAPOLATED
     text = f"{mark}{short(value)}"
-    if quantity.what == "peak_memory_mb" and row.memory_source != main_source(sheet):
+    if quantity.what == "peak_memory_mb" and row.memory_source != sheet.memory_source:
         text += OTHER_SOURCE
     text += OTHER_RUN * sheet.is_of_another_run(row)
     text += SCATTERED * (quantity.what == "seconds" and scatters(row))
