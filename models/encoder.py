@@ -23,7 +23,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
-from models.attention.choices import check_choice
+from models.attention.contract import check_choice
 from models.dense import Linear, uniform_within
 from models.dropout import dropout
 from models.embedding import add_positions, lookup

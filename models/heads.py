@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from models.attention.choices import check_choice
+from models.attention.contract import check_choice
 from models.dtypes import accumulation_dtype
 from models.encoder import Encoder, linear
 from models.keys import draw, of_examples

@@ -8,8 +8,7 @@ from typing import Any
 
 from flax import nnx
 
-from models.attention.choices import check_choice
-from models.attention.contract import check_not_negative, check_positive
+from models.attention.contract import check_choice, check_not_negative, check_positive
 from models.attention.linear import LinearAttention
 from models.attention.linformer import LinformerAttention
 from models.attention.longformer import LongformerAttention

@@ -1,4 +1,4 @@
-"""What every attention shares: its contract, its number formats, its softmax under a mask.
+"""What every attention shares: its contract, its softmax under a mask, checks of its options.
 
 An attention is an `nnx.Module` made by `models.attention.make` and called as
 
@@ -27,7 +27,9 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 - Trained arrays are `nnx.Param`; arrays drawn once and not trained are `Untrained`.
 """
 
+import difflib
 import numbers
+from collections.abc import Collection, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -119,3 +121,22 @@ def check_not_negative(**sizes: object) -> None:
 def _is_integer(value: object) -> bool:
     """NumPy's count, booleans do not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def check_choices(option: str, values: object, known: Collection[str]) -> None:
+    """Raises ValueError if `values` is no collection, or one with an element not among `known`."""
+    if isinstance(values, str) or not isinstance(values, Collection):
+        names = ", ".join(sorted(known))
+        raise ValueError(f"{option} must be a collection of names (known: {names}), not {values!r}")
+    for value in values:
+        check_choice(f"element of {option}", value, known)
+
+
+def check_choice(option: str, value: object, known: Iterable[str]) -> None:
+    """Raises ValueError if `value` is not one of `known`; names the closest and lists all."""
+    known = sorted(known)
+    if value in known:
+        return
+    close = difflib.get_close_matches(str(value), known, n=1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    raise ValueError(f"unknown {option} {value!r}{hint} (known: {', '.join(known) or 'none'})")

@@ -34,8 +34,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.choices import check_choice, check_choices
-from models.attention.contract import check_inputs
+from models.attention.contract import check_choice, check_choices, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
 from models.attention.segments import check_segments

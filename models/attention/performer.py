@@ -43,9 +43,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.blocks import head_major
-from models.attention.choices import check_choice
 from models.attention.contract import (
     Untrained,
+    check_choice,
     check_fraction,
     check_inputs,
     check_positive,

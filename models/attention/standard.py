@@ -23,9 +23,13 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from models.attention import cudnn
-from models.attention.choices import check_choice
 from models.attention.chunked import chunked_attention
-from models.attention.contract import check_fraction, check_inputs, masked_softmax
+from models.attention.contract import (
+    check_choice,
+    check_fraction,
+    check_inputs,
+    masked_softmax,
+)
 from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
 from models.dropout import keep_probability, keep_weights, weight_seeds

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from models.attention import linformer, make
-from models.attention.choices import check_choices
+from models.attention.contract import check_choices
 from models.attention.linformer import LinformerAttention, linformer_attention
 from models.attention.standard import standard_attention
 from tests.models.attention.golden_arrays import (
