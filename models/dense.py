@@ -97,7 +97,24 @@ def uniform_within(fan_in: int) -> nnx.Initializer:
 
 
 class Linear(nnx.Linear):
-    """`nnx.Linear` by `product`, its bias added in at least float32."""
+    """`nnx.Linear` by `product`, initialised as PyTorch's: kernel and bias `uniform_within`.
+
+    The bias is added in at least float32.
+    """
+
+    def __init__(
+        self, fan_in: int, fan_out: int, *, dtype: DTypeLike, rngs: nnx.Rngs, bias: bool = True
+    ):
+        uniform = uniform_within(fan_in)
+        super().__init__(
+            fan_in,
+            fan_out,
+            use_bias=bias,
+            kernel_init=uniform,
+            bias_init=uniform,
+            dtype=dtype,
+            rngs=rngs,
+        )
 
     def __call__(
         self, x: Float[Array, "*shape {self.in_features}"]

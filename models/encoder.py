@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
 from models.attention.contract import check_choice
-from models.dense import Linear, uniform_within
+from models.dense import Linear
 from models.dropout import dropout
 from models.embedding import add_positions, lookup
 from models.keys import split
@@ -33,20 +33,6 @@ POSITIONS = ("learned", "sinusoidal", "none")
 
 _EPSILON = 1e-5  # of LayerNorm, PyTorch's default
 _EMBEDDING_STD = 0.02
-
-
-def linear(fan_in: int, fan_out: int, *, dtype: Any, rngs: nnx.Rngs, bias: bool = True) -> Linear:
-    """A Linear layer initialised as PyTorch's: kernel and bias uniform ±1/sqrt(fan in)."""
-    uniform = uniform_within(fan_in)
-    return Linear(
-        fan_in,
-        fan_out,
-        use_bias=bias,
-        kernel_init=uniform,
-        bias_init=uniform,
-        dtype=dtype,
-        rngs=rngs,
-    )
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
@@ -90,10 +76,10 @@ class MultiHeadAttention(nnx.Module):
     ):
         width = heads * head_dim
         tied = attention.shares_qk
-        self.query = linear(dim, width, bias=not tied, dtype=dtype, rngs=rngs)
-        self.key = None if tied else linear(dim, width, dtype=dtype, rngs=rngs)
-        self.value = linear(dim, width, dtype=dtype, rngs=rngs)
-        self.output = linear(width, dim, dtype=dtype, rngs=rngs)
+        self.query = Linear(dim, width, bias=not tied, dtype=dtype, rngs=rngs)
+        self.key = None if tied else Linear(dim, width, dtype=dtype, rngs=rngs)
+        self.value = Linear(dim, width, dtype=dtype, rngs=rngs)
+        self.output = Linear(width, dim, dtype=dtype, rngs=rngs)
         self.attention = attention
         self.heads = heads
 
@@ -133,8 +119,8 @@ class Block(nnx.Module):
             attention, dim=dim, heads=heads, head_dim=head_dim, dtype=dtype, rngs=rngs
         )
         self.mlp_norm = LayerNorm(dim, epsilon=_EPSILON, rngs=rngs)
-        self.mlp_in = linear(dim, mlp_dim, dtype=dtype, rngs=rngs)
-        self.mlp_out = linear(mlp_dim, dim, dtype=dtype, rngs=rngs)
+        self.mlp_in = Linear(dim, mlp_dim, dtype=dtype, rngs=rngs)
+        self.mlp_out = Linear(mlp_dim, dim, dtype=dtype, rngs=rngs)
         self.dropout = dropout
 
     def __call__(

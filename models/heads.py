@@ -9,8 +9,9 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.contract import check_choice
+from models.dense import Linear
 from models.dtypes import accumulation_dtype
-from models.encoder import Encoder, linear
+from models.encoder import Encoder
 from models.keys import draw, of_examples
 
 POOLINGS = ("padded_mean", "mean", "max", "first")
@@ -81,8 +82,8 @@ class Classifier(nnx.Module):
         dim, hidden = model["dim"], model["mlp_dim"]
         # 16 bits would round the pooled vectors, in which examples differ by little.
         wide = accumulation_dtype(dtype)
-        self.hidden = linear(self.inputs * dim, hidden, dtype=wide, rngs=rngs)
-        self.logits = linear(hidden, num_classes, dtype=wide, rngs=rngs)
+        self.hidden = Linear(self.inputs * dim, hidden, dtype=wide, rngs=rngs)
+        self.logits = Linear(hidden, num_classes, dtype=wide, rngs=rngs)
 
     def __call__(
         self,

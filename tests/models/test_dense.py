@@ -61,13 +61,20 @@ def test_the_kernel_s_gradient_is_not_transposed():
     assert "transpose[" not in str(jax.make_jaxpr(jax.grad(loss))(kernel, x))
 
 
-@pytest.mark.parametrize("use_bias", [True, False])
-def test_linear_is_flax_s(use_bias):
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_is_flax_s(bias):
     x = jax.random.normal(jax.random.key(0), (2, 5, 4))
-    layer = Linear(4, 6, use_bias=use_bias, dtype=jnp.float32, rngs=nnx.Rngs(1))
-    same = nnx.Linear(4, 6, use_bias=use_bias, dtype=jnp.float32, rngs=nnx.Rngs(1))
+    layer = Linear(4, 6, bias=bias, dtype=jnp.float32, rngs=nnx.Rngs(1))
+    same = nnx.Linear(4, 6, use_bias=bias, dtype=jnp.float32, rngs=nnx.Rngs(2))
+    nnx.update(same, nnx.state(layer))
     np.testing.assert_allclose(layer(x), same(x), atol=1e-6)
-    assert str(nnx.state(layer)) == str(nnx.state(same))
+
+
+def test_linear_layers_start_as_those_of_pytorch():
+    layer = Linear(100, 2_000, dtype=jnp.float32, rngs=nnx.Rngs(0))
+    for values in (layer.kernel[...], layer.bias[...]):
+        assert np.abs(values).max() <= 0.1
+        np.testing.assert_allclose(np.std(values), 0.1 / 3**0.5, rtol=0.05)
 
 
 def test_a_bias_has_its_gradient_in_bfloat16_too():

@@ -169,13 +169,6 @@ def test_only_positions_tell_an_order(positions):
     assert (difference < 1e-5) == (positions == "none")
 
 
-def test_linear_layers_start_as_those_of_pytorch():
-    layer = encoders.linear(100, 2_000, dtype=jnp.float32, rngs=nnx.Rngs(0))
-    for values in (layer.kernel[...], layer.bias[...]):
-        assert np.abs(values).max() <= 0.1
-        np.testing.assert_allclose(np.std(values), 0.1 / 3**0.5, rtol=0.05)
-
-
 def test_linformer_layers_share_one_projection():
     model = build("linformer")
     paths = ["/".join(map(str, path)) for path, _ in nnx.to_flat_state(nnx.state(model, nnx.Param))]
