@@ -133,34 +133,22 @@ def _attention(q, k, v, query_mask, mask, seeds, dropout, blocks):
     return _forward(q, k, v, query_mask, mask, seeds, dropout, blocks)[0]
 
 
-def _attention_forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
-    out, logsumexp = _forward(q, k, v, query_mask, mask, seeds, dropout, blocks)
-    return out, (q, k, v, query_mask, mask, seeds, out, logsumexp)
-
-
-def _attention_backward(dropout, blocks, saved, g):
-    return (*_backward(dropout, blocks, saved, g), None, None, None)
-
-
-_attention.defvjp(_attention_forward, _attention_backward)
-
-
 def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
-    """Returns the output and each query's log of the sum of exponentials, [batch, heads, 1, q]."""
+    """Returns the output and what the backward pass needs."""
     batch, length, heads, head_dim = q.shape
     common, dtype = _formats(q, k, v)
     columns = k.shape[1] // blocks.keys
     empty = stored(jnp.zeros(q.shape, q.dtype)), jnp.zeros((batch, heads, 1, length), dtype)
-    q, k, v = (stored(x) for x in (q, k, v))
+    stored_q, stored_k, stored_v = (stored(x) for x in (q, k, v))
     row_shape = (batch, heads, 1, blocks.queries)
 
     def query_block(row, done):
         out, logsumexp = done
-        q_block = _queries(q, query_mask, row, blocks, common)
+        q_block = _queries(stored_q, query_mask, row, blocks, common)
 
         def key_block(column, state):
             peak, total, weighted = state
-            k_block, v_block, bias = _keys(k, v, mask, column, blocks, common)
+            k_block, v_block, bias = _keys(stored_k, stored_v, mask, column, blocks, common)
             scores = _scores(k_block, q_block, bias)
             new_peak = jnp.maximum(peak, jnp.max(scores, axis=2, keepdims=True))
             shrink = jnp.exp(peak - new_peak)
@@ -186,11 +174,11 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
         return out, write_block(logsumexp, block_logsumexp, row, axis=3)
 
     out, logsumexp = jax.lax.fori_loop(0, length // blocks.queries, query_block, empty)
-    return restored(out), logsumexp
+    out = restored(out)
+    return out, (q, k, v, query_mask, mask, seeds, out, logsumexp)
 
 
 def _backward(dropout, blocks, saved, g):
-    """Returns the gradients of q, k and v."""
     q, k, v, query_mask, mask, seeds, out, logsumexp = saved
     common, dtype = _formats(q, k, v)
     batch, length, heads, head_dim = q.shape
@@ -235,7 +223,10 @@ def _backward(dropout, blocks, saved, g):
 
     gradients = jax.lax.fori_loop(0, rows, query_block, tuple(stored(x) for x in zeros))
     dq, dk, dv = (restored(x) for x in gradients)
-    return dq, dk.astype(k.dtype), dv.astype(v.dtype)
+    return dq, dk.astype(k.dtype), dv.astype(v.dtype), None, None, None
+
+
+_attention.defvjp(_forward, _backward)
 
 
 def _formats(q, k, v):

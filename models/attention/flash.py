@@ -124,33 +124,22 @@ def _attention(q, k, v, bias, seeds, options):
     return _forward(q, k, v, bias, seeds, options)[0]
 
 
-def _attention_forward(q, k, v, bias, seeds, options):
-    out, logsumexp = _forward(q, k, v, bias, seeds, options)
-    return out, (q, k, v, bias, seeds, out, logsumexp)
-
-
-def _attention_backward(options, saved, g):
-    return (*_backward(options, saved, g), None, None)
-
-
-_attention.defvjp(_attention_forward, _attention_backward)
-
-
 def _forward(q, k, v, bias, seeds, options):
-    """Returns the output and each query's logsumexp of base 2, [batch, heads, queries]."""
+    """Returns the output and what the backward pass needs."""
     queries, keys = options.forward
+    # Of each query, to base 2: [batch, heads, queries].
     logsumexp = jax.ShapeDtypeStruct((q.shape[0], q.shape[2], q.shape[1]), jnp.float32)
-    return _call(
+    out, logsumexp = _call(
         functools.partial(_flash_forward, keys=keys, dropout=options.dropout),
         q.shape[1] // queries,
         [(q, queries), (k, None), (v, None), (bias, None), (seeds, None)],
         [(q, queries), (logsumexp, queries)],
         options.interpret,
     )
+    return out, (q, k, v, bias, seeds, out, logsumexp)
 
 
 def _backward(options, saved, g):
-    """Returns the gradients of q, k and v."""
     q, k, v, bias, seeds, out, logsumexp = saved
     queries, keys = options.backward
     # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
@@ -172,7 +161,10 @@ def _backward(options, saved, g):
         [(q, queries)],
         options.interpret,
     )
-    return dq, dk, dv
+    return dq, dk, dv, None, None
+
+
+_attention.defvjp(_forward, _backward)
 
 
 def _call(kernel, count, inputs, outputs, interpret):
