@@ -1,12 +1,12 @@
 """How closely each attention approximates the exact one, as a function of its size.
 
-Beside each stands the best approximation of the same rank (see `lra.analysis.matrices.BestRank`).
-Every attention is as it is initialised: what it would learn is not in these curves. What the
-workdir's model has learned (Linformer's E; the others have little) is in the rows of variant `own`.
+Each is compared with the best approximation of the same rank (`matrices.best_rank_errors`). The
+attentions have their initial arrays, not trained ones, except in the rows of variant `own`: those
+are the attentions of the workdir's model with what they have learned (mainly Linformer's E).
 
-What is exact: softmax attention. Reformer takes its queries for keys, brings them to length 1 and
-attends to itself last, so its exact limit is that attention over all positions at once (a single
-chunk); it approaches no other with more hash rounds.
+The exact result is softmax attention, but for Reformer. Its keys are its queries, normalised to
+length 1, and a token attends to itself only if it sees no other. What it approaches with more hash
+rounds is therefore this kind of attention over all positions at once (a single chunk).
 """
 
 import types
@@ -19,9 +19,8 @@ from flax import nnx
 
 from lra.analysis.inputs import Inputs
 from lra.analysis.matrices import (
-    BestRank,
     Errors,
-    best_rank,
+    best_rank_errors,
     exact_matrix,
     matrix_errors,
     module_matrix,
@@ -210,7 +209,7 @@ class Target:
             self.exact = self.matrix_of(self.make("reformer", one_chunk, 0))
         else:
             self.exact = exact_matrix(self.q, self.k, self.mask)
-        self.best = best_rank(self.exact, self.v)
+        self.best = best_rank_errors(self.exact, self.v)
 
     def make(self, name: str, options: dict[str, Any], draw: int) -> nnx.Module:
         """An attention for these inputs, with the draw's random arrays."""
@@ -242,7 +241,7 @@ def _rows(
     size: int,
     draws: int,
     errors: Errors,
-    best: BestRank,
+    best: Errors,
 ) -> Iterator[dict[str, Any]]:
     rank = method.rank_at(size, inputs.length)
     for head in range(errors.matrix.shape[1]):
@@ -259,6 +258,6 @@ def _rows(
             "rank": rank,
             "matrix_error": float(np.mean(errors.matrix[:, head])),
             "output_error": float(np.mean(errors.output[:, head])),
-            "best_rank_matrix_error": float(np.mean(best.errors.matrix[:, head, rank])),
-            "best_rank_output_error": float(np.mean(best.errors.output[:, head, rank])),
+            "best_rank_matrix_error": float(np.mean(best.matrix[:, head, rank])),
+            "best_rank_output_error": float(np.mean(best.output[:, head, rank])),
         }

@@ -8,7 +8,7 @@ values.
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,18 +29,6 @@ EPSILONS = (1e-4, 1e-6, 0.0)  # performer-pytorch; its authors' TensorFlow code;
 _NUM_FEATURES = 256  # of the benchmark
 
 
-class Covered(NamedTuple):
-    """Means over examples, a head.
-
-    Attributes:
-        below: share of the features of real keys whose exponential is below epsilon.
-        from_mean: |O - M| / |O|, where every row of M is the mean of the real values.
-    """
-
-    below: Float[Array, " heads"]
-    from_mean: Float[Array, " heads"]
-
-
 @functools.partial(jax.jit, static_argnames="epsilon")
 def covered(
     q: Float[Array, "batch length heads head_dim"],
@@ -50,14 +38,19 @@ def covered(
     projection: Float[Array, "features head_dim"],
     *,
     epsilon: float,
-) -> Covered:
-    """What `epsilon` covers of these keys with the features of `projection`."""
+) -> tuple[Float[Array, " heads"], Float[Array, " heads"]]:
+    """What `epsilon` covers of these keys with the features of `projection`, by head.
+
+    Returns:
+        below: the share of the features of real keys whose exponential is below epsilon.
+        distance: `from_mean` of the output. Both are means over the examples.
+    """
     features = key_features(k, mask, projection, epsilon=epsilon)
     real = mask[:, None, :, None]
     less = (features < 2 * epsilon * len(projection) ** -0.5) & real
     shares = jnp.sum(less, axis=(2, 3)) / (jnp.sum(real, axis=(2, 3)) * len(projection))
     out = performer_attention(q, k, v, mask, projection, epsilon=epsilon)
-    return Covered(jnp.mean(shares, axis=0), jnp.mean(from_mean(out, v, mask), axis=0))
+    return jnp.mean(shares, axis=0), jnp.mean(from_mean(out, v, mask), axis=0)
 
 
 def from_mean(

@@ -78,32 +78,21 @@ def matrix_errors(
     )
 
 
-class BestRank(NamedTuple):
-    """What singular values say about a matrix M and the values v.
-
-    Attributes:
-        singular: descending.
-        errors: of the best approximation of rank r (Eckart and Young; Linformer's Equation 6) at
-            index r, from 0 to the length. For M no other matrix of that rank comes closer; for
-            M v one may.
-    """
-
-    singular: Float[np.ndarray, "batch heads length"]
-    errors: Errors
-
-
-def best_rank(
+def best_rank_errors(
     exact: Float[np.ndarray, "batch heads length length"],
     v: Float[np.ndarray, "batch length heads head_dim"],
-) -> BestRank:
-    """Singular values, and the errors of the best approximations of all ranks [..., length + 1].
+) -> Errors:
+    """The errors of the best approximation of each rank r from 0 to the length, at [..., r].
+
+    Its largest r singular values make it (Eckart and Young; Linformer's Equation 6). No other
+    matrix of that rank is closer to M; its product with v may be closer to M v.
 
     With M = U S W and U, W orthogonal, |M - M_r|^2 is the sum of the S_i^2 left out, and
     |M v - M_r v|^2 that of S_i^2 |(W v)_i|^2.
     """
     _, singular, rows = np.linalg.svd(np.asarray(exact), full_matrices=False)
     kept = np.sum(np.square(np.einsum("bhil,blhd->bhid", rows, np.asarray(v))), axis=-1)
-    return BestRank(singular, Errors(_tails(singular**2), _tails(singular**2 * kept)))
+    return Errors(_tails(singular**2), _tails(singular**2 * kept))
 
 
 def _tails(squares: np.ndarray) -> np.ndarray:

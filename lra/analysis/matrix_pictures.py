@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
+from lra.analysis.spectrum import spectrum_rank
 from lra.report.axes import logarithmic
 from lra.report.drawing import COLUMN, RC
 from lra.report.styles import LINES, STYLES
@@ -147,4 +148,4 @@ def _draw_shares(axis: Any, rows: Rows, layers: int, heads: int) -> None:
     axis.set_xlabel("head")
     axis.set_ylabel("layer")
     length = rows[0]["length"]
-    axis.set_title(f"share at {max(1, round(length / 4))} of {length}")
+    axis.set_title(f"share at {spectrum_rank(length)} of {length}")

@@ -124,26 +124,17 @@ def _subject(about: dict[str, Any]) -> str:
 
 def _error_tables(rows: Rows) -> list[Table]:
     found = []
+    errors = ("matrix_error", "best_rank_matrix_error", "output_error", "best_rank_output_error")
     for data in kinds(rows):
-        of_data = [r for r in rows if r["kind"] == "approximation" and r["data"] == data]
+        groups: dict[tuple, Rows] = {}
+        for row in rows:
+            if row["kind"] == "approximation" and row["data"] == data:
+                key = row["method"], row["variant"], row["option"], row["size"]
+                groups.setdefault(key, []).append(row)
         lines = []
-        for key in dict.fromkeys(
-            (r["method"], r["variant"], r["option"], r["size"]) for r in of_data
-        ):
-            same = [
-                r for r in of_data if (r["method"], r["variant"], r["option"], r["size"]) == key
-            ]
-            method, variant, _, size = key
+        for (method, variant, _, size), same in groups.items():
             title = TITLES[method] + (f", {variant}" if variant else "")
-            numbers = [
-                f"{statistics.fmean(row[name] for row in same):.4f}"
-                for name in (
-                    "matrix_error",
-                    "best_rank_matrix_error",
-                    "output_error",
-                    "best_rank_output_error",
-                )
-            ]
+            numbers = [f"{statistics.fmean(row[name] for row in same):.4f}" for name in errors]
             if not size:
                 numbers[1] = numbers[3] = MISSING
             lines.append([title, f"{size or MISSING}", f"{same[0]['rank'] or MISSING}", *numbers])

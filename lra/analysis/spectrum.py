@@ -34,7 +34,7 @@ def of_real(shares: np.ndarray, real: int) -> np.ndarray:
 
 def spectrum_rank(length: int) -> int:
     """Where the heat map looks: a quarter of the length, as in the paper (128 of 512)."""
-    return max(1, round(length * PAPER_RANK / 512))
+    return max(1, round(length / 4))
 
 
 def spectrum_rows(inputs: Inputs) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ cancel: then the statement as printed needs k of the order of n, not of log n.
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -27,13 +27,6 @@ from lra.analysis.matrices import exact_matrix
 
 EPSILONS = (0.2, 0.3, 0.4, 0.5, 0.6)
 DRAWS = 50
-
-
-class RandomProjection(NamedTuple):
-    """Relative errors of P R^T R w: `printed`, and `proven` as the largest over the rows of P."""
-
-    printed: Float[np.ndarray, "draws heads columns"]
-    proven: Float[np.ndarray, "draws heads columns"]
 
 
 def projected_rank(length: int, epsilon: float) -> int:
@@ -53,8 +46,13 @@ def random_projection(
     *,
     draws: int = DRAWS,
     seed: int = 0,
-) -> RandomProjection:
-    """Errors over `draws` of R, for each column w of each head."""
+) -> tuple[Float[np.ndarray, "draws heads columns"], Float[np.ndarray, "draws heads columns"]]:
+    """Relative errors of P R^T R w over `draws` of R, for each column w of each head.
+
+    Returns:
+        printed: of the whole column.
+        proven: the largest over the rows of P.
+    """
     rng = np.random.default_rng([seed, rank])
     exact = p @ w
     size_of_exact = np.linalg.norm(exact, axis=1)
@@ -65,7 +63,7 @@ def random_projection(
         error = p @ (r.T @ (r @ w)) - exact
         printed.append(np.linalg.norm(error, axis=1) / size_of_exact)
         proven.append(np.max(np.abs(error) / scale, axis=1))
-    return RandomProjection(np.stack(printed), np.stack(proven))
+    return np.stack(printed), np.stack(proven)
 
 
 def theorem_rows(inputs: Inputs, *, draws: int = DRAWS) -> Iterator[dict[str, Any]]:
@@ -87,9 +85,9 @@ def theorem_rows(inputs: Inputs, *, draws: int = DRAWS) -> Iterator[dict[str, An
         w = np.swapaxes(np.asarray(v[0]), 0, 1)[:, real]
         for epsilon in EPSILONS:
             rank = projected_rank(length, epsilon)
-            found = random_projection(p, w, rank, draws=draws)
+            all_printed, all_proven = random_projection(p, w, rank, draws=draws)
             for head in range(len(p)):
-                printed, proven = found.printed[:, head], found.proven[:, head]
+                printed, proven = all_printed[:, head], all_proven[:, head]
                 yield {
                     "kind": "theorem1",
                     "data": inputs.data,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from lra.analysis.matrices import best_rank, exact_matrix, matrix_errors, module_matrix
+from lra.analysis.matrices import best_rank_errors, exact_matrix, matrix_errors, module_matrix
 from models.attention import make
 from tests.attention_cases import CASES, attention_of
 
@@ -51,13 +51,13 @@ def test_the_best_rank_is_the_tail_of_the_singular_values(float64):
     """Against the truncated decomposition, for the matrix and for its output."""
     q, k, v, mask = inputs()
     exact = np.asarray(exact_matrix(q, k, mask))
-    found = best_rank(exact, np.asarray(v))
+    found = best_rank_errors(exact, np.asarray(v))
     left, singular, right = np.linalg.svd(exact)
     for rank in (0, 1, 4, 11, 14):
         truncated = (left[..., :rank] * singular[..., None, :rank]) @ right[..., :rank, :]
         errors = matrix_errors(jnp.asarray(truncated), jnp.asarray(exact), v)
-        np.testing.assert_allclose(found.errors.matrix[..., rank], errors.matrix, atol=1e-13)
-        np.testing.assert_allclose(found.errors.output[..., rank], errors.output, atol=1e-13)
+        np.testing.assert_allclose(found.matrix[..., rank], errors.matrix, atol=1e-13)
+        np.testing.assert_allclose(found.output[..., rank], errors.output, atol=1e-13)
         tail = np.sqrt(np.sum(singular[..., rank:] ** 2, -1) / np.sum(singular**2, -1))
         np.testing.assert_allclose(errors.matrix, tail, atol=1e-13)
 
@@ -65,11 +65,11 @@ def test_the_best_rank_is_the_tail_of_the_singular_values(float64):
 def test_no_matrix_of_a_rank_comes_closer_than_the_best(float64):
     q, k, v, mask = inputs(length=16, holes=False)
     exact = exact_matrix(q, k, mask)
-    best = best_rank(np.asarray(exact), np.asarray(v))
+    best = best_rank_errors(np.asarray(exact), np.asarray(v))
     attention = make("nystrom", length=16, heads=2, head_dim=8, rngs=nnx.Rngs(0), num_landmarks=4)
     attention.kernel = None
     errors = matrix_errors(module_matrix(*nnx.split(attention), q, k, mask), exact, v)
-    assert np.all(np.asarray(errors.matrix) >= best.errors.matrix[..., 4])
+    assert np.all(np.asarray(errors.matrix) >= best.matrix[..., 4])
 
 
 def test_nothing_to_approximate_is_no_error(float64):
