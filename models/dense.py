@@ -1,13 +1,14 @@
 """Products with parameters, whose gradients are fast and added up in the parameters' own format.
 
-Automatic differentiation yields the kernel's gradient transposed, and XLA folds the transpose back
-into a product of two transposed matrices. On a CPU that product is slower for narrow layers: 650
-against 260 us at width 64 (one core, 2,048 positions), and a quarter slower at width 768. Here the
-gradient is computed in the layout in which it is needed.
+JAX's own gradient of a kernel is a product followed by a transpose, which XLA turns into a product
+of two transposed matrices. On a CPU that is slower: 650 against 260 us at width 64 (one core, 2,048
+positions), and a quarter slower at width 768. Here the gradient is computed in the layout in which
+it is needed.
 
-The gradient of a parameter is a sum over all positions of a batch, and over devices. In bfloat16 a
-bias's gradient would be off by several percent, so biases are added in float32. A kernel is cast
-inside its product, so that its gradient leaves the product in float32 without being rounded.
+The gradient of a parameter is a sum over all positions of a batch, and over devices. Summed in
+bfloat16, a bias's gradient would be off by several percent, so biases are added in float32. A
+kernel is cast inside its product, so that its gradient leaves the product in float32 without being
+rounded.
 
 Reverse mode only (`jax.custom_vjp`).
 """

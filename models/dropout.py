@@ -8,9 +8,10 @@ and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of M
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
 
 An entry thus takes a dozen 32-bit operations and need not be stored: XLA computes it where it is
-used, whatever the blocks. Seeds are positions on one cycle of 2^32 numbers, so rows that start
-close together on it share entries, shifted. Drawing the bits with `jax.random` took half the time
-of attention with dropout: XLA computes them in a separate loop and writes them to memory.
+used, and it does not depend on the blocks that attention is cut into. All seeds lie on one cycle of
+2^32 numbers, so two rows whose seeds happen to be close on it share entries, shifted. Bits drawn
+with `jax.random` took half the time of attention with dropout: XLA computes them in a separate loop
+and writes them to memory.
 """
 
 import jax

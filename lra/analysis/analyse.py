@@ -96,9 +96,9 @@ def analyse(
 
 
 def _check_real(inputs: Inputs) -> None:
-    """Raises UserError where an example is all padding: pixels of value 0 are, and they are many.
+    """Raises UserError if an example is nearly all padding, as pixels of value 0 are.
 
-    It would count as approximated without error.
+    Such an example would count as approximated without error.
     """
     least = int(np.min(np.sum(inputs.mask, axis=1)))
     if least < _LEAST_REAL:
@@ -155,7 +155,7 @@ def _write(rows: Rows, maps: list[HeatMap], out: pathlib.Path) -> None:
 
 
 def _heat_maps(inputs: Inputs) -> list[HeatMap]:
-    """Of the first example, exact and by Nyström with 64 landmarks, a quarter where it is short."""
+    """Of the first example, exact and by Nyström with 64 landmarks, or a quarter of its length."""
     landmarks = max(1, min(_LANDMARKS, inputs.length // 4))
     found = []
     for layer in range(inputs.layers):

@@ -40,9 +40,9 @@ class Method(NamedTuple):
 
     Attributes:
         attention: its name in the registry.
-        option: the one that is its size; '' where it has none.
-        variant: tells it from others of the same name.
-        options: of the others, those that are not at their default.
+        option: the name of the option that is its size; '' if it has none.
+        variant: distinguishes methods with the same attention.
+        options: the other options that are not at their defaults.
     """
 
     attention: str
@@ -58,7 +58,7 @@ class Method(NamedTuple):
         return options | ({self.option: size} if self.option else {})
 
     def rank_at(self, size: int, length: int) -> int:
-        """Keys that a query sees, or terms of which its weights are sums; at most the length."""
+        """How many keys a query sees, or a bound on the matrix's rank; at most the length."""
         if self.option == "num_hashes":
             size *= 2 * self._chunk_at(length)
         elif self.option == "window":
@@ -90,7 +90,7 @@ def chunk_length(length: int) -> int:
 
 
 def choose_methods(names: Iterable[str] | None) -> list[Method]:
-    """Those of the named attentions, of all in the registry by default.
+    """The methods of the named attentions, by default of all in the registry.
 
     Raises:
         UserError: an unknown name, or that of the exact attention.
@@ -106,10 +106,10 @@ def choose_methods(names: Iterable[str] | None) -> list[Method]:
 
 
 def sizes_of(method: Method, length: int, wanted: Iterable[int] | None) -> list[int]:
-    """The sizes of a curve, those that do not fit left out.
+    """The sizes of a curve: the wanted ones that fit the length, or by default powers of two.
 
-    By default powers of two from a thirty-second of the length to all of it; features, whose
-    error falls slowly, powers of four to eight times the length. Hash rounds are always 1 to 16.
+    These go from a thirty-second of the length to all of it. The error of Performer falls slowly,
+    so its features are powers of four up to eight times the length. Hash rounds are always 1 to 16.
     """
     if not method.option:
         return [0]
@@ -129,7 +129,7 @@ def sizes_of(method: Method, length: int, wanted: Iterable[int] | None) -> list[
 def too_large(
     methods: Iterable[Method], length: int, wanted: Iterable[int] | None
 ) -> list[tuple[Method, int]]:
-    """Methods and wanted sizes that `sizes_of` leaves out; of one name only the first."""
+    """Methods and wanted sizes that `sizes_of` leaves out; of methods with one option the first."""
     once = {method.option: method for method in reversed(list(methods))}
     return [
         (method, size)
@@ -158,10 +158,10 @@ def approximation_rows(
 def own_rows(
     inputs: Inputs, attentions: list[nnx.Module], config: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The same of a model's own attentions, with all that they have learned.
+    """The same rows for a model's own attentions, with all that they have learned.
 
-    None of exact attention, of one that is not among `METHODS`, or of one that has no matrix, which
-    is said (see `matrices`).
+    There are none for exact attention and for attentions that are not among `METHODS`. There are
+    none for one that has no matrix (see `matrices`) either; this is printed.
 
     Args:
         inputs: of the model.
@@ -193,12 +193,12 @@ def own_rows(
 
 
 class Target:
-    """What is to be approximated in one layer, and how well its ranks allow it.
+    """The exact attention matrix of one layer, and the errors of its best approximation by rank.
 
     Args:
         inputs: of all layers.
-        layer: the one meant.
-        shares_qk: whether the exact limit is Reformer's, with queries for keys.
+        layer: index of the layer.
+        shares_qk: whether to take Reformer's exact limit, whose keys are the queries.
     """
 
     def __init__(self, inputs: Inputs, layer: int, shares_qk: bool):

@@ -70,12 +70,12 @@ def from_mean(
 def feature_rows(
     inputs: Inputs, attentions: Sequence[nnx.Module] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """One row a layer, head and epsilon; `exact_from_mean` is that of exact attention.
+    """One row for each layer, head and epsilon; `exact_from_mean` is of exact attention.
 
     Args:
         inputs: of all layers.
-        attentions: of the model, one a layer; the projections of Performers are taken. All others
-            get one drawn for them, of 256 features.
+        attentions: of the model, one a layer. The projection is that of a Performer; for other
+            attentions, and without any, one of 256 features is drawn.
     """
     for layer in range(inputs.layers):
         arrays = inputs.layer(layer)

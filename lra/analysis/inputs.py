@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float
 from lra import arrays
 from lra.evaluation import Restored, seed_model
 
-# Of so many times the examples asked for those are taken that have this share of real pixels.
+# Images are chosen among so many times the number asked for; at least this share of the pixels
+# should be real.
 _CANDIDATES, _REAL = 4, 0.25
 
 
@@ -73,11 +74,12 @@ def trained_inputs(
 ) -> Trained:
     """What the model of `seed` computes from validation examples.
 
-    Its parameters are the best on the validation set, or the `last`. Of the first `examples` that
-    have at least `length` positions the beginnings are taken; where there are too few, of the
-    longest ones, all cut to the shortest among them. Of pairs the first document is taken. So no
-    position is padding, but pixels of value 0 where they count as such: images are left out of
-    whose beginning they make up more than three quarters, as far as there are others.
+    Its parameters are the best on the validation set, or the `last`. The examples are the first
+    `examples` with at least `length` positions, cut to that length. If there are too few, they are
+    the longest ones, cut to the shortest of them. Of a pair, the first document is taken.
+
+    So no position is padding, except where pixels of value 0 count as such. Images that consist of
+    more than three quarters of such pixels are taken only if there are no others.
 
     Raises:
         UserError: a seed that the run does not have, best parameters before its first validation.
@@ -112,7 +114,7 @@ class Recorder:
 
 
 def record(encoder: nnx.Module, ids: Array, mask: Array) -> list[tuple[Array, Array, Array]]:
-    """Runs `encoder`, which is changed, and returns the q, k and v of each layer."""
+    """Runs `encoder`, which this changes, and returns the q, k and v of each layer."""
     encoder.remat = False  # what is recorded could not leave a recomputed block
     recorders = [Recorder(block.attention.attention) for block in encoder.blocks]
     for block, recorder in zip(encoder.blocks, recorders, strict=True):

@@ -1,9 +1,9 @@
 """The matrix of an attention, its error against another, and the best of every rank.
 
-With queries and keys fixed almost every attention here is linear in its values: out = M v. So its
-matrix M, of whatever factors it consists and wherever it hides them, is its output for the values
-I. Two have no such matrix: Linformer's maximum of values is not linear in them, and its convolution
-mixes their channels.
+For fixed queries and keys almost every attention here is linear in its values: out = M v. So its
+matrix M is its output if the values are the identity matrix, however the attention computes it. Two
+have no such matrix: Linformer's max pooling is not linear in the values, and its convolution mixes
+their channels.
 """
 
 import functools

@@ -38,10 +38,11 @@ def spectrum_rank(length: int) -> int:
 
 
 def spectrum_rows(inputs: Inputs) -> Iterator[dict[str, Any]]:
-    """One row a layer and head: means over the examples, ranks as `of_real` has them.
+    """One row for each layer and head: means over the examples, with the ranks of `of_real`.
 
-    `cumulative` at each rank; `at_quarter`, at a quarter of the length, and `at_128`, None for
-    shorter sequences; `rank_of_90_percent`, the least that holds nine tenths of the sum.
+    `cumulative` has the share at each rank, `at_quarter` that at a quarter of the length, and
+    `at_128` that at rank 128 (None for shorter sequences). `rank_of_90_percent` is the lowest rank
+    that holds nine tenths of the sum.
     """
     for layer in range(inputs.layers):
         q, k, _, mask = inputs.layer(layer)

@@ -67,13 +67,13 @@ def random_projection(
 
 
 def theorem_rows(inputs: Inputs, *, draws: int = DRAWS) -> Iterator[dict[str, Any]]:
-    """One row an epsilon, a layer and a head, over the columns of values of one example.
+    """One row for each epsilon, layer and head, over the columns of values of one example.
 
-    It is the first one, where pixels are masked that with the fewest: two positions at least have
-    to be real.
+    It is the first of the examples with the fewest masked positions. At least two positions must
+    be real.
 
-    `failures` are the shares of draws and columns beyond epsilon, `errors` their 5th, 50th and
-    95th percentiles and the largest.
+    `failures` is the share of draws and columns whose error is beyond epsilon; `errors` are the
+    5th, 50th and 95th percentiles of the errors and the largest.
     """
     example = int(np.argmax(np.sum(inputs.mask, axis=1)))
     real = inputs.mask[example]

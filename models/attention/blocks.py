@@ -14,8 +14,9 @@ from models.dtypes import accumulation_dtype
 
 _MULTIPLE = 8
 
-# Scores that one step of a loop computes: tuned on a CPU core, whose cache holds them. Elsewhere
-# enough to fill the device and to launch few kernels, a small part of its memory: not tuned.
+# Bytes of scores that one step of a loop computes. On a CPU they fit into a core's cache (tuned).
+# Elsewhere they fill the device, so that few kernels are launched, but take a small part of its
+# memory (not tuned).
 _CPU_TILE_BYTES = 2**18
 _TILE_BYTES = 2**28
 _TILES_IN_MEMORY = 64
@@ -24,7 +25,7 @@ _TILES_IN_MEMORY = 64
 def tile_bytes(backend: str) -> int:
     """The size of a tile of scores for a backend as `jax.default_backend()` names it.
 
-    Of all devices together, where several share a batch.
+    Where several devices share a batch, it is the size for all of them together.
     """
     if backend == "cpu":
         return _CPU_TILE_BYTES
@@ -69,7 +70,8 @@ def stored(x: jax.Array) -> jax.Array | Stored:
 
     XLA's CPU backend moves 16-bit floats as float32: for every block written it would convert the
     whole array to float32 and back, and it would keep a float32 copy of what is read. Integers are
-    moved as they are. Other arrays, and those on other backends, are returned unchanged.
+    moved as they are. So on a CPU 16-bit floats are stored as integers of their bits; all other
+    arrays are returned unchanged.
 
     Only for functions with a hand-written gradient: bits have none, and asking for one raises
     TypeError.
@@ -115,9 +117,9 @@ def write_block(
 def add_to_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
 ) -> jax.Array | Stored:
-    """`x` with `block` added to block `number` in the dtype of `block`, then rounded to its own.
+    """`x` with `block` added to block `number` in the dtype of `block`; kept in that of `x`.
 
-    Hence an array whose blocks are added to repeatedly must itself have the wider dtype.
+    An array to whose blocks much is added must therefore have the wider dtype itself.
     """
     old = read_block(x, number, block.shape[axis], axis)
     return write_block(x, old.astype(block.dtype) + block, number, axis)

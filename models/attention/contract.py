@@ -44,10 +44,11 @@ class Untrained(nnx.Variable):
 def masked_softmax(
     scores: Float[Array, "*shape keys"], mask: Bool[Array, "*#shape keys"]
 ) -> Float[Array, "*shape keys"]:
-    """Softmax over the last axis; weight 0 where `mask` is False, even if it is so throughout.
+    """Softmax over the last axis; weight 0 where `mask` is False, also in a row of nothing else.
 
-    Gradients are finite in every case, and so is all that is computed: of a row without keys
-    `jax.nn.softmax(where=...)` computes a NaN on its way, which would end a run with --debug_nans.
+    Gradients are finite in every case, and so are all intermediate numbers. (For a row without any
+    key, `jax.nn.softmax(where=...)` computes a NaN on its way, which would end a run with
+    --debug_nans.)
     """
     lowest = jnp.finfo(scores.dtype).min
     scores = jnp.where(mask, scores, lowest)
@@ -68,7 +69,7 @@ def check_inputs(
 ) -> None:
     """Raises ValueError unless shapes and dtypes are those of the contract.
 
-    Broadcasting would hide it: of two lengths or head counts an attention could return numbers.
+    Without this check, broadcasting could make numbers out of arrays that do not belong together.
 
     Args:
         q, k, v, mask: of the call.
@@ -119,7 +120,7 @@ def check_not_negative(**sizes: object) -> None:
 
 
 def _is_integer(value: object) -> bool:
-    """NumPy's count, booleans do not."""
+    """Whether `value` is an integer, of Python or NumPy; booleans are not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 

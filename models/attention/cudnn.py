@@ -1,4 +1,4 @@
-"""Exact attention by cuDNN's fused kernel, for any mask, to as many keys as there are.
+"""Exact attention by cuDNN's fused kernel, for any mask and any number of keys.
 
 The kernel takes lengths, not masks with holes. Attention does not depend on the order of the
 keys, so the real ones are moved to the front, in their order, and counted; queries stay in place.
@@ -93,10 +93,10 @@ def real_first(
 def _choose(by, x):
     """Returns x unchanged, but batched by `vmap` if `by` is.
 
-    JAX's batching rules for the kernel fail unless all arguments and the gradient of the output
-    are batched. Selecting between x and x by a value that depends on all inputs makes them so, at
-    no cost: XLA leaves it out. JAX's own gradient would be a sum of two selections, which it does
-    not.
+    JAX's batching rules for the kernel fail unless all arguments and the gradient of the output are
+    batched. Selecting between x and x by a value that depends on all inputs makes them so. It costs
+    nothing, since XLA removes it. The gradient is written out because JAX's own would be a sum of
+    two selections, which XLA does not remove.
     """
     return jnp.where(by.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
 

@@ -80,7 +80,7 @@ def favor_attention(
     v = jnp.concatenate([v, ones], axis=-1)
     bias = padded(jnp.where(mask, 0, -jnp.inf).astype(q.dtype), size, -jnp.inf)[:, None, None, :]
     q, k, v = (head_major(padded(x, size)) for x in (q, k, v))
-    # A copy for each head: of a product that all share the result would have to be transposed.
+    # A copy for each head: XLA would transpose the results of products with one that all share.
     projection = jnp.broadcast_to(projection, (*q.shape[:2], *projection.shape))
     return head_major(_attention(q, k, v, bias, projection, epsilon, size))[:, :length]
 

@@ -41,9 +41,9 @@ def _whole_product(matrix: Array, x: Array) -> Array:
 def _product(
     matrix: Float[Array, "heads projected length"], x: Float[Array, "batch length heads dim"]
 ) -> Float[Array, "batch projected heads dim"]:
-    """Projects block by block along the positions, which XLA's own CPU products do not do.
+    """`_whole_product`, computed on a CPU block by block along the positions.
 
-    At 65,536 positions (256 rows, 2 heads, one core) this takes half the time.
+    At 65,536 positions (256 rows, 2 heads, one core) this takes half the time of XLA's product.
     """
     length, wide = x.shape[1], accumulation_dtype(x.dtype)
 
@@ -74,7 +74,7 @@ def _product_backward(saved: tuple[Array, Array], gradient: Array) -> tuple[Arra
 
 
 def _input_gradient(matrix: Array, gradient: Array, length: int) -> Array:
-    """The gradient of x; in blocks where the matrix must be rounded to the gradient's dtype."""
+    """The gradient of x; by blocks where the matrix must be rounded to the gradient's dtype."""
 
     def of(rows: Array) -> Array:
         return jnp.einsum("hml,bmhd->blhd", rows.astype(gradient.dtype), gradient)

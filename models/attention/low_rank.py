@@ -1,10 +1,10 @@
-"""Softmax attention between a sequence and the few positions that stand for it.
+"""Softmax attention between a sequence and a few positions that stand for it.
 
-Linformer's projections are such positions, and so are Nyström's landmarks, which also attend to the
-sequence. Blocks of scores (`models.attention.chunked`) would be most of what a training step moves
-through a GPU's memory. So NVIDIA's GPUs attend by cuDNN in 16 bits (`models.attention.cudnn`): a
-step of Image moves 9.6 GB instead of 20.5 with Linformer, 19.3 instead of 27.8 with Nyström
-(counted by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed).
+Linformer's projected keys are such positions, and so are Nyström's landmarks, which also attend to
+the sequence. On a GPU, the blocks of scores of `models.attention.chunked` would be most of what a
+training step moves through memory. So 16-bit inputs on NVIDIA's GPUs go to cuDNN
+(`models.attention.cudnn`): a step of Image moves 9.6 GB instead of 20.5 with Linformer, 19.3
+instead of 27.8 with Nyström (counted by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed).
 
 Time O(positions few head_dim).
 """
@@ -27,11 +27,11 @@ def low_rank_attention(
 ) -> Float[Array, "batch queries heads head_dim"]:
     """softmax(q k^T / sqrt(head_dim)) v over the real keys.
 
-    The few may have a wider format than the sequence. cuDNN takes them in the sequence's; blocks
-    of the sequence are converted to theirs.
+    The few may have a wider format than the sequence. For cuDNN they are converted to that of the
+    sequence; otherwise blocks of the sequence are converted to the wider one.
 
     Args:
-        q, k, v: queries or keys are few; the output has the format of q.
+        q, k, v: the queries, or the keys and values, are few; the output has the format of q.
         mask: which keys are real; None: all.
         query_mask: which queries are real; None: all. What others hold reaches no gradient.
     """

@@ -30,7 +30,7 @@ _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machi
 
 @contextlib.contextmanager
 def assumed(machine: Machine) -> Iterator[None]:
-    """What is traced inside is for another machine, to be compiled for it ahead of time."""
+    """Inside, programs are traced for `machine`, to be compiled for it ahead of time."""
     token = _assumed.set(machine)
     try:
         yield

@@ -1,4 +1,6 @@
-"""Runs of consecutive positions, each reduced to one: what landmarks and poolings are made of.
+"""Segments, which are runs of consecutive positions, reduced to one position each.
+
+Nyström's landmarks and Linformer's poolings are made of them.
 
 A length n is cut into m segments as `numpy.array_split` does: the first n mod m have one position
 more than the others. Positions are only sliced and reshaped, nothing is gathered or scattered:

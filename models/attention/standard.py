@@ -37,9 +37,10 @@ from models.dtypes import accumulation_dtype
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
-# On accelerators `xla` while its memory is affordable. Two layers with dropout keep 4 times the
-# scores for the backward pass (3 times with 16-bit inputs) and use 1 or 2 times more, and seeds
-# trained together, which are not seen here, multiply that. Neither was timed there.
+# On accelerators `auto` takes `xla` if the device's memory would hold the scores this many times.
+# Two layers with dropout keep 4 times the scores for the backward pass (3 times with 16-bit inputs)
+# and use 1 or 2 times more; seeds trained together, which are not seen here, multiply that. Not
+# timed.
 _SCORES_IN_MEMORY = 50
 _UNKNOWN_MEMORY = 2**34
 
