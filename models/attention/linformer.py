@@ -10,18 +10,19 @@ distinct E or F.
 
     kv       E = F
     heads    one matrix for all heads of a layer
-    layers   one for all layers: layer 0's, which the others refer to
+    layers   one matrix for all layers: layer 0's, which the others refer to
 
-so the paper's headwise sharing (Section 4) is ("heads",), key-value sharing ("heads", "kv") and
-layerwise sharing all three; the default is the benchmark's PyTorch code: one per head, for keys,
-values and all layers. proj_dim may differ between layers and heads that share nothing.
-`projection` replaces the matrices by pooling over proj_dim windows, or by a convolution whose
-kernel and stride are length / proj_dim, rounded up: the paper's "general projections".
+The paper's headwise sharing (Section 4) is ("heads",), its key-value sharing ("heads", "kv"), its
+layerwise sharing all three. The default is that of the benchmark's PyTorch code: each head has one
+matrix, for keys and values and for all layers. proj_dim may differ between layers and between heads
+that do not share a matrix. `projection` replaces the matrices by pooling over proj_dim windows, or
+by a convolution whose kernel and stride are length / proj_dim, rounded up: the paper's "general
+projections".
 
-Differences. Projected keys mix positions, so padding cannot be given weight 0: it adds nothing
-to E k and F v, yet each of the proj_dim keys keeps a score even if all it saw was padding (as in
-the PyTorch code; the JAX code has no mask at all). Pooling and convolution can, and windows without
-a real token take no part in the softmax; means and maxima are over real tokens.
+Differences. A projected key mixes positions, so padding cannot be given weight 0. It adds nothing
+to E k and F v, but a projected key that saw nothing but padding still takes part in the softmax (as
+in the PyTorch code; the JAX code has no mask at all). With pooling and convolution, windows without
+a real token take no part in it; means and maxima are over real tokens.
 
 The output does not depend on the amount of padding: position i always meets column i of E,
 and windows are laid over the module's length, not the input's.
@@ -78,13 +79,13 @@ class LinformerAttention(nnx.Module):
     Options:
         proj_dim: rows of E and F: an integer; a tuple with one entry per layer; or such a tuple
             whose entries are tuples with one integer per head.
-        share: what shares a projection, any of 'kv', 'heads', 'layers'; nothing of poolings, which
-            have no parameters, so that their sizes may differ everywhere.
+        share: what shares a projection, any of 'kv', 'heads', 'layers'. Ignored for poolings:
+            they have no parameters, so their sizes may differ everywhere.
         projection: 'linear', 'mean_pool', 'max_pool' or 'conv'.
 
-    Parameters are in `e` and `f`, lists with one array [heads or 1, ...] per group of
-    heads (one group if their sizes are equal, else one a head): matrices [proj_dim, length], N(0,
-    0.02), or convolution kernels. What is shared is one and the same object.
+    Parameters are in `e` and `f`: matrices [proj_dim, length], N(0, 0.02), or convolution kernels.
+    Each is a list with one array [heads or 1, ...] per group of heads. All heads are one group if
+    their sizes are equal; otherwise each is its own. What is shared is one and the same object.
     """
 
     shares_qk = False

@@ -12,10 +12,10 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - Any length: with n not a multiple of m, the first n mod m segments are one position longer.
 - The iteration's starting point is computed per matrix, as in the paper; the code divides by one
   maximum over batch and heads, so that an output depends on the other examples in its batch.
-- Padding: a landmark is the mean of its segment's real tokens, whereas the code averages in zeros;
-  a segment without any takes no part (weight 0 in F and B; its row and column of A are those of
-  the identity, which leaves the inverse of the rest unchanged); masked keys have weight 0 and
-  masked values are 0 in B V too.
+- Padding: a landmark is the mean of its segment's real tokens; the code averages zeros at padding
+  too. A segment without real tokens takes no part: it has weight 0 in F and B, and its row and
+  column of A are those of the identity, which leaves the inverse of the rest unchanged. Masked keys
+  have weight 0, and masked values count as 0.
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device; F, B and their

@@ -223,10 +223,10 @@ class ReformerAttention(nnx.Module):
         num_hashes: rounds H; the benchmark's table has 2.
         chunk_length: c; 64 there.
 
-    Buckets: the largest power of two up to 2 * length / chunk_length, at least 2; `factors` has one
-    or two powers of two, whose product it is. In training every call draws rotations from its key;
-    evaluation uses `rotations` [heads, head_dim, num_hashes, half the sum of factors], untrained
-    and saved with the model. No parameters.
+    The number of buckets is the largest power of two up to 2 * length / chunk_length, at least 2;
+    it is the product of `factors`, one or two powers of two. In training every call draws rotations
+    from its key. Evaluation uses `rotations` [heads, head_dim, num_hashes, half the sum of
+    factors], which are untrained and saved with the model. There are no parameters.
     """
 
     shares_qk = True
