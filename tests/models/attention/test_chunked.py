@@ -11,34 +11,19 @@ from models.attention.blocks import tile_bytes
 from models.attention.chunked import Blocks, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
-from tests.models.attention.golden_arrays import (
+from tests.models.attention.arrays import (
     assert_rounded,
+    assert_same,
     assert_values_and_gradients,
     load,
     load_inputs,
+    masks,
     out_and_gradients,
+    random_inputs,
 )
 
 SMALL = Blocks(queries=16, keys=8)
 DROPOUT = 0.3
-
-
-def inputs(length, dtype=jnp.float64, batch=4, seed=0):
-    draws = np.random.default_rng(seed).normal(size=(4, batch, length, 2, 8))
-    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
-    return 2 * q, k, v, g
-
-
-def masks(length):
-    """Full, prefix, with holes, none (as many as fit are different)."""
-    positions = np.arange(length)
-    holes = np.random.default_rng(0).random(length) < 0.5
-    return jnp.asarray(np.stack([positions >= 0, positions < length // 3, holes, positions < 0]))
-
-
-def assert_same(found, expected, tolerance=1e-12):
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("mask", ["ones", "pad"])
@@ -53,7 +38,7 @@ def test_golden_values_and_gradients(mask, float64):
 
 @pytest.mark.parametrize(("length", "blocks"), [(1, SMALL), (37, SMALL), (32, SMALL), (150, None)])
 def test_equals_the_plain_form(length, blocks, float64):
-    q, k, v, g = inputs(length)
+    q, k, v, g = random_inputs(length)
     mask = masks(length)
     chunked = functools.partial(chunked_attention, mask=mask, blocks=blocks)
     plain = functools.partial(standard_attention, mask=mask)
@@ -64,8 +49,8 @@ def test_equals_the_plain_form(length, blocks, float64):
 
 @pytest.mark.parametrize(("queries", "keys"), [(5, 37), (37, 5), (16, 8)])
 def test_queries_and_keys_of_different_lengths(queries, keys, float64):
-    q, _, _, g = inputs(queries)
-    _, k, v, _ = inputs(keys)
+    q, _, _, g = random_inputs(queries)
+    _, k, v, _ = random_inputs(keys)
     mask = masks(keys)
 
     def plain(q, k, v):
@@ -79,7 +64,7 @@ def test_queries_and_keys_of_different_lengths(queries, keys, float64):
 
 
 def test_large_scores_neither_overflow_nor_vanish():
-    q, k, v, g = inputs(37, jnp.float32)
+    q, k, v, g = random_inputs(37, jnp.float32)
     mask = masks(37)
     found = out_and_gradients(
         lambda *x: chunked_attention(*x, mask, blocks=SMALL), 300 * q, 300 * k, v, g
@@ -91,7 +76,7 @@ def test_large_scores_neither_overflow_nor_vanish():
 
 @pytest.mark.parametrize("blocks", [SMALL, Blocks(24, 40), None])
 def test_dropout_equals_the_plain_form_whatever_the_blocks(blocks, float64):
-    q, k, v, g = inputs(37)
+    q, k, v, g = random_inputs(37)
     mask, key = masks(37), jax.random.key(5)
     options = {"mask": mask, "dropout": DROPOUT, "key": key}
     chunked = functools.partial(chunked_attention, blocks=blocks, **options)
@@ -102,7 +87,9 @@ def test_dropout_equals_the_plain_form_whatever_the_blocks(blocks, float64):
 
 def test_under_vmap_scan_checkpoint_and_jit(float64):
     """Keys and inputs of several seeds, a mask they share, a loop over steps, and remat."""
-    q, k, v, g = (jnp.stack(x) for x in zip(inputs(21, seed=1), inputs(21, seed=2), strict=True))
+    q, k, v, g = (
+        jnp.stack(x) for x in zip(random_inputs(21, seed=1), random_inputs(21, seed=2), strict=True)
+    )
     keys, mask = jax.random.split(jax.random.key(1)), masks(21)
 
     def attend(key, mask, q, k, v):
@@ -129,7 +116,7 @@ def test_under_vmap_scan_checkpoint_and_jit(float64):
 
 
 def test_bfloat16_sums_in_float32():
-    q, k, v, g = inputs(150, jnp.bfloat16)
+    q, k, v, g = random_inputs(150, jnp.bfloat16)
     mask = masks(150)
     found = out_and_gradients(lambda *x: chunked_attention(*x, mask), q, k, v, g)
     assert all(x.dtype == jnp.bfloat16 for x in found)
@@ -145,8 +132,8 @@ def test_bfloat16_sums_in_float32():
 )
 def test_formats_may_differ_and_are_rounded_only_at_the_border(formats, queries, dropout):
     narrow = [jnp.dtype(name) for name in formats.split()]
-    _, k, v, _ = inputs(37, jnp.float32)
-    q, _, _, g = inputs(queries, jnp.float32)
+    _, k, v, _ = random_inputs(37, jnp.float32)
+    q, _, _, g = random_inputs(queries, jnp.float32)
     mask, key = masks(37), jax.random.key(3)
 
     def attend(q, k, v):
@@ -162,7 +149,7 @@ def test_formats_may_differ_and_are_rounded_only_at_the_border(formats, queries,
 
 def test_float16_and_bfloat16_meet_in_float32():
     """Neither has the other's range or digits."""
-    q, k, v, _ = inputs(37, jnp.float32)
+    q, k, v, _ = random_inputs(37, jnp.float32)
     k = (2e4 * k).astype(jnp.bfloat16)
     out = chunked_attention(q.astype(jnp.float16), k, v.astype(jnp.bfloat16), masks(37))
     assert out.dtype == jnp.float16

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from models.attention.convolution import depthwise_convolution
-from tests.models.attention.golden_arrays import out_and_gradients
+from tests.models.attention.arrays import out_and_gradients
 
 
 def sum_of_shifts(x, kernel):

@@ -15,7 +15,7 @@ from models.attention.cudnn import (
 from models.attention.machine import Machine, this_machine
 from models.attention.standard import standard_attention
 from tests.cudnn_driver import without_driver
-from tests.models.attention.golden_arrays import out_and_gradients
+from tests.models.attention.arrays import out_and_gradients
 
 
 def inputs(length, dtype=jnp.float64, head_dim=8):

@@ -8,7 +8,7 @@ import pytest
 from models.attention.blocks import tile_bytes
 from models.attention.favor import favor_attention, size_of
 from models.attention.performer import SOFTMAX_EPSILON, key_features, query_features
-from tests.models.attention.golden_arrays import out_and_gradients
+from tests.models.attention.arrays import out_and_gradients
 
 LENGTH, WIDTH, FEATURES = 37, 8, 12
 

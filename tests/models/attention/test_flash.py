@@ -12,7 +12,12 @@ from flax import nnx
 from models.attention.chunked import Blocks
 from models.attention.flash import flash_attention
 from models.attention.standard import StandardAttention, standard_attention
-from tests.models.attention.golden_arrays import assert_rounded, out_and_gradients
+from tests.models.attention.arrays import (
+    assert_rounded,
+    masks,
+    out_and_gradients,
+    random_inputs,
+)
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 SMALL = Blocks(queries=16, keys=8)
@@ -23,16 +28,7 @@ interpreted = functools.partial(flash_attention, blocks=SMALL, interpret=True)
 
 
 def inputs(length, dtype=jnp.float32, seed=0):
-    draws = np.random.default_rng(seed).normal(size=(4, 4, length, 2, 16))
-    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
-    return 2 * q, k, v, g
-
-
-def masks(length):
-    """Full, prefix, with holes, none (as many as fit are different)."""
-    positions = np.arange(length)
-    holes = np.random.default_rng(0).random(length) < 0.5
-    return jnp.asarray(np.stack([positions >= 0, positions < length // 3, holes, positions < 0]))
+    return random_inputs(length, dtype, head_dim=16, seed=seed)
 
 
 def assert_same(found, expected):

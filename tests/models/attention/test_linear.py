@@ -7,12 +7,15 @@ import pytest
 from flax import nnx
 
 from models.attention.linear import LinearAttention, block_of, linear_attention
-from tests.models.attention.golden_arrays import (
+from tests.models.attention.arrays import (
     assert_close,
     assert_rounded,
+    assert_same,
     load,
     load_inputs,
+    masks,
     out_and_gradients,
+    random_inputs,
 )
 
 
@@ -30,27 +33,9 @@ def quadratic(q, k, v, mask):
     return jnp.einsum("bhlm,bmhd->blhd", found, jnp.where(mask[:, :, None, None], v, 0))
 
 
-def inputs(length, dtype=jnp.float64, seed=0):
-    draws = np.random.default_rng(seed).normal(size=(4, 4, length, 2, 8))
-    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
-    return 2 * q, k, v, g
-
-
-def masks(length):
-    """Full, prefix, with holes, none (as many as fit are different)."""
-    positions = np.arange(length)
-    holes = np.random.default_rng(0).random(length) < 0.5
-    return jnp.asarray(np.stack([positions >= 0, positions < length // 3, holes, positions < 0]))
-
-
-def assert_same(found, expected, tolerance=1e-12):
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize(("length", "block"), [(1, None), (37, None), (37, 37), (37, 8), (48, 16)])
 def test_equals_the_quadratic_formula(length, block, float64):
-    q, k, v, g = inputs(length)
+    q, k, v, g = random_inputs(length)
     mask = masks(length)
     found = out_and_gradients(lambda *x: linear_attention(*x, mask, block=block), q, k, v, g)
     assert_same(found, out_and_gradients(lambda *x: quadratic(*x, mask), q, k, v, g))
@@ -70,7 +55,7 @@ def test_golden_values_times_the_denominator():
 
 
 def test_padding_is_as_if_cut_off(float64):
-    q, k, v, g = inputs(24)
+    q, k, v, g = random_inputs(24)
     real = np.array([0, 1, 3, 4, 8, 23])
     mask = jnp.zeros((4, 24), bool).at[:, real].set(True)
     q, k, v = (jnp.where(mask[:, :, None, None], x, jnp.nan) for x in (q, k, v))
@@ -86,7 +71,7 @@ def test_padding_is_as_if_cut_off(float64):
 
 def test_the_feature_map_is_smooth_at_zero(float64):
     """Half of the gradient's mass is at or next to the point where the two pieces meet."""
-    q, k, v, g = inputs(12)
+    q, k, v, g = random_inputs(12)
     mask = masks(12)
     q, k = (jnp.where(x > 0.5, 0.0, jnp.where(x > 0, 1e-9, x)) for x in (q, k))
     found = out_and_gradients(lambda *x: linear_attention(*x, mask, block=8), q, k, v, g)
@@ -95,7 +80,7 @@ def test_the_feature_map_is_smooth_at_zero(float64):
 
 
 def test_bfloat16_is_rounded_only_at_the_border():
-    q, k, v, _ = inputs(37, jnp.bfloat16)
+    q, k, v, _ = random_inputs(37, jnp.bfloat16)
     mask = masks(37)
     out = linear_attention(q, k, v, mask, block=8)
     full = linear_attention(*(x.astype(jnp.float32) for x in (q, k, v)), mask, block=8)
@@ -104,7 +89,7 @@ def test_bfloat16_is_rounded_only_at_the_border():
 
 
 def test_gradients_of_bfloat16_are_rounded_only_at_the_border():
-    q, k, v, g = inputs(37, jnp.bfloat16)
+    q, k, v, g = random_inputs(37, jnp.bfloat16)
     mask = masks(37)
     found = out_and_gradients(lambda *x: linear_attention(*x, mask, block=8), q, k, v, g)
     single = (x.astype(jnp.float32) for x in (q, k, v, g))
@@ -114,7 +99,7 @@ def test_gradients_of_bfloat16_are_rounded_only_at_the_border():
 
 
 def test_large_inputs_stay_finite():
-    q, k, v, g = inputs(37, jnp.float32)
+    q, k, v, g = random_inputs(37, jnp.float32)
     mask = masks(37)
     found = out_and_gradients(lambda *x: linear_attention(*x, mask), 300 * q, 300 * k, v, g)
     assert all(np.isfinite(x).all() for x in found)
@@ -131,7 +116,9 @@ def test_blocks():
 
 def test_under_vmap_scan_checkpoint_and_jit(float64):
     """Inputs of several seeds, a mask they share, a loop over steps, and remat."""
-    q, k, v, g = (jnp.stack(x) for x in zip(inputs(21, seed=1), inputs(21, seed=2), strict=True))
+    q, k, v, g = (
+        jnp.stack(x) for x in zip(random_inputs(21, seed=1), random_inputs(21, seed=2), strict=True)
+    )
     mask = masks(21)
 
     def attend(q, k, v):
@@ -152,7 +139,7 @@ def test_under_vmap_scan_checkpoint_and_jit(float64):
 
 def test_module_computes_the_function_and_holds_nothing():
     attention = LinearAttention(length=10, heads=2, head_dim=8, rngs=nnx.Rngs(0))
-    q, k, v, _ = inputs(10, jnp.float32)
+    q, k, v, _ = random_inputs(10, jnp.float32)
     expected = jax.jit(linear_attention)(q, k, v, masks(10))
     np.testing.assert_array_equal(jax.jit(attention)(q, k, v, masks(10)), expected)
     assert not jax.tree.leaves(nnx.state(attention))

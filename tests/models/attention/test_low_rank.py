@@ -14,7 +14,7 @@ from models.attention.low_rank import low_rank_attention
 from models.attention.machine import Machine, assumed, this_machine
 from models.attention.nystrom import nystrom_attention
 from tests.cudnn_driver import without_driver
-from tests.models.attention.golden_arrays import assert_rounded, out_and_gradients
+from tests.models.attention.arrays import assert_rounded, out_and_gradients
 
 AMPERE = Machine("gpu", has_cudnn=True)
 MASK = np.random.default_rng(1).random((3, 24)) < 0.7

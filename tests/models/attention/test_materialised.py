@@ -9,21 +9,15 @@ import pytest
 
 from models.attention.materialised import materialised_attention
 from models.attention.standard import standard_attention
-from tests.models.attention.golden_arrays import (
+from tests.models.attention.arrays import (
+    assert_same,
     assert_values_and_gradients,
     load,
     load_inputs,
+    masks,
     out_and_gradients,
+    random_inputs,
 )
-
-
-def inputs(dtype=jnp.float64, length=21, seed=0):
-    """q, k, v and a gradient, for sequences that are full, short, with holes, and empty."""
-    random = np.random.default_rng(seed)
-    q, k, v, g = (jnp.asarray(x, dtype) for x in random.normal(size=(4, 4, length, 2, 8)))
-    positions = np.arange(length)
-    rows = [positions >= 0, positions < 7, random.random(length) < 0.5, positions < 0]
-    return (q, k, v, g), jnp.asarray(np.stack(rows))
 
 
 @pytest.mark.parametrize("mask", ["ones", "pad"])
@@ -38,12 +32,11 @@ def test_golden_values_and_gradients(mask, float64):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_equals_the_plain_form_draw_by_draw(dropout, float64):
-    arrays, mask = inputs()
+    arrays, mask = random_inputs(21), masks(21)
     options = {"mask": mask, "dropout": dropout, "key": jax.random.key(1)}
     found = out_and_gradients(functools.partial(materialised_attention, **options), *arrays)
     plain = out_and_gradients(functools.partial(standard_attention, **options), *arrays)
-    for x, y in zip(found, plain, strict=True):
-        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
+    assert_same(found, plain)
     assert not any(np.asarray(x)[3].any() for x in found)
     without = functools.partial(materialised_attention, mask=mask)(*arrays[:3])
     assert np.allclose(found[0], without, rtol=0, atol=1e-12) == (dropout == 0)
@@ -51,7 +44,7 @@ def test_equals_the_plain_form_draw_by_draw(dropout, float64):
 
 def test_bfloat16_is_little_less_exact_than_the_plain_form():
     """Which multiplies the gradients of scores without rounding them to 8 bits first."""
-    arrays, mask = inputs(jnp.bfloat16)
+    arrays, mask = random_inputs(21, jnp.bfloat16), masks(21)
     exact = out_and_gradients(
         functools.partial(standard_attention, mask=mask), *(x.astype(jnp.float32) for x in arrays)
     )
@@ -67,7 +60,8 @@ def test_bfloat16_is_little_less_exact_than_the_plain_form():
 
 
 def test_what_stands_at_masked_keys_reaches_nothing():
-    (q, k, v, g), mask = inputs(jnp.float32)
+    q, k, v, g = random_inputs(21, jnp.float32)
+    mask = masks(21)
     attend = functools.partial(materialised_attention, mask=mask)
     k_nan, v_nan = (jnp.where(mask[:, :, None, None], x, jnp.nan) for x in (k, v))
     found = out_and_gradients(attend, q, k_nan, v_nan, g)
@@ -76,7 +70,8 @@ def test_what_stands_at_masked_keys_reaches_nothing():
 
 
 def test_large_scores_neither_overflow_nor_vanish():
-    (q, k, v, g), mask = inputs(jnp.float32)
+    q, k, v, g = random_inputs(21, jnp.float32)
+    mask = masks(21)
     attend = functools.partial(materialised_attention, mask=mask)
     found = out_and_gradients(attend, 300 * q, 300 * k, v, g)
     assert all(np.isfinite(x).all() for x in found)
@@ -86,8 +81,7 @@ def test_large_scores_neither_overflow_nor_vanish():
 
 def test_under_vmap_and_checkpoint(float64):
     """Inputs and keys of two seeds; a mask that they share."""
-    first, mask = inputs(seed=1)
-    second, _ = inputs(seed=2)
+    first, second, mask = random_inputs(21, seed=1), random_inputs(21, seed=2), masks(21)
     keys = jax.random.split(jax.random.key(3))
 
     def gradients(key, *arrays):

@@ -11,7 +11,7 @@ from models.attention.convolution import depthwise_convolution
 from models.attention.machine import Machine, assumed
 from models.attention.nystrom import NystromAttention
 from models.attention.standard import standard_attention
-from tests.models.attention.golden_arrays import (
+from tests.models.attention.arrays import (
     assert_close,
     assert_rounded,
     assert_values_and_gradients,

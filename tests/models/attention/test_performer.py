@@ -1,7 +1,5 @@
 """Performer against lucidrains' arrays, its limit, its masks and its random features."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,23 +15,18 @@ from models.attention.performer import (
     query_features,
 )
 from models.attention.standard import standard_attention
-from tests.models.attention.golden_arrays import (
+from tests.models.attention.arrays import (
     assert_close,
     assert_values_and_gradients,
     load,
     load_inputs,
+    out_and_gradients,
 )
 
 KERNELS = ("softmax", "relu")
 
 # Compiled whole: one by one the operations take longer to compile.
 attend = jax.jit(performer_attention, static_argnames="kernel")
-
-
-@partial(jax.jit, static_argnums=0)
-def values_and_gradients(attention, inputs, direction):
-    out, gradient = jax.vjp(attention, *inputs)
-    return out, gradient(direction)
 
 
 def random_inputs(seed, batch, length, heads, head_dim, scale=1.0):
@@ -130,10 +123,10 @@ def test_no_real_token_gives_zero_and_gradients_stay_finite(kernel):
     def attention(q, k, v):
         return performer_attention(q, k, v, mask, projection, kernel=kernel)
 
-    out, gradient = values_and_gradients(attention, (q, k, v), v)
+    out, *gradients = out_and_gradients(attention, q, k, v, v)
     assert np.all(out[0] == 0)
     np.testing.assert_allclose(out[1], jnp.broadcast_to(v[1, 2], out[1].shape), rtol=1e-5)
-    assert all(np.all(np.isfinite(x)) for x in gradient)
+    assert all(np.all(np.isfinite(x)) for x in gradients)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -13,7 +13,7 @@ from models.attention.standard import (
     standard_attention,
 )
 from models.dropout import keep_probability, keep_weights, weight_seeds
-from tests.models.attention.golden_arrays import assert_values_and_gradients, load, load_inputs
+from tests.models.attention.arrays import assert_values_and_gradients, load, load_inputs
 
 
 def build(**options):

@@ -1,4 +1,7 @@
-"""Arrays that reference implementations returned on fixed inputs (float64)."""
+"""Inputs, golden and random, and comparisons of outputs and gradients.
+
+Golden arrays are what reference implementations returned on fixed inputs, in float64.
+"""
 
 from pathlib import Path
 
@@ -22,6 +25,20 @@ def load_inputs():
     return arrays | {name: jnp.swapaxes(arrays[name], 1, 2) for name in "qkvg"}
 
 
+def random_inputs(length, dtype=jnp.float64, *, heads=2, head_dim=8, seed=0):
+    """q, k, v and a gradient of the output, for four sequences."""
+    draws = np.random.default_rng(seed).normal(size=(4, 4, length, heads, head_dim))
+    q, k, v, g = (jnp.asarray(x, dtype) for x in draws)
+    return 2 * q, k, v, g
+
+
+def masks(length):
+    """Of four sequences: full, prefix, with holes, none."""
+    positions = np.arange(length)
+    holes = np.random.default_rng(0).random(length) < 0.5
+    return jnp.asarray(np.stack([positions >= 0, positions < length // 3, holes, positions < 0]))
+
+
 def out_and_gradients(attend, q, k, v, g):
     """attend(q, k, v) and the gradients of sum(attend(q, k, v) * g) by q, k and v, compiled."""
 
@@ -39,6 +56,12 @@ def assert_values_and_gradients(attend, inputs, expected, name):
     found = dict(zip(("", "_dq", "_dk", "_dv"), found, strict=True))
     for suffix, array in found.items():
         assert_close(array, expected[name + suffix].swapaxes(1, 2))
+
+
+def assert_same(found, expected):
+    """Equal arrays, but for rounding in float64."""
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-12)
 
 
 def assert_rounded(found, expected, roundings):
