@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from lra.analysis.inputs import Inputs
+from models.attention.contract import Heads, Mask
 from models.attention.performer import (
     PerformerAttention,
     key_features,
@@ -31,10 +32,10 @@ _NUM_FEATURES = 256  # of the benchmark
 
 @functools.partial(jax.jit, static_argnames="epsilon")
 def covered(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
     projection: Float[Array, "features head_dim"],
     *,
     epsilon: float,
@@ -53,11 +54,7 @@ def covered(
     return jnp.mean(shares, axis=0), jnp.mean(from_mean(out, v, mask), axis=0)
 
 
-def from_mean(
-    out: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-) -> Float[Array, "batch heads"]:
+def from_mean(out: Heads, v: Heads, mask: Mask) -> Float[Array, "batch heads"]:
     """|O - M| / |O| over real positions, rows of M the mean of the real values."""
     real = mask[:, :, None, None]
     mean = jnp.mean(v, axis=1, keepdims=True, where=real)

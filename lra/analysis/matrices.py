@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from models.attention.contract import Heads, Mask
 from models.attention.standard import standard_attention
 
 Attend = Callable[[Array, Array, Array, Array], Array]
@@ -29,10 +30,7 @@ class Errors(NamedTuple):
 
 
 def attention_matrix(
-    attend: Attend,
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    attend: Attend, q: Heads, k: Heads, mask: Mask
 ) -> Float[Array, "batch heads length length"]:
     """M with attend(q, k, v, mask) = M v for every v, rows of masked queries 0.
 
@@ -68,7 +66,7 @@ def module_matrix(
 def matrix_errors(
     matrix: Float[Array, "batch heads length length"],
     exact: Float[Array, "batch heads length length"],
-    v: Float[Array, "batch length heads head_dim"],
+    v: Heads,
 ) -> Errors:
     """Of `matrix` for `exact`, on the values `v`; 0 where there is nothing to approximate."""
     difference = matrix - exact

@@ -4,8 +4,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 
     out = attention(q, k, v, mask, key=None)
 
-    q k v out   Float[Array, "batch length heads head_dim"], projected by the encoder, unscaled
-    mask        Bool[Array, "batch length"], True = token; it may have holes, no prefix is assumed
+    q k v out   `Heads`: floats [batch, length, heads, head_dim], projected by the encoder, unscaled
+    mask        `Mask`: bools [batch, length], True = token; it may have holes, no prefix is assumed
     key         in training a PRNG key, or keys [batch], one for each example; None in evaluation,
                 which is deterministic
 
@@ -35,6 +35,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
+
+Heads = Float[Array, "batch length heads head_dim"]
+Mask = Bool[Array, "batch length"]
 
 
 class Untrained(nnx.Variable):

@@ -16,15 +16,14 @@ Time O(length (T + width) head_dim), memory O(length head_dim).
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from models.attention.contract import Heads
 from models.dense import kernel_einsum
 
 # More multiplies more zeros of the matrix: 128 takes 1.25 to 1.4 times as long (same benchmark).
 _BLOCK = 64
 
 
-def depthwise_convolution(
-    x: Float[Array, "batch length heads head_dim"], kernel: Float[Array, "heads width"]
-) -> Float[Array, "batch length heads head_dim"]:
+def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Heads:
     """Correlates each head of `x` with its kernel, preserving the length.
 
     `x` is padded with (width - 1) // 2 zeros before and width // 2 after: equally if the width is

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
+from models.attention.contract import Mask
 from models.attention.machine import Machine, this_machine
 from models.attention.permutation import permute
 
@@ -74,9 +75,7 @@ def _to_the_front(k, v, mask):
     return k, v, jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
 
 
-def real_first(
-    mask: Bool[Array, "batch length"],
-) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
+def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
     """A permutation that puts real positions before the others and keeps both in order.
 
     Returns:

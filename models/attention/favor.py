@@ -19,7 +19,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from models.attention.blocks import (
     even_size,
@@ -31,6 +31,7 @@ from models.attention.blocks import (
     tile_bytes,
     write_block,
 )
+from models.attention.contract import Heads, Mask
 from models.attention.machine import this_backend
 
 _CPU_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
@@ -53,15 +54,15 @@ def size_of(length: int, features: int, *, heads: int, backend: str) -> int:
 
 
 def favor_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
     projection: Float[Array, "features head_dim"],
     epsilon: float,
     *,
     size: int | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+) -> Heads:
     """Attention by the features of `projection`, all in the dtype of q.
 
     Args:

@@ -36,10 +36,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
-from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
+from models.attention.contract import Heads, Mask
 from models.attention.machine import this_backend
 from models.dropout import keep_entries, keep_probability, weight_seeds
 
@@ -61,16 +61,16 @@ class _Options(NamedTuple):
 
 
 def flash_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
     *,
     dropout: float = 0.0,
     key: jax.Array | None = None,
     blocks: Blocks | None = None,
     interpret: bool = False,
-) -> Float[Array, "batch length heads head_dim"]:
+) -> Heads:
     """Softmax attention over the real keys, in O(length) memory forward and backward.
 
     Args:

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from models.attention.blocks import Stored, read_block, restored, stored, write_block
+from models.attention.contract import Heads, Mask
 from models.dense import kernel_einsum
 from models.dtypes import accumulation_dtype
 
@@ -12,9 +13,7 @@ _POSITIONS = 4096  # of a block
 
 
 def project(
-    x: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    matrix: Float[Array, "#heads projected columns"],
+    x: Heads, mask: Mask, matrix: Float[Array, "#heads projected columns"]
 ) -> Float[Array, "batch projected heads head_dim"]:
     """The rows of `matrix` times the real positions of `x`, for each head.
 

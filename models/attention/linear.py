@@ -31,10 +31,9 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
-from models.attention.contract import check_inputs
+from models.attention.contract import Heads, Mask, check_inputs
 from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
 
@@ -58,13 +57,8 @@ def block_of(shape: tuple[int, int, int, int], itemsize: int, *, backend: str) -
 
 
 def linear_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    *,
-    block: int | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+    q: Heads, k: Heads, v: Heads, mask: Mask, *, block: int | None = None
+) -> Heads:
     """Attention by elu + 1; everything between inputs and output is in at least float32.
 
     Args:
@@ -210,14 +204,8 @@ class LinearAttention(nnx.Module):
         """See `models.attention.make`; it has no options and no arrays."""
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """`linear_attention`; `key` is not needed.
 
         Raises:

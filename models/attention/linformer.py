@@ -33,9 +33,9 @@ from collections.abc import Collection, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from models.attention.contract import check_choice, check_choices, check_inputs
+from models.attention.contract import Heads, Mask, check_choice, check_choices, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
 from models.attention.segments import check_segments
@@ -47,13 +47,13 @@ LINEAR_STDDEV = 0.02  # the benchmark's PyTorch code
 
 
 def linformer_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
     e: Float[Array, "#heads projected columns"],
     f: Float[Array, "#heads projected columns"] | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+) -> Heads:
     """Equation 7 with `e` for the keys and `f` for the values, each per head or one for all.
 
     Without `f`, `e` is for both, and is read once.
@@ -163,14 +163,8 @@ class LinformerAttention(nnx.Module):
         return [(head, head + 1) for head in range(heads)]
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """Attention through the layer's projections; `key` is not needed.
 
         Raises:
@@ -186,14 +180,7 @@ class LinformerAttention(nnx.Module):
         ]
         return outs[0] if len(outs) == 1 else jnp.concatenate(outs, axis=2)
 
-    def _attend(
-        self,
-        group: int,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-    ) -> Float[Array, "batch length heads head_dim"]:
+    def _attend(self, group: int, q: Heads, k: Heads, v: Heads, mask: Mask) -> Heads:
         if self.projection in POOLINGS:
             windows = {"num_windows": self.sizes[group], "length": self.length}
             keys, live = pool(k, mask, self.projection, **windows)

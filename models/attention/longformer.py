@@ -29,10 +29,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import product, tile_bytes
-from models.attention.contract import check_inputs, check_not_negative, check_positive
+from models.attention.contract import Heads, Mask, check_inputs, check_not_negative, check_positive
 from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
 
@@ -66,14 +65,8 @@ def tile_of(shape: tuple[int, int, int, int], itemsize: int, *, window: int, bac
 
 
 def longformer_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    *,
-    window: int,
-    tile: Tile | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+    q: Heads, k: Heads, v: Heads, mask: Mask, *, window: int, tile: Tile | None = None
+) -> Heads:
     """Softmax attention over the real keys at most `window` positions away.
 
     Args:
@@ -275,14 +268,8 @@ class LongformerAttention(nnx.Module):
         self.window = window
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """`longformer_attention`; `key` is not needed.
 
         Raises:

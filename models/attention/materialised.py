@@ -20,22 +20,16 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import head_major, product
+from models.attention.contract import Heads, Mask
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype
 
 
 def materialised_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    *,
-    dropout: float = 0.0,
-    key: jax.Array | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+    q: Heads, k: Heads, v: Heads, mask: Mask, *, dropout: float = 0.0, key: jax.Array | None = None
+) -> Heads:
     """`standard_attention`, with the same draws; see there."""
     dtype = accumulation_dtype(q.dtype)
     q, k, v = head_major(q), head_major(k), head_major(v)

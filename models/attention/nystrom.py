@@ -35,6 +35,8 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded_to
 from models.attention.contract import (
+    Heads,
+    Mask,
     check_inputs,
     check_not_negative,
     check_positive,
@@ -97,12 +99,7 @@ def iterative_pinv(
 
 
 def nystrom_factors(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    *,
-    num_landmarks: int,
-    pinv_iterations: int = 6,
+    q: Heads, k: Heads, mask: Mask, *, num_landmarks: int, pinv_iterations: int = 6
 ) -> Factors:
     """The three factors of the softmax matrix, in at least float32.
 
@@ -124,15 +121,15 @@ def nystrom_factors(
 
 
 def nystrom_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
     *,
     num_landmarks: int,
     pinv_iterations: int = 6,
     conv_kernel: Float[Array, "heads width"] | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+) -> Heads:
     """Attention through `num_landmarks` landmarks, plus the convolution of v if there is a kernel.
 
     Args:
@@ -226,14 +223,8 @@ class NystromAttention(nnx.Module):
         self.kernel = _initial_kernel(rngs, heads, conv_kernel) if conv_kernel else None
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """`nystrom_attention` with the kernel; `key` is not needed.
 
         Raises:

@@ -40,10 +40,12 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from models.attention.blocks import head_major
 from models.attention.contract import (
+    Heads,
+    Mask,
     Untrained,
     check_choice,
     check_fraction,
@@ -97,7 +99,7 @@ def _orthonormal(rows: Float[Array, "blocks n dim"]) -> Float[Array, "blocks n d
 
 
 def query_features(
-    q: Float[Array, "batch length heads head_dim"],
+    q: Heads,
     projection: Float[Array, "features head_dim"],
     *,
     kernel: str = "softmax",
@@ -114,8 +116,8 @@ def query_features(
 
 
 def key_features(
-    k: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    k: Heads,
+    mask: Mask,
     projection: Float[Array, "features head_dim"],
     *,
     kernel: str = "softmax",
@@ -140,15 +142,15 @@ def key_features(
 
 
 def performer_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
     projection: Float[Array, "features head_dim"],
     *,
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
-) -> Float[Array, "batch length heads head_dim"]:
+) -> Heads:
     """Attention by random features; `projection` serves all heads.
 
     Everything between the inputs and the output is in at least float32. `epsilon` is of the softmax
@@ -245,14 +247,8 @@ class PerformerAttention(nnx.Module):
         self.projection = Untrained(orthogonal_features(rngs.attention(), num_features, head_dim))
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """`performer_attention` with the projection held; `key` is not needed.
 
         Raises:

@@ -40,7 +40,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.blocks import head_major, padded_to
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
-from models.attention.contract import Untrained, check_inputs, check_positive
+from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
 from models.attention.permutation import permute
 from models.dtypes import accumulation_dtype
 from models.keys import draw
@@ -60,8 +60,8 @@ def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
 
 
 def lsh_buckets(
-    q: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    mask: Mask,
     rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
     factors: tuple[int, ...] | None = None,
 ) -> Int[Array, "batch heads hashes length"]:
@@ -108,14 +108,14 @@ def _first_largest(x: Float[Array, "hashes half"]) -> Int[Array, " hashes"]:
 
 
 def reformer_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
+    q: Heads,
+    v: Heads,
+    mask: Mask,
     rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
     *,
     chunk_length: int,
     factors: tuple[int, ...] | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+) -> Heads:
     """Hashed attention whose queries are its keys.
 
     A length that is no multiple of `chunk_length` is completed with padding; one that is at most
@@ -258,14 +258,8 @@ class ReformerAttention(nnx.Module):
         self.rotations = Untrained(jax.random.normal(rngs.attention(), shape, jnp.float32))
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """`reformer_attention` with fresh rotations if there is a `key`, of each example if there
         are keys [batch]; `k` is not read, it is `q`.
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from models.attention.contract import check_positive
+from models.attention.contract import Heads, Mask, check_positive
 from models.dtypes import accumulation_dtype
 
 
@@ -49,17 +49,13 @@ def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Ar
     return jnp.concatenate(reduced, axis=1)
 
 
-def segment_any(
-    mask: Bool[Array, "batch length"], num_segments: int
-) -> Bool[Array, "batch segments"]:
+def segment_any(mask: Mask, num_segments: int) -> Bool[Array, "batch segments"]:
     """Which segments have a real token."""
     return segment_reduce(mask, num_segments, jnp.any)
 
 
 def segment_means(
-    x: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    num_landmarks: int,
+    x: Heads, mask: Mask, num_landmarks: int
 ) -> Float[Array, "batch num_landmarks heads head_dim"]:
     """The mean of each segment's real tokens, 0 where it has none (summed in at least float32)."""
     dtype = accumulation_dtype(x.dtype)
@@ -70,9 +66,7 @@ def segment_means(
 
 
 def segment_max(
-    x: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    num_segments: int,
+    x: Heads, mask: Mask, num_segments: int
 ) -> Float[Array, "batch num_segments heads head_dim"]:
     """The largest value among each segment's real tokens, by feature; 0 where it has none."""
     lowest = jnp.finfo(x.dtype).min

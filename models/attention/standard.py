@@ -20,11 +20,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float
 
 from models.attention import cudnn
 from models.attention.chunked import chunked_attention
 from models.attention.contract import (
+    Heads,
+    Mask,
     check_choice,
     check_fraction,
     check_inputs,
@@ -46,14 +47,8 @@ _UNKNOWN_MEMORY = 2**34
 
 
 def standard_attention(
-    q: Float[Array, "batch length heads head_dim"],
-    k: Float[Array, "batch length heads head_dim"],
-    v: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    *,
-    dropout: float = 0.0,
-    key: jax.Array | None = None,
-) -> Float[Array, "batch length heads head_dim"]:
+    q: Heads, k: Heads, v: Heads, mask: Mask, *, dropout: float = 0.0, key: jax.Array | None = None
+) -> Heads:
     """Softmax attention over the real keys: the plain form, reference of the implementations.
 
     Args:
@@ -143,14 +138,8 @@ class StandardAttention(nnx.Module):
         self.implementation = implementation
 
     def __call__(
-        self,
-        q: Float[Array, "batch length heads head_dim"],
-        k: Float[Array, "batch length heads head_dim"],
-        v: Float[Array, "batch length heads head_dim"],
-        mask: Bool[Array, "batch length"],
-        *,
-        key: jax.Array | None = None,
-    ) -> Float[Array, "batch length heads head_dim"]:
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
+    ) -> Heads:
         """Attends; drops attention weights if there is a key.
 
         Raises:

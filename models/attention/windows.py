@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from models.attention.blocks import padded, padded_to
+from models.attention.contract import Heads, Mask
 from models.attention.segments import segment_any, segment_max, segment_means
 from models.dense import kernel_einsum, uniform_within
 
@@ -11,12 +12,7 @@ POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 
 
 def pool(
-    x: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    pooling: str,
-    *,
-    num_windows: int,
-    length: int,
+    x: Heads, mask: Mask, pooling: str, *, num_windows: int, length: int
 ) -> tuple[Float[Array, "batch num_windows heads head_dim"], Bool[Array, "batch num_windows"]]:
     """The mean or maximum of each window's real tokens, and which windows have any.
 
@@ -39,9 +35,7 @@ def convolution_kernel(
 
 
 def convolution(
-    x: Float[Array, "batch length heads head_dim"],
-    mask: Bool[Array, "batch length"],
-    kernel: Float[Array, "#heads window head_dim head_dim"],
+    x: Heads, mask: Mask, kernel: Float[Array, "#heads window head_dim head_dim"]
 ) -> tuple[Float[Array, "batch windows heads head_dim"], Bool[Array, "batch windows"]]:
     """Convolution along the length whose stride is its window, without bias, 0 at padding.
 
