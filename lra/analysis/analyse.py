@@ -20,8 +20,9 @@ from lra.analysis.features import feature_rows
 from lra.analysis.inputs import Inputs, Trained, random_inputs, trained_inputs
 from lra.analysis.look import DATA, Rows
 from lra.analysis.matrices import exact_matrix, matrix_errors
+from lra.analysis.matrix_pictures import HeatMap
 from lra.analysis.nystrom import iteration_rows, landmarks_of, nystrom_matrix
-from lra.analysis.page import HeatMap, figures, page, tables
+from lra.analysis.page import figures, page, tables
 from lra.analysis.spectrum import spectrum_rows
 from lra.analysis.theorem import theorem_rows
 from lra.errors import UserError

@@ -1,6 +1,6 @@
 """Pictures of attention matrices: heat maps, spectra, and Linformer's Theorem 1."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,29 +11,38 @@ from lra.report.drawing import COLUMN, RC
 from lra.report.styles import LINES, STYLES
 
 
-def draw_heat_maps(pairs: list[tuple[str, np.ndarray, np.ndarray]]) -> Any:
-    """Exact matrices above approximated ones, [length, length] each, in one scale a column.
+class HeatMap(NamedTuple):
+    """One head's attention matrix [length, length] and its approximation by Nyström."""
 
-    Args:
-        pairs: title, exact and approximated matrix of each column.
-    """
+    data: str
+    layer: int
+    head: int
+    landmarks: int
+    error: float
+    exact: np.ndarray
+    approximated: np.ndarray
+
+
+def draw_heat_maps(maps: list[HeatMap]) -> Any:
+    """Exact matrices above approximated ones, in one scale a column."""
     from matplotlib import pyplot
     from matplotlib.colors import PowerNorm
 
-    columns = max(2, len(pairs))
+    columns = max(2, len(maps))
     height = 0.35 + 2 * (COLUMN - 0.25) / columns
     drawn, axes = pyplot.subplots(2, columns, figsize=(COLUMN, height), squeeze=False)
     drawn.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0.02)
-    for axis in axes[:, len(pairs) :].flat:
+    for axis in axes[:, len(maps) :].flat:
         axis.remove()
-    for column, (title, exact, approximated) in zip(axes.T, pairs, strict=False):
+    for column, shown in zip(axes.T, maps, strict=False):
         # A few large weights would leave the rest dark.
-        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(exact, 99.5)), clip=True)
-        for axis, matrix in zip(column, (exact, approximated), strict=True):
+        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(shown.exact, 99.5)), clip=True)
+        for axis, matrix in zip(column, (shown.exact, shown.approximated), strict=True):
             axis.imshow(matrix, norm=scale, cmap=COLOURS, interpolation="nearest")
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(False)
+        title = f"layer {shown.layer + 1}\nhead {shown.head + 1}"
         column[0].set_title(title, fontsize=RC["xtick.labelsize"])
     axes[0, 0].set_ylabel("exact")
     axes[1, 0].set_ylabel("Nyström")

@@ -1,9 +1,7 @@
 """What an analysis shows: tables and figures of its rows, and the page that holds them."""
 
 import statistics
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from lra.analysis import error_pictures, matrix_pictures
 from lra.analysis.look import DATA, Rows, kinds
@@ -12,18 +10,6 @@ from lra.report.figures import Figure
 from lra.report.formats import plain
 from lra.report.provenance import short_commit
 from lra.report.tables import MISSING, Table
-
-
-class HeatMap(NamedTuple):
-    """One head's attention matrix and its approximation by Nyström."""
-
-    data: str
-    layer: int
-    head: int
-    landmarks: int
-    error: float
-    exact: np.ndarray
-    approximated: np.ndarray
 
 
 def tables(rows: Rows) -> list[Table]:
@@ -37,7 +23,7 @@ def tables(rows: Rows) -> list[Table]:
     ]
 
 
-def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
+def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
     """All figures, in the order of the page; those of errors if any attention has a size."""
     length = rows[0]["length"]
     averaged = "Means over layers, heads and examples."
@@ -50,7 +36,6 @@ def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
     reformer = "Reformer's exact limit is attention with queries for keys (a single chunk)."
     if error_pictures.stars(rows):
         reformer += " Star: the model's own attention, with what it has learned."
-    pairs = [(f"layer {m.layer + 1}\nhead {m.head + 1}", m.exact, m.approximated) for m in maps]
     errors = [
         Figure(
             "error-matrix",
@@ -79,7 +64,7 @@ def figures(rows: Rows, maps: list[HeatMap]) -> list[Figure]:
             f"Attention matrices of one example, {maps[0].data} q and k: exact, and by Nyström "
             f"with {maps[0].landmarks} landmarks and 6 iterations (relative errors "
             f"{', '.join(f'{m.error:.2f}' for m in maps)}). One scale a column, of square roots.",
-            lambda: matrix_pictures.draw_heat_maps(pairs),
+            lambda: matrix_pictures.draw_heat_maps(maps),
         ),
         Figure(
             "spectrum",

@@ -14,8 +14,8 @@ from PIL import Image
 from lra.analysis import analyse
 from lra.analysis.__main__ import main
 from lra.analysis.error_pictures import draw_errors
-from lra.analysis.matrix_pictures import draw_spectrum
-from lra.analysis.page import HeatMap, figures
+from lra.analysis.matrix_pictures import HeatMap, draw_spectrum
+from lra.analysis.page import figures
 from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train

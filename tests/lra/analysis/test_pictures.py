@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from lra.analysis.page import HeatMap, figures
+from lra.analysis.matrix_pictures import HeatMap
+from lra.analysis.page import figures
 from tests.lra.report.drawn_texts import draw, plain_texts
 
 DATA = ("trained", "random")
