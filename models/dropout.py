@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from models.dtypes import accumulation_dtype
-from models.keys import draw, of_examples
+from models.keys import draw, one_per_example
 
 _LEVELS = 2**32
 
@@ -56,7 +56,7 @@ def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]
 
     A shorter example (positions are its first axis) draws a prefix of a longer one's seeds.
     """
-    if not of_examples(key):
+    if not one_per_example(key):
         return jax.random.bits(key, shape, jnp.uint32)
     if len(key) != shape[0]:
         raise ValueError(f"{len(key)} keys for {shape[0]} examples")
@@ -68,7 +68,7 @@ def weight_seeds(key: jax.Array, shape: tuple[int, int, int]) -> UInt32[Array, "
 
     A shorter sequence draws the first of those of a longer one.
     """
-    return row_seeds(key if of_examples(key) else jax.random.split(key, shape[0]), shape)
+    return row_seeds(key if one_per_example(key) else jax.random.split(key, shape[0]), shape)
 
 
 def keep_weights(

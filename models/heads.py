@@ -12,7 +12,7 @@ from models.attention.contract import check_choice
 from models.dense import Linear
 from models.dtypes import accumulation_dtype
 from models.encoder import Encoder
-from models.keys import draw, of_examples
+from models.keys import draw, one_per_example
 
 POOLINGS = ("padded_mean", "mean", "max", "first")
 
@@ -112,7 +112,7 @@ class PairClassifier(Classifier):
         key: Array | None = None,
     ) -> Float[Array, "batch classes"]:
         flat = ids.shape[0] * 2, ids.shape[2]
-        if key is not None and of_examples(key):
+        if key is not None and one_per_example(key):
             key = draw(lambda one: jax.random.split(one, 2), key).reshape(flat[0], *key.shape[1:])
         pooled = self._pooled(ids.reshape(flat), mask.reshape(flat), key)
         a, b = jnp.unstack(pooled.reshape(ids.shape[0], 2, -1), axis=1)

@@ -14,14 +14,14 @@ from jaxtyping import Array
 T = TypeVar("T")
 
 
-def of_examples(key: Array) -> bool:
-    """Whether these are keys [batch] rather than one (`jax.random.key` or `PRNGKey`)."""
+def one_per_example(key: Array) -> bool:
+    """Whether these are keys [batch] rather than a single one (`jax.random.key` or `PRNGKey`)."""
     return key.ndim > (0 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 1)
 
 
 def draw(function: Callable[[Array], T], key: Array) -> T:
     """`function(key)`; of keys [batch] the results for each, along a new first axis."""
-    return jax.vmap(function)(key) if of_examples(key) else function(key)
+    return jax.vmap(function)(key) if one_per_example(key) else function(key)
 
 
 def split(key: Array | None, number: int) -> tuple[Array | None, ...]:

@@ -8,7 +8,7 @@ from flax import nnx
 
 from models.attention import make
 from models.dropout import dropout
-from models.keys import draw, of_examples, split
+from models.keys import draw, one_per_example, split
 from tests.attention_cases import CASES, attention_of
 
 
@@ -16,8 +16,8 @@ from tests.attention_cases import CASES, attention_of
 def test_one_key_and_several(new):
     key = new(0)
     keys = jnp.stack([new(1), new(2), new(3)])
-    assert not of_examples(key)
-    assert of_examples(keys)
+    assert not one_per_example(key)
+    assert one_per_example(keys)
     one, other = split(keys, 2)
     assert one.shape == keys.shape
     for i in range(3):
