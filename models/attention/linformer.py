@@ -33,15 +33,17 @@ from collections.abc import Collection, Sequence
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from models.attention.blocks import padded, padded_to
 from models.attention.contract import Heads, Mask, check_choice, check_choices, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
-from models.attention.segments import check_segments
-from models.attention.windows import POOLINGS, convolution, convolution_kernel, pool
+from models.attention.segments import check_segments, segment_any, segment_max, segment_means
+from models.dense import kernel_einsum, uniform_within
 
 SHARES = ("kv", "heads", "layers")
+POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 PROJECTIONS = ("linear", "conv", *POOLINGS)
 LINEAR_STDDEV = 0.02  # the benchmark's PyTorch code
 
@@ -71,6 +73,40 @@ def linformer_attention(
         both = project(jnp.concatenate([k, v], axis=-1), mask, e)
         return low_rank_attention(q, *jnp.split(both, 2, axis=-1))
     return low_rank_attention(q, project(k, mask, e), project(v, mask, f))
+
+
+def pool(
+    x: Heads, mask: Mask, pooling: str, *, num_windows: int, length: int
+) -> tuple[Float[Array, "batch num_windows heads head_dim"], Bool[Array, "batch num_windows"]]:
+    """The mean or maximum of each window's real tokens, and which windows have any.
+
+    Args:
+        x, mask: keys or values, and which are real.
+        pooling: a key of `POOLINGS`.
+        num_windows: how many windows `length` positions are cut into, as `numpy.array_split` does.
+        length: at least the length of `x`; what `x` lacks is padding.
+    """
+    x, mask = padded_to(x, length), padded_to(mask, length)
+    return POOLINGS[pooling](x, mask, num_windows), segment_any(mask, num_windows)
+
+
+def convolution(
+    x: Heads, mask: Mask, kernel: Float[Array, "#heads window head_dim head_dim"]
+) -> tuple[Float[Array, "batch windows heads head_dim"], Bool[Array, "batch windows"]]:
+    """Convolution along the length whose stride is its window, without bias, 0 at padding.
+
+    Channels (`kernel`'s third axis in, its fourth out) are mixed within a head. Also returns which
+    windows hold a real token. The last window is completed with padding.
+    """
+    window = kernel.shape[1]
+    x, mask = padded(x, window), padded(mask, window)
+    x = jnp.where(mask[:, :, None, None], x, 0)
+    x = x.reshape(x.shape[0], -1, window, *x.shape[2:])
+    if kernel.shape[0] == 1:
+        out = kernel_einsum("wio,bmwhi->bmho", kernel[0], x)
+    else:
+        out = kernel_einsum("hwio,bmwhi->bmho", kernel, x)
+    return out.astype(x.dtype), jnp.any(mask.reshape(mask.shape[0], -1, window), axis=2)
 
 
 class LinformerAttention(nnx.Module):
@@ -151,8 +187,9 @@ class LinformerAttention(nnx.Module):
                         f"{-(-self.length // window)} windows of {window}, not proj_dim = {size}; "
                         "choose a proj_dim that divides the length"
                     )
-                kernel = convolution_kernel(rngs.params(), copies, window, head_dim)
-                arrays.append(nnx.Param(kernel))
+                initialise = uniform_within(window * head_dim)  # PyTorch's Conv
+                shape = (copies, window, head_dim, head_dim)
+                arrays.append(nnx.Param(initialise(rngs.params(), shape)))
         return nnx.List(arrays)
 
     def _groups(self) -> list[tuple[int, int]]:
