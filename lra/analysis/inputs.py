@@ -4,6 +4,7 @@ All are float64 NumPy arrays, so that whatever is computed from them is limited 
 not by the format.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -100,27 +101,22 @@ def trained_inputs(
     return Trained(Inputs("trained", q, k, v, np.asarray(mask)), attentions, step)
 
 
-class Recorder:
-    """Takes an attention's place: attends as it does and keeps what it was called with."""
-
-    def __init__(self, attention: nnx.Module):
-        self.attention = attention
-        self.called_with: tuple[Array, Array, Array] | None = None
-
-    def __call__(self, q: Array, k: Array, v: Array, mask: Array, *, key: Array | None = None):
-        """The attention's output."""
-        self.called_with = (q, k, v)
-        return self.attention(q, k, v, mask, key=key)
-
-
 def record(encoder: nnx.Module, ids: Array, mask: Array) -> list[tuple[Array, Array, Array]]:
     """Runs `encoder`, which this changes, and returns the q, k and v of each layer."""
     encoder.remat = False  # what is recorded could not leave a recomputed block
-    recorders = [Recorder(block.attention.attention) for block in encoder.blocks]
-    for block, recorder in zip(encoder.blocks, recorders, strict=True):
-        block.attention.attention = recorder
+    recorded = []
+
+    def recording(attention: nnx.Module) -> Callable[..., Array]:
+        def attend(q: Array, k: Array, v: Array, mask: Array, *, key: Array | None = None) -> Array:
+            recorded.append((q, k, v))
+            return attention(q, k, v, mask, key=key)
+
+        return attend
+
+    for block in encoder.blocks:
+        block.attention.attention = recording(block.attention.attention)
     encoder(ids, mask)
-    return [recorder.called_with for recorder in recorders]
+    return recorded
 
 
 def _validation_batch(restored: Restored, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
