@@ -36,7 +36,7 @@ def test_the_dropout_mask_of_an_example_does_not_depend_on_its_batch():
     assert (together[0] != together[1]).any()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case].draws])
 def test_what_an_attention_draws_for_an_example_does_not_depend_on_its_batch(case):
     attention = make(
         attention_of(case),
@@ -54,5 +54,4 @@ def test_what_an_attention_draws_for_an_example_does_not_depend_on_its_batch(cas
         part = slice(i, i + 1)
         alone = attention(q[part], q[part], v[part], mask[part], key=keys[part])
         np.testing.assert_allclose(together[part], alone, atol=1e-5)
-    same = np.allclose(together, attention(q, q, v, mask, key=keys[::-1]), atol=1e-2)
-    assert same != CASES[case].draws
+    assert not np.allclose(together, attention(q, q, v, mask, key=keys[::-1]), atol=1e-2)
