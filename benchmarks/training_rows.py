@@ -6,13 +6,12 @@ the classes say which values it must have and may have.
 
 import dataclasses
 import functools
-import json
 import os
 from typing import Any
 
 from lra import records
 from lra.errors import UserError
-from lra.fields import check_fields, check_text, load
+from lra.fields import check_fields, dump, load
 
 Row = dict[str, Any]
 
@@ -139,8 +138,7 @@ def append(path: str | os.PathLike, row: Row) -> None:
     Raises:
         UserError: a path that cannot be written, or a line before the last that is no JSON.
     """
-    line = json.dumps(row, allow_nan=False)
-    check_text(row, line)
+    line = dump(row)
     records.append_new(path, lambda present: [line], load)
 
 

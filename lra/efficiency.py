@@ -5,14 +5,13 @@ of accuracy (`lra.row`), from which `kind` tells them apart. Times are compared 
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable
 from typing import Any
 
 from lra import records
 from lra.errors import UserError
-from lra.fields import check_fields, check_text, load, unfitting
+from lra.fields import check_fields, dump, load, unfitting
 from lra.row import Row, now
 from lra.row import from_values as row_from_values
 
@@ -146,9 +145,7 @@ def to_json(row: CostRow) -> str:
     """
     values = dataclasses.asdict(row)
     _check(values)
-    line = json.dumps(values, allow_nan=False)
-    check_text(values, line)
-    return line
+    return dump(values)
 
 
 def from_json(line: str | bytes) -> CostRow:

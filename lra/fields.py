@@ -100,12 +100,19 @@ def load(line: str | bytes) -> Any:
         UserError: NaN or an infinity, or half of a surrogate pair, which no file of text can hold.
     """
     values = json.loads(line, parse_constant=_refuse_constant)
-    check_text(values, line)
+    _check_text(values, line)
     return values
 
 
-def check_text(values: Any, line: str | bytes) -> None:
-    """Raises UserError if `values`, `line` as JSON, have half of a surrogate pair."""
+def dump(values: Any) -> str:
+    """One line of JSON, the inverse of `load`; refuses the same values."""
+    line = json.dumps(values, allow_nan=False)
+    _check_text(values, line)
+    return line
+
+
+def _check_text(values: Any, line: str | bytes) -> None:
+    """Raises UserError if `values`, which are `line` in JSON, have half of a surrogate pair."""
     if (b"\\ud" if isinstance(line, bytes) else "\\ud") in line.lower():
         try:
             json.dumps(values, ensure_ascii=False).encode()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lra.errors import UserError
-from lra.fields import can_be_shown, check_fields, check_text, load, unfitting
+from lra.fields import can_be_shown, check_fields, dump, load, unfitting
 
 SCHEMA = 1
 STATUSES = ("ok", "diverged", "failed")
@@ -132,9 +132,7 @@ def to_json(row: Row) -> str:
     """
     values = dataclasses.asdict(row)
     _check(values)
-    line = json.dumps(values, allow_nan=False)
-    check_text(values, line)
-    return line
+    return dump(values)
 
 
 def from_json(line: str | bytes) -> Row:
