@@ -177,7 +177,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
     tasks = list(dict.fromkeys(task for sweep in sweeps for task in sweep.by_task))
     width = max(COLUMN, COLUMN / 2 * len(tasks))
     drawn, axes = pyplot.subplots(2, len(tasks), figsize=(width, 2.7), sharex="col", squeeze=False)
-    looks = [_look(styles.shade(own, nth)) for nth in range(len(sweeps))]
+    looks = [styles.as_options(styles.shade(own, nth)) for nth in range(len(sweeps))]
     for (upper, lower), task in zip(axes.T, tasks, strict=True):
         for sweep, look in zip(sweeps, looks, strict=True):
             _draw_sweep(upper, lower, sweep.by_task.get(task, {}), look)
@@ -199,10 +199,6 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         )
     drawn.align_ylabels(axes[:, 0])
     return drawn
-
-
-def _look(own: Style) -> dict[str, Any]:
-    return dict(zip(("color", "marker", "linestyle"), own, strict=True))
 
 
 def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, Any]) -> None:

@@ -153,7 +153,8 @@ def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         caption += f" No dot for cells {', '.join(missing)}."
     if any(dot.marked for dot in dots):
         caption = " ".join([caption, *on_other_data(group)])
-    return [_figure(f"{group.slug}-speed", caption, drawing.draw_dots, by_task, looks)]
+    draw = functools.partial(drawing.draw_dots, by_task, looks)
+    return [Figure(f"{group.slug}-speed", caption, draw)]
 
 
 def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
@@ -171,7 +172,8 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         if len(every) > len(shown):
             caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
         name = file_name(f"{group.slug}-{attention}-{option}")
-        found.append(_figure(name, caption, drawing.draw_sweep, option, shown, looks[attention]))
+        draw = functools.partial(drawing.draw_sweep, option, shown, looks[attention])
+        found.append(Figure(name, caption, draw))
     return found
 
 
@@ -189,11 +191,8 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
     ]
     if ends:
         caption += f" {'; '.join(ends)}."
-    return _figure(f"curves-{task}", caption, drawing.draw_histories, runs, looks)
-
-
-def _figure(name: str, caption: str, draw: Callable, *drawn: Any) -> Figure:
-    return Figure(name, caption, lambda: draw(*drawn))
+    draw = functools.partial(drawing.draw_histories, runs, looks)
+    return Figure(f"curves-{task}", caption, draw)
 
 
 def _left_out(shown: list[Sweep]) -> str:

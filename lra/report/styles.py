@@ -53,6 +53,11 @@ def shade(own: Style, nth: int) -> Style:
     return paler, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
 
 
+def as_options(style: Style) -> dict[str, Any]:
+    """A style as matplotlib's functions for lines take it."""
+    return dict(zip(("color", "marker", "linestyle"), style, strict=True))
+
+
 @functools.cache
 def area_of_marker(marker: str) -> float:
     """The area inside a marker of `markersize` 1, or of `s` 1: pi / 4 for a circle."""

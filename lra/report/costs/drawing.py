@@ -2,14 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from lra.report.axes import logarithmic
 from lra.report.costs.fits import FIT, Fit
 from lra.report.costs.tables import ratio
 from lra.report.drawing import COLUMN
-from lra.report.styles import shade, styles
+from lra.report.styles import as_options, shade, styles
 
 _PANEL = 1.75  # inches of height
 _LEGEND_LINE = 0.142
@@ -21,7 +20,8 @@ def draw_costs(drawn: list) -> Any:
     span = _usual_span(drawn)
     labels = [f"{_literal(each.line.title)}{_exponents(each.fits, span)}" for each in drawn]
     figure, (upper, lower) = _panels(2, len(drawn) + (span is not None))
-    handles = [_plot(upper, each, each.time, label=label) for each, label in _with(drawn, labels)]
+    labelled = list(zip(drawn, labels, strict=True))
+    handles = [_plot(upper, each, each.time, label=label) for each, label in labelled]
     for each in drawn:
         _plot(lower, each, each.memory)
     upper.set_ylabel("time (ms)")
@@ -59,8 +59,10 @@ def draw_races(drawn: list) -> Any:
     """How many times less ours costs than the best peer, time above memory."""
     with_memory = any(race.memory for race in drawn)
     figure, axes = _panels(2 if with_memory else 1, len(drawn))
-    labels = [f"{race.line.title}{_means(race.means)}" for race in drawn]
-    handles = [_plot(axes[0], race, race.time, label=label) for race, label in _with(drawn, labels)]
+    handles = [
+        _plot(axes[0], race, race.time, label=f"{race.line.title}{_means(race.means)}")
+        for race in drawn
+    ]
     for race in drawn if with_memory else ():
         _plot(axes[1], race, race.memory)
     for axis, what in zip(axes, ("time", "memory"), strict=False):
@@ -69,10 +71,6 @@ def draw_races(drawn: list) -> Any:
     _finish(figure, axes, drawn)
     figure.legend(handles=handles, loc="outside upper center")
     return figure
-
-
-def _with(drawn: list, labels: list[str]) -> Iterable[tuple]:
-    return zip(drawn, labels, strict=True)
 
 
 def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
@@ -87,7 +85,7 @@ def _plot(axis: Any, each: Any, marks: list, label: str | None = None) -> Any:
     """Measured points filled and joined; from the last of them on hollow and dotted."""
     from matplotlib.lines import Line2D
 
-    look = _look(each.line.method, each.nth)
+    look = as_options(shade(styles([each.line.method])[each.line.method], each.nth))
     measured = [(mark.length, mark.value) for mark in marks if mark.measured]
     others = [(mark.length, mark.value) for mark in marks if not mark.measured]
     if measured:
@@ -99,12 +97,6 @@ def _plot(axis: Any, each: Any, marks: list, label: str | None = None) -> Any:
         hollow = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 0.8}
         axis.plot(*zip(*others, strict=True), **hollow)
     return Line2D([], [], label=label, **look)
-
-
-def _look(method: str, nth: int) -> dict[str, Any]:
-    """Of the `nth` line of a method."""
-    colour, marker, line = shade(styles([method])[method], nth)
-    return {"color": colour, "marker": marker, "linestyle": line}
 
 
 def _finish(figure: Any, axes: Any, drawn: list) -> None:

@@ -1,6 +1,6 @@
 """Figures of cost: cost against length with fitted exponents, and ours against the best peer."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from lra.report.costs import drawing
@@ -71,7 +71,7 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
         caption += " Points are of several runs, as in the table."
     if sheet.in_parts:
         caption += " The batch was taken in parts: memory is that of one."
-    return [Figure(name, caption, _drawing(drawing.draw_costs, drawn))]
+    return [Figure(name, caption, partial(drawing.draw_costs, drawn))]
 
 
 def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
@@ -79,7 +79,7 @@ def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
     if not drawn:
         return []
     caption = f"Time of all tokens against length, {where} As Linformer's Figure 2."
-    return [Figure(name, caption, _drawing(drawing.draw_fixed_tokens, drawn))]
+    return [Figure(name, caption, partial(drawing.draw_fixed_tokens, drawn))]
 
 
 def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
@@ -90,11 +90,7 @@ def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
         f"Cost of the best peer over ours, {where} Above 1 ours needs less. In the legend the "
         "geometric means over all lengths measured."
     )
-    return [Figure(name, caption, _drawing(drawing.draw_races, drawn))]
-
-
-def _drawing(draw: Callable, drawn: list) -> Callable:
-    return lambda: draw(drawn)
+    return [Figure(name, caption, partial(drawing.draw_races, drawn))]
 
 
 def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
