@@ -60,12 +60,12 @@ def accuracy_csv(groups: Iterable[Group]) -> str:
     deviation to expect of the difference (`noise.standard_error`). Several devices, versions of JAX
     and commits are listed.
     """
-    return _written(_HEADER, (facts for group in groups for facts in _of_group(group)))
+    return csv_text(_HEADER, (facts for group in groups for facts in _of_group(group)))
 
 
 def costs_csv(groups: Iterable[Group]) -> str:
     """A line for each program of each cell, as in the tables of costs: medians over its seeds."""
-    return _written(
+    return csv_text(
         _HEADER_OF_COSTS,
         (
             _place(group, line, task)
@@ -79,7 +79,8 @@ def costs_csv(groups: Iterable[Group]) -> str:
     )
 
 
-def _written(header: Sequence[str], lines: Iterable[_Facts]) -> str:
+def csv_text(header: Sequence[str], lines: Iterable[_Facts]) -> str:
+    """A CSV file; a line may lack values."""
     text = io.StringIO()
     writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()

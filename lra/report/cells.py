@@ -5,7 +5,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lra.report.provenance import (
     NUMBER_FORMAT,
@@ -212,6 +212,11 @@ def usual_platform(parts: Iterable[Cell]) -> Platform | None:
     """That of most results; None without results."""
     results = Counter(platform_of(row) for part in parts for row in part.ok)
     return min(results, key=lambda found: (-results[found], str(found)), default=None)
+
+
+def value_order(value: Any) -> tuple[int, float, str]:
+    """Sort key of an option's values: numbers by size, before anything else."""
+    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
 
 
 def attention_order(attention: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lra.errors import UserError
 from lra.protocol import overrides_of
-from lra.report.cells import attention_order, attention_title
+from lra.report.cells import attention_order, attention_title, value_order
 from lra.report.changes import OPTIONS
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
@@ -96,12 +96,12 @@ def _titled(runs: list[_Named]) -> list[History]:
         names = [*options[run.attention], *others] if len(options) < len(runs) else []
         words = [f"{name.rpartition('.')[2]}={values[name]}" for name in names]
         title = ", ".join([attention_title(run.attention), *words])
-        rank = attention_order(run.attention), [_order(values[name]) for name in names]
+        rank = attention_order(run.attention), [value_order(values[name]) for name in names]
         found.append((*rank, tuple(config.seeds), root, run._replace(title=title)))
     found.sort(key=lambda each: each[:4])
     *_, seeds, roots, ordered = zip(*found, strict=True)
     titles = [run.title for run in ordered]
-    titles = _apart(titles, [f"seed{'s' * (len(each) > 1)} {_words(each)}" for each in seeds])
+    titles = _apart(titles, [f"seed{'s' * (len(s) > 1)} {' '.join(map(str, s))}" for s in seeds])
     titles = _apart(titles, [os.fsencode(root).decode(errors="replace") for root in roots])
     return [run._replace(title=title) for run, title in zip(ordered, titles, strict=True)]
 
@@ -136,15 +136,6 @@ def _told(
     return options, sorted(varied)
 
 
-def _order(value: Any) -> tuple[int, float, str]:
-    """Sorts numbers by size, before anything else."""
-    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
-
-
-def _words(values: Iterable[Any]) -> str:
-    return " ".join(map(str, values))
-
-
 def _ends(seeds: int, entries: Iterable[tuple[int, list[float]]]) -> tuple[tuple[int, int], ...]:
     """From which steps on fewer go on than before, and how many."""
     found = []
@@ -173,17 +164,8 @@ def _known(values: list[float | None]) -> list[float]:
 
 def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
     """Mean and range over the seeds; neighbours are averaged where there are more than `most`."""
-    entries = [entry for entry in entries if entry[1]]
-    width = max(1, math.ceil(len(entries) / most))
-    columns: list[list[float]] = [[], [], [], []]
-    for start in range(0, len(entries), width):
-        part = entries[start : start + width]
-        parts: list[Any] = [
-            [step for step, _ in part],
-            [sum(values) / len(values) for _, values in part],
-            [min(values) for _, values in part],
-            [max(values) for _, values in part],
-        ]
-        for column, numbers in zip(columns, parts, strict=True):
-            column.append(sum(numbers) / len(numbers))
-    return Curve(*columns)
+    points = [(step, sum(v) / len(v), min(v), max(v)) for step, v in entries if v]
+    width = max(1, math.ceil(len(points) / most))
+    parts = [points[start : start + width] for start in range(0, len(points), width)]
+    averages = [[sum(column) / len(part) for column in zip(*part, strict=True)] for part in parts]
+    return Curve(*([point[field] for point in averages] for field in range(4)))

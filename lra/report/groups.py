@@ -26,6 +26,7 @@ from lra.report.cells import (
     cells,
     number_format,
     task_title,
+    value_order,
 )
 from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import Row
@@ -230,7 +231,7 @@ def _make(
     if not is_table3 and len(tasks) == 1 and len({line.attention for line in made}) == len(made):
         made.sort(key=lambda line: _rank(line.cells[tasks[0]]))
     else:
-        made.sort(key=lambda line: (attention_order(line.attention), _by_value(line)))
+        made.sort(key=_order)
     formats = _number_formats(rows)
     lines_of_table, apart = zip(*(_divide(line, formats) for line in made), strict=True)
     apart = tuple(line for line in apart if line.cells)
@@ -290,9 +291,6 @@ def _rank(parts: list[Cell]) -> float:
     return -found.mean if found else 0.0
 
 
-def _by_value(line: Line) -> list[Any]:
-    """Sorts lines by their options: numbers by size, before anything else."""
-    return [
-        (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
-        for value in line.options.values()
-    ]
+def _order(line: Line) -> tuple:
+    """Sort key: by attention, then by the values of the options."""
+    return attention_order(line.attention), [value_order(v) for v in line.options.values()]

@@ -1,16 +1,16 @@
 """Sections of a report on cost: tables and figures of each setting, and all cells as CSV."""
 
-import csv
 import dataclasses
-import io
 import json
+from typing import Any
 
 from lra.efficiency import CostRow
+from lra.report.accuracy_csv import csv_text
 from lra.report.costs.figures import cost_figures
 from lra.report.costs.legend import legend
 from lra.report.costs.ratios import times_less
 from lra.report.costs.savings import savings
-from lra.report.costs.sheets import Setting, Sheet
+from lra.report.costs.sheets import Line, Setting, Sheet
 from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.costs.tables import paper_tables, section_title
 from lra.report.sections import Section
@@ -52,19 +52,23 @@ def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
 
 def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
     """One line a cell: its row, and how many times less it costs than exact attention there."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*_FIELDS, *_RATIOS], lineterminator="\n")
-    writer.writeheader()
-    for sheets in settings.values():
-        for sheet in sheets:
-            for line in sheet.lines:
-                for row in sheet.all_rows(line):
-                    facts = {name: getattr(row, name) for name in _FIELDS}
-                    facts["options"] = json.dumps(row.options, sort_keys=True)
-                    if sheet.reference:
-                        facts["relative_to"] = sheet.reference.label
-                    for name, what in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
-                        found = times_less(sheet, line, sheet.reference, row.length, what, row.run)
-                        facts[name] = round(found[0], 4) if found else None
-                    writer.writerow(facts)
-    return text.getvalue()
+    cells = (
+        _facts(sheet, line, row)
+        for sheets in settings.values()
+        for sheet in sheets
+        for line in sheet.lines
+        for row in sheet.all_rows(line)
+    )
+    return csv_text([*_FIELDS, *_RATIOS], cells)
+
+
+def _facts(sheet: Sheet, line: Line, row: CostRow) -> dict[str, Any]:
+    """One line of the CSV."""
+    facts = {name: getattr(row, name) for name in _FIELDS}
+    facts["options"] = json.dumps(row.options, sort_keys=True)
+    if sheet.reference:
+        facts["relative_to"] = sheet.reference.label
+    for name, what in (("times_faster", "seconds"), ("times_less_memory", "peak_memory_mb")):
+        found = times_less(sheet, line, sheet.reference, row.length, what, row.run)
+        facts[name] = round(found[0], 4) if found else None
+    return facts
