@@ -4,7 +4,7 @@ import math
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
@@ -31,7 +31,8 @@ class Curve(NamedTuple):
 class History(NamedTuple):
     """Training loss and validation accuracy of one run, over those seeds that have not diverged.
 
-    Of its number of `seeds`, `ends` has how many are left, and from which step on.
+    `seeds` is their number at first; `ends` has, each time that some diverge, the step and how many
+    are left.
     """
 
     attention: str
@@ -50,7 +51,7 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
     Raises:
         UserError: none of them holds a run that has been evaluated, or one is damaged.
     """
-    found: dict[str, list[_Named]] = {}
+    found: dict[str, list[_Run]] = {}
     for root in workdirs:
         folder = Workdir(root)
         if not (folder.config.exists() and folder.metrics.exists()):
@@ -61,79 +62,70 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
             continue
         seeds, attention = len(config.seeds), config.model.attention.name
         ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
-        history = History(
-            attention,
-            "",
-            _curve(loss, MOST_LOSSES),
-            _curve(accuracy, MOST_EVALUATIONS),
-            seeds,
-            ends,
-        )
-        found.setdefault(config.task, []).append(_Named(str(root), config, history))
+        curves = _curve(loss, MOST_LOSSES), _curve(accuracy, MOST_EVALUATIONS)
+        history = History(attention, "", *curves, seeds, ends)
+        found.setdefault(config.task, []).append(_Run(str(root), config, history))
     if not found:
         raise UserError("--curves names no folder of a run that has been evaluated")
     return {task: _titled(runs) for task, runs in found.items()}
 
 
-class _Named(NamedTuple):
-    """A run without its title, with its folder and configuration."""
+class _Run(NamedTuple):
+    """A run: its folder, its configuration, and its curves without their title."""
 
     root: str
     config: Any
-    run: History
+    history: History
 
 
-def _titled(runs: list[_Named]) -> list[History]:
-    """The runs of a task, called by the options of their attention and by what tells them apart.
+def _titled(runs: list[_Run]) -> list[History]:
+    """The curves of a task's runs, in order and with titles that differ.
 
-    Where each has another attention, that tells them apart; where nothing else does, the seeds, and
-    where these are the same, the folders.
+    To equal titles the seeds are added, and the folders where these are equal too.
     """
-    flat = [flatten(one.config) for one in runs]
-    options, others = _told([(one.run.attention, overrides_of(one.config)) for one in runs], flat)
+    flat = [flatten(run.config) for run in runs]
+    keys_of = _keys_in_titles(runs, flat)
     found = []
-    for (root, config, run), values in zip(runs, flat, strict=True):
-        names = [*options[run.attention], *others] if len(options) < len(runs) else []
-        words = [f"{name.rpartition('.')[2]}={values[name]}" for name in names]
-        title = ", ".join([attention_title(run.attention), *words])
-        rank = attention_order(run.attention), [value_order(values[name]) for name in names]
-        found.append((*rank, tuple(config.seeds), root, run._replace(title=title)))
-    found.sort(key=lambda each: each[:4])
-    *_, seeds, roots, ordered = zip(*found, strict=True)
-    titles = [run.title for run in ordered]
+    for run, values in zip(runs, flat, strict=True):
+        attention = run.history.attention
+        keys = keys_of[attention]
+        words = [f"{key.rpartition('.')[2]}={values[key]}" for key in keys]
+        order = attention_order(attention), [value_order(values[key]) for key in keys]
+        order = (*order, tuple(run.config.seeds), run.root)
+        found.append((order, run, ", ".join([attention_title(attention), *words])))
+    found.sort(key=lambda each: each[0])
+    _, ordered, titles = zip(*found, strict=True)
+    seeds = [run.config.seeds for run in ordered]
     titles = _apart(titles, [f"seed{'s' * (len(s) > 1)} {' '.join(map(str, s))}" for s in seeds])
-    titles = _apart(titles, [os.fsencode(root).decode(errors="replace") for root in roots])
-    return [run._replace(title=title) for run, title in zip(ordered, titles, strict=True)]
+    titles = _apart(titles, [os.fsencode(run.root).decode(errors="replace") for run in ordered])
+    return [run.history._replace(title=title) for run, title in zip(ordered, titles, strict=True)]
 
 
-def _apart(titles: list[str], words: list[str]) -> list[str]:
-    """The titles, to equal ones their words added."""
+def _keys_in_titles(runs: list[_Run], flat: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """By attention the keys whose values are in the titles of its runs.
+
+    They are the options that any run of the attention changes, and other keys that are changed and
+    differ among the runs; none where each run has another attention.
+    """
+    options: dict[str, dict[str, None]] = {run.history.attention: {} for run in runs}
+    others: dict[str, None] = {}
+    for run in runs:
+        for key in overrides_of(run.config):
+            keys = options[run.history.attention] if key.startswith(OPTIONS) else others
+            keys[key] = None
+    if len(options) == len(runs):
+        return {attention: [] for attention in options}
+    differing = sorted(key for key in others if len({str(values[key]) for values in flat}) > 1)
+    return {attention: [*own, *differing] for attention, own in options.items()}
+
+
+def _apart(titles: Sequence[str], words: list[str]) -> list[str]:
+    """The titles, with their words added to those that are equal."""
     number = Counter(titles)
     return [
         f"{title}, {more}" if number[title] > 1 else title
         for title, more in zip(titles, words, strict=True)
     ]
-
-
-def _told(
-    changes: list[tuple[str, dict[str, Any]]], flat: list[dict[str, Any]]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """The options that any run of each attention changes, and all other keys that vary.
-
-    Args:
-        changes: attention and overrides of each run.
-        flat: the configuration of each.
-    """
-    options: dict[str, list[str]] = {attention: [] for attention, _ in changes}
-    others = []
-    for attention, changed in changes:
-        for name in changed:
-            if not name.startswith(OPTIONS):
-                others.append(name)
-            elif name not in options[attention]:
-                options[attention].append(name)
-    varied = {name for name in others if len({str(values[name]) for values in flat}) > 1}
-    return options, sorted(varied)
 
 
 def _ends(seeds: int, entries: Iterable[tuple[int, list[float]]]) -> tuple[tuple[int, int], ...]:
