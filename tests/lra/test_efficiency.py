@@ -1,42 +1,23 @@
 """Rows of cost: strict, durable, and told apart from rows of accuracy."""
 
+import dataclasses
 import json
 import pathlib
 
 import pytest
 
 from lra import efficiency, records
-from lra.efficiency import CostRow, from_json, to_json
+from lra.efficiency import from_json, to_json
 from lra.errors import UserError
+from tests.lra import cost_row_factory
 from tests.lra.row_factory import make_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def cost_row(**values):
-    """A row of cost, whatever a test does not care about filled in."""
-    defaults = {
-        "benchmark": "module",
-        "method": "nystrom",
-        "options": {"num_landmarks": 64},
-        "label": "nystrom-64",
-        "source": "ours",
-        "mode": "forward",
-        "length": 512,
-        "batch": 1,
-        "dim": 64,
-        "heads": 2,
-        "head_dim": 32,
-        "dtype": "float32",
-        "status": "ok",
-        "seconds": 0.25,
-        "peak_memory_mb": 3.5,
-        "memory_source": "xla",
-        "device": "a device",
-        "run": "0",
-        "finished": "2026-01-01T00:00:00+00:00",
-    }
-    return CostRow(**(defaults | values))
+    """A row of cost with these values, whether it may have them or not."""
+    return dataclasses.replace(cost_row_factory.cost_row(), **values)
 
 
 FAILURES = [
@@ -185,10 +166,3 @@ def test_a_line_cut_short_is_set_aside(tmp_path, capsys):
     assert efficiency.read(path) == [cost_row(), cost_row(run="1")]
     assert "cut short" in capsys.readouterr().err
     assert (tmp_path / "efficiency.jsonl.broken").read_text() == f"{line[:40]}\n"
-
-
-def test_damage_inside_a_file_is_named(tmp_path):
-    path = tmp_path / "efficiency.jsonl"
-    path.write_text("nonsense\n" + to_json(cost_row()) + "\n")
-    with pytest.raises(UserError, match="line 1"):
-        efficiency.read(path)
