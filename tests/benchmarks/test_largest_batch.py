@@ -111,17 +111,18 @@ def test_a_batch_that_needs_more_than_the_device_has_is_not_run(trainer, monkeyp
     assert row["why"].endswith("GB of 0.0")
 
 
-@pytest.mark.parametrize("limit", [None, 10**12])
 def test_a_batch_that_runs_out_of_memory_does_not_fit_and_other_errors_are_told(
-    trainer, monkeypatch, limit
+    trainer, monkeypatch
 ):
+    """On a device that does not tell its memory."""
+
     def fails(error):
         def time_steps(*_, **__):
             raise error
 
         return time_steps
 
-    monkeypatch.setattr(train_case, "device_bytes", lambda: limit)
+    monkeypatch.setattr(train_case, "device_bytes", lambda: None)
     monkeypatch.setattr(train_case, "time_steps", fails(RuntimeError("RESOURCE_EXHAUSTED: 9 GB")))
     row = train_case.trial(TINY_CASE)
     assert (row["fits"], row["why"]) == (False, "out of memory")

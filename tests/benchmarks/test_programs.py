@@ -84,10 +84,11 @@ def test_a_loop_counts_every_turn():
     assert chunked["memory"] < whole["memory"]
 
 
-def test_a_model_is_a_training_step_of_the_configuration():
+def test_a_model_is_a_training_step_of_the_configuration_in_parts(monkeypatch):
+    monkeypatch.setattr(parts, "number_of_parts", lambda batch, numbers: batch)
     case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
     program = programs.build(contender("linformer", proj_dim=8), case)
-    assert program.analysis["parts"] == 1  # so short that all of it fits the caches
+    assert program.analysis["parts"] == case["batch"]
     state, metrics = outputs(program)
     before = program._arguments[0]
     assert np.isfinite(metrics.loss)
@@ -99,12 +100,6 @@ def test_a_model_takes_a_tuple_as_json_hands_it_on():
     case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
     options = json.loads(json.dumps({"proj_dim": ((4, 8), (4, 4)), "share": ("kv",)}))
     programs.check(contender("linformer", **options), case)
-
-
-def test_a_model_says_in_how_many_parts_it_takes_a_batch(monkeypatch):
-    monkeypatch.setattr(parts, "number_of_parts", lambda batch, numbers: batch)
-    case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
-    assert programs.build(contender("linear"), case).analysis["parts"] == 2
 
 
 def test_a_case_that_a_method_refuses_is_a_value_error():
