@@ -166,6 +166,12 @@ def test_without_folded_tables_the_figures_stand_behind_the_first():
         ("`x`", r"\textasciigrave{}x\textasciigrave{}"),
         ("37.10▼ 0.5▲", r"37.10$\blacktriangledown$ 0.5$\blacktriangle$"),
         ("–", "--"),
+        ("100 % mine & yours_1", r"100 \% mine \& yours\_1"),
+        (
+            "~2^31 (~1.00×)†",
+            r"\textasciitilde{}2\textasciicircum{}31 "
+            r"(\textasciitilde{}1.00$\times$)$^\dagger$",
+        ),
     ],
 )
 def test_latex_sets_signs_as_they_are_meant(text, expected):

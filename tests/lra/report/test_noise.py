@@ -6,7 +6,6 @@ import pytest
 
 from lra.published import TABLE3, TASKS
 from lra.report.cells import cells
-from lra.report.formats import latex, plain
 from lra.report.groups import group
 from lra.report.noise import Spread, spreads, standard_error
 from lra.report.tables import Table, tables
@@ -125,11 +124,3 @@ def test_an_average_is_marked_where_all_its_columns_are():
         assert published(rows).lines[4][6] == f"58.95 ({100 * shift * together:+.2f}){mark}"
     # One column without two seeds.
     assert published(rows[:-1]).lines[4][6].endswith(", 1 to 2)")
-
-
-def test_marks_in_latex():
-    rows = [*pair(0.9, 0.91), *pair(0.1, 0.11, attention="standard")]
-    text = latex(published(rows))
-    assert r"37.15 (+53.35)$\blacktriangle$ & " in text
-    assert r"37.10 ($-$26.60)$\blacktriangledown$ & " in text
-    assert "▼ below" in plain(published(rows))

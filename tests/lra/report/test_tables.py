@@ -10,7 +10,7 @@ from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
 from lra.report.cells import cells, differences, stat
 from lra.report.figures import Figure
-from lra.report.formats import document, latex, plain
+from lra.report.formats import document, plain
 from lra.report.groups import group
 from lra.report.page import page
 from lra.report.reading import read
@@ -223,13 +223,6 @@ def test_seeds_without_result_are_told():
 
 def test_numbers():
     assert [number(v) for v in (None, 3, 3.14159, 12.6, 12345)] == ["–", "3", "3.1", "13", "12,345"]
-
-
-def test_latex_escapes():
-    text = latex(tables(group([make_row(0.5, data="100 % mine & yours_1, ~2^31 bytes")])[0])[0])
-    assert r"Nystr\"omformer & 50.00 (1)$^\dagger$ & -- & " in text
-    assert r"100 \% mine \& yours\_1, \textasciitilde{}2\textasciicircum{}31 bytes" in text
-    assert text.count(r"\\") == 6
 
 
 def test_files_are_joined_and_the_first_counts(tmp_path, capsys):

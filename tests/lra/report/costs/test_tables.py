@@ -5,7 +5,6 @@ import pytest
 from lra.published_efficiency import LRA_MEMORY, LRA_STEPS, TABLE1_MEMORY, TABLE1_TIME
 from lra.report.costs.savings import savings
 from lra.report.costs.tables import paper_tables, ratio, short
-from lra.report.formats import latex
 from tests.lra.cost_row_factory import PEER, cost_row, line, linformer, only, standard
 
 
@@ -201,8 +200,3 @@ def test_short():
     shown |= {12.34: "12.3", 99.96: "100", 1234.5: "1,234"}
     assert {value: short(value) for value in shown} == shown
     assert [ratio((value, True)) for value in (0.5, 0.08412)] == ["0.500×", "0.0841×"]
-
-
-def test_latex_escapes():
-    text = latex(paper_tables(only([standard(status="extrapolated")]))[0])
-    assert r"\textasciitilde{}3,000 (\textasciitilde{}1.00$\times$)" in text
