@@ -15,7 +15,7 @@ from lra.report.cells import attention_order, attention_title, task_title
 from lra.report.curves import History
 from lra.report.dots import Dot
 from lra.report.notes import OTHER_DATA
-from lra.report.styles import Style
+from lra.report.styles import RC, Style
 from lra.report.sweep_points import Sweep
 
 COLUMN = 3.3  # inches
@@ -32,38 +32,6 @@ OPTIONS = {
     "num_features": "random features",
     "num_hashes": "hash rounds",
     "window": "window, keys a side",
-}
-
-RC = {
-    "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 8,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "legend.handlelength": 2.4,
-    "legend.columnspacing": 1.2,
-    "legend.handletextpad": 0.5,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # a $ in a name is no formula
-    "svg.fonttype": "path",
-    # The same rows give the same bytes.
-    "svg.hashsalt": "lra",
 }
 
 

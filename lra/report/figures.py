@@ -14,7 +14,7 @@ from lra.report.cells import attention_title, task_title
 from lra.report.dots import Dot, panels
 from lra.report.groups import Group, file_name
 from lra.report.notes import on_other_data
-from lra.report.styles import Style, styles
+from lra.report.styles import RC, Style, styles
 from lra.report.sweep_points import Sweep, sweeps
 
 _MOST_CURVES = 6  # in a panel
@@ -65,7 +65,7 @@ class Figure:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
 
         png, svg = io.BytesIO(), io.StringIO()
-        with matplotlib.rc_context(drawing.RC):
+        with matplotlib.rc_context(RC):
             drawn = self.draw()
             _ease_layout(drawn)
             # Not by savefig, which draws everything twice.

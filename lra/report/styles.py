@@ -1,4 +1,4 @@
-"""How attentions are told apart: each has one colour, marker and line in every figure.
+"""How figures look: settings of matplotlib, and a colour, marker and line for each attention.
 
 matplotlib is imported only to draw.
 """
@@ -27,6 +27,39 @@ STYLES: dict[str, Style] = {
 _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
 # No attention above has one of these; second and further lines of one have them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
+
+
+RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "legend.columnspacing": 1.2,
+    "legend.handletextpad": 0.5,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a $ in a name is no formula
+    "svg.fonttype": "path",
+    # The same rows give the same bytes.
+    "svg.hashsalt": "lra",
+}
 
 
 def styles(attentions: Iterable[str]) -> dict[str, Style]:

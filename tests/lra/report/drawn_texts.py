@@ -5,13 +5,13 @@ from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from lra.report import drawing
 from lra.report.figures import Figure
+from lra.report.styles import RC
 
 
 def draw(figure: Figure) -> matplotlib.figure.Figure:
     """As the report draws it, laid out."""
-    with matplotlib.rc_context(drawing.RC):
+    with matplotlib.rc_context(RC):
         drawn = figure.draw()
         pyplot.close(drawn)  # sets its resolution back
         drawn.set_dpi(300)

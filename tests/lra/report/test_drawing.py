@@ -15,7 +15,7 @@ from lra.report.curves import Curve, History
 from lra.report.dots import Dot
 from lra.report.figures import figures
 from lra.report.groups import group
-from lra.report.styles import STYLES, area_of_marker
+from lra.report.styles import RC, STYLES, area_of_marker
 from lra.report.sweep_points import Sweep
 from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard
 from tests.lra.report.drawn_texts import draw, plain_texts
@@ -26,7 +26,7 @@ from tests.lra.run_folder import write_run
 
 @pytest.fixture(autouse=True)
 def _style():
-    with matplotlib.rc_context(drawing.RC):
+    with matplotlib.rc_context(RC):
         yield
     pyplot.close("all")
 
@@ -65,7 +65,6 @@ def test_every_value_of_the_default_sweep_has_its_label():
 def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
     drawn = draw_sweep(range(1, 20))
     labels = [text.get_text() for text in drawn.axes[1].get_xticklabels()]
-    pyplot.close(drawn)
     assert labels == ["1", "2", "3", "4", "5", "6", "7", "8", "9", "11", "13", "16", "19"]
 
 
@@ -73,19 +72,16 @@ def draw_sweep(values, tasks=("listops",)):
     """A figure of one sweep over these values, laid out."""
     dots = {value: Dot(Stat(0.5, None, 1), 12_000.0) for value in values}
     sweep = Sweep("", dict.fromkeys(tasks, dots), {}, {})
-    with matplotlib.rc_context(drawing.RC):
-        drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
-        drawn.draw_without_rendering()
+    drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
+    drawn.draw_without_rendering()
     return drawn
 
 
 def test_single_seeds_have_open_marks_and_noise_does_not_fill_an_axis():
     stats = {16: Stat(0.363, None, 1), 32: Stat(0.368, None, 1), 64: Stat(0.37, 0.002, 3)}
     dots = {value: Dot(stat, 100.0) for value, stat in stats.items()}
-    with matplotlib.rc_context(drawing.RC):
-        drawn = drawing.draw_sweep(
-            "num_landmarks", [Sweep("", {"listops": dots}, {}, {})], STYLES["nystrom"]
-        )
+    sweep = Sweep("", {"listops": dots}, {}, {})
+    drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
     low, high = drawn.axes[0].get_ylim()
     assert high - low == pytest.approx(5)
     assert (low + high) / 2 == pytest.approx(36.75, abs=0.1)
@@ -111,14 +107,12 @@ def test_labels_of_ticks_do_not_touch(values, tasks):
         assert len(boxes) >= 3
         for one, two in itertools.pairwise(boxes):
             assert two.x0 - one.x1 > 2 * drawn.dpi / 72  # points
-    pyplot.close(drawn)
 
 
 def test_a_zero_among_powers_has_a_place_of_its_own():
     axis = draw_sweep((0.0, 1e-6, 1e-4)).axes[1]
     places = axis.transScale.transform([(value, 0.5) for value in (0.0, 1e-6, 1e-4)])[:, 0]
     labels = [text.get_text() for text in axis.get_xticklabels()]
-    pyplot.close(axis.figure)
     assert labels == ["0", "1e-06", "0.0001"]
     assert places[1] - places[0] > 0.3 * (places[2] - places[1]) > 0
 
@@ -128,13 +122,11 @@ def test_a_legend_is_within_its_figure(attentions):
     sizes = {"nystrom": 209_000}
     rows = [make_row(0.5, attention=name, params=sizes.get(name, 1_260_000)) for name in attentions]
     (figure,) = figures_of(group(rows)[0])
-    with matplotlib.rc_context(drawing.RC):
-        drawn = figure.draw()
-        drawn.draw_without_rendering()
-        (legend,) = drawn.legends
-        assert len(legend.texts) == len(attentions) + 2
-        extent = legend.get_window_extent()
-        pyplot.close(drawn)
+    drawn = figure.draw()
+    drawn.draw_without_rendering()
+    (legend,) = drawn.legends
+    assert len(legend.texts) == len(attentions) + 2
+    extent = legend.get_window_extent()
     assert drawn.bbox.x0 <= extent.x0
     assert extent.x1 <= drawn.bbox.x1
 
@@ -143,11 +135,9 @@ def test_a_legend_is_within_its_figure(attentions):
 def test_the_area_of_a_dot_is_its_parameters(attention):
     other = "standard" if attention != "standard" else "linear"
     dots = {attention: Dot(Stat(0.2, None, 1), 1.0, 5e5), other: Dot(Stat(0.8, None, 1), 2.0, 1e6)}
-    with matplotlib.rc_context(drawing.RC):
-        drawn = drawing.draw_dots({"listops": dots}, STYLES)
-        sizes = [dot.get_sizes()[0] for dot in drawn.axes[0].collections]
-        small, large = [handle.get_markersize() for handle in drawn.legends[0].legend_handles[-2:]]
-        pyplot.close(drawn)
+    drawn = drawing.draw_dots({"listops": dots}, STYLES)
+    sizes = [dot.get_sizes()[0] for dot in drawn.axes[0].collections]
+    small, large = [handle.get_markersize() for handle in drawn.legends[0].legend_handles[-2:]]
     areas = [size * area_of_marker(STYLES[name][1]) for size, name in zip(sizes, dots, strict=True)]
     assert areas[1] == pytest.approx(2 * areas[0], rel=1e-12)
     assert [math.pi / 4 * small**2, math.pi / 4 * large**2] == pytest.approx(areas, rel=1e-3)
