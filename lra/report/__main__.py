@@ -40,7 +40,7 @@ _CSV_OF_PROGRAMS, _CSV_OF_COSTS = "costs.csv", "efficiency.csv"
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What there is to tell: accuracies and their figures, costs, and where the rows were."""
+    """Everything that is rendered: groups of accuracies, figures, costs, and the source files."""
 
     groups: list[Group]
     figures: list[list[Figure]]  # of each group
@@ -61,7 +61,7 @@ class Report:
         return found + cost_sections.sections(self.costs)
 
     def render(self, form: str) -> dict[str, str]:
-        """All of it in one of the formats, by name of the file."""
+        """The contents of the files of one format, by file name."""
         if form == "csv":
             texts = {}
             if self.groups:

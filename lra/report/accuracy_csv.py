@@ -1,4 +1,4 @@
-"""All cells of accuracy as CSV: whatever a table shows or misses, the averages, and the costs."""
+"""Accuracies as CSV, a line for each cell, empty ones and averages included; and their costs."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from lra.report.noise import Spread, spreads, standard_error
 from lra.row import STATUSES, Row
 
 _PLACE = ("group", "task", "attention", "options")
-# What a line takes from the rows as it is, and what it says by mean or median.
+# Fields that all rows of a cell share; then those of which a line has mean and deviation.
 _SHARED = ("protocol", "data", "data_sha256", "val_is_test", "dtype", "matmul_precision", "steps")
 _ACCURACIES = ("test_accuracy", "test_accuracy_last", "val_accuracy")
 _HEADER = (
@@ -137,7 +137,7 @@ def _accuracies(
     published: float | None,
     spread: dict[str, Spread],
 ) -> _Facts:
-    """What is known of one cell, of five to average over, or of none.
+    """The accuracies of one cell, of the five cells of an average, or of an empty place.
 
     Args:
         parts: the cells.
@@ -167,7 +167,7 @@ def _accuracies(
 
 
 def _code(cell: Cell) -> _Facts:
-    """What one cell was computed on and by."""
+    """Parameters, seeds, devices, versions and commits of one cell."""
     programs = cell.by_program()
     return _shared((row for row in cell.rows if row.final), ("params",)) | {
         "seeds": json.dumps([row.seed for row in cell.ok]),
@@ -182,7 +182,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def _shared(rows: Iterable[Row], names: Iterable[str]) -> _Facts:
-    """What all rows are or have; None where they differ."""
+    """The values of some fields where all rows agree; None where they differ."""
     rows = list(rows)
     values = {name: {getattr(row, name) for row in rows} for name in names}
     return {name: next(iter(found)) if len(found) == 1 else None for name, found in values.items()}

@@ -1,4 +1,4 @@
-"""Axes that are logarithmic, and numbers at ticks, which are no formulas."""
+"""Logarithmic axes, and labels of ticks in plain text (matplotlib's own are formulas)."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def logarithmic(axis: Any) -> None:
-    """Makes the y axis so: labelled between powers of ten where these are few, else by them."""
+    """Makes the y axis logarithmic; over a short range it has labels between powers of ten too."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_yscale("log")

@@ -1,4 +1,4 @@
-"""Cells: rows that differ in nothing but their seed, and what they say together."""
+"""Cells of the tables: the rows of one configuration, one a seed, and their statistics."""
 
 import json
 import math
@@ -68,16 +68,16 @@ class Cell(NamedTuple):
         return stat(getattr(row, field) for row in self.rows)
 
     def on(self, platform: Platform | None) -> "Cell":
-        """Its finished rows of this platform, those of programs with most seeds.
+        """Its finished rows of this platform, from the programs that trained most seeds at once.
 
-        These cost less together than one by one.
+        Seeds trained together cost less than one by one, so their speeds are not mixed.
         """
         there = [row for row in self.rows if row.final and platform_of(row) == platform]
         most = max((row.seeds_in_program or 0 for row in there), default=0)
         return Cell(tuple(row for row in there if (row.seeds_in_program or 0) == most))
 
     def by_program(self) -> dict[Program, "Cell"]:
-        """Its finished rows, diverged too, those of each program, whose costs may be pooled."""
+        """Its finished rows (diverged ones too) by program; costs may be pooled within each."""
         found: dict[Program, list[Row]] = defaultdict(list)
         for row in self.rows:
             if row.final:
@@ -85,11 +85,11 @@ class Cell(NamedTuple):
         return {program: Cell(tuple(rows)) for program, rows in found.items()}
 
     def known(self, field: str) -> list[float]:
-        """A field of the rows that have it."""
+        """The values of a field, without None."""
         return [value for row in self.rows if (value := getattr(row, field)) is not None]
 
     def median(self, field: str) -> float | None:
-        """Median of a cost over the rows that have it, of comparable ones; None without any."""
+        """Median of a field over comparable rows, those that have it; None without any."""
         values = self.known(field)
         return statistics.median(values) if values else None
 
@@ -135,18 +135,18 @@ def seeds(parts: Sequence[Cell]) -> str:
 
 
 def number_formats(parts: Iterable[Cell], usual: str | None) -> str:
-    """What cells were computed in: `bfloat16`, `float32 and bfloat16`; nothing if all as usual."""
+    """Number formats in words: `float32 and bfloat16`; nothing if all cells have the usual one."""
     found = dict.fromkeys(map(number_format, parts))
     return "" if set(found) <= {usual} else " and ".join(found)
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:
-    """The rows of one place in a table as cells, largest first.
+    """The rows of one place in a table as cells, the one with most results first.
 
-    Rows that differ in number format, overrides, data (mark or hash) or in the steps they were
-    trained for are different cells: they are shown side by side, never averaged. Seeds without a
-    result go with the largest cell of their configuration, on the same data if those are known. Of
-    two rows of one seed of a cell the first result counts.
+    Rows that differ in number format, overrides, data (mark or hash) or number of steps are
+    different cells: they are shown side by side, never averaged. A seed without a result joins the
+    largest cell of its configuration (on the same data, if its row names them). If a cell has two
+    rows of one seed, the first result counts.
     """
     configurations = defaultdict(list)
     for row in rows:
@@ -166,7 +166,7 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 
 
 def _part_of(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
-    """The cell, largest first, that a row without a result belongs to."""
+    """The cell that a row without a result joins; `parts` are sorted, largest first."""
     for part in parts:
         if row.data_sha256 in {other.data_sha256 for other in part.values()}:
             return part
@@ -174,17 +174,17 @@ def _part_of(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
 
 
 def _overrides(row: Row) -> str:
-    """Those of a row as text; not its seeds, nor its number format, which not every row names."""
+    """A row's overrides as text, without seeds and number format, which not every row lists."""
     left_out = ("seeds", *NUMBER_FORMAT)
     values = {key: value for key, value in row.config_overrides.items() if key not in left_out}
     return json.dumps(values, sort_keys=True)
 
 
 def differences(parts: list[Cell]) -> list[str]:
-    """For each of several cells in one place what it differs in: `2,500 steps`, `data=mine`.
+    """For each of several cells in one place, how it differs: `2,500 steps`, `data=mine`.
 
-    Not the number format, which is said where it is not the usual one. The protocol or overrides
-    are said where nothing else tells cells apart: the same options, spelled otherwise.
+    Number formats are left out: `number_formats` names them. Protocol and overrides are named only
+    where nothing else tells two cells apart, as when the same options are spelled differently.
     """
     rows = [(part.ok or part.rows)[0] for part in parts]
     labels: list[list[str]] = [[] for _ in rows]
@@ -204,12 +204,12 @@ def differences(parts: list[Cell]) -> list[str]:
 
 
 def number_format(cell: Cell) -> str:
-    """What all its seeds were computed in: `float32`, `bfloat16`, `tensorfloat32 products`."""
+    """The number format of all its seeds: `float32`, `bfloat16`, `tensorfloat32 products`."""
     return number_format_of(cell.rows[0])
 
 
 def usual_platform(parts: Iterable[Cell]) -> Platform | None:
-    """That of most results; None without results."""
+    """The platform with most results; None without results."""
     results = Counter(platform_of(row) for part in parts for row in part.ok)
     return min(results, key=lambda found: (-results[found], str(found)), default=None)
 

@@ -1,4 +1,4 @@
-"""What rows have changed from the protocol of Table 3: options of their attention, other keys."""
+"""How rows differ from the protocol of Table 3: in options of the attention, in other keys."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ OPTIONS = "model.attention."
 
 
 def is_table3(row: Row) -> bool:
-    """Whether it is of the protocol as the present code has it, whatever it says itself."""
+    """Whether it follows the protocol of the present code: the row's own word is not enough."""
     return row.protocol == TABLE3 and not _departures(row)
 
 
@@ -22,7 +22,7 @@ def options(row: Row) -> dict[str, Any]:
 
 
 def of_protocol(row: Row) -> dict[str, Any]:
-    """Overrides that make another protocol, the attention's own options aside."""
+    """Overrides that change the protocol: all but the attention's options and number formats."""
     return {
         key: value
         for key, value in _overrides(row).items()
@@ -31,19 +31,19 @@ def of_protocol(row: Row) -> dict[str, Any]:
 
 
 def varying(rows: list[Row]) -> list[str]:
-    """The keys among the changes of rows that change the same ones which have several values."""
+    """Of rows that change the same keys of the protocol, the keys whose values differ."""
     names = of_protocol(rows[0])
     return [k for k in names if len({str(values(row, [k])[k]) for row in rows}) > 1]
 
 
 def values(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    """The values of some keys, changed or not."""
+    """The values that a row has for some keys, whether it changes them or not."""
     overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
     return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
 
 
 def told(rows: list[Row]) -> str:
-    """What rows that change the same keys have changed, with the values that all of them share."""
+    """In a sentence, what rows that change the same keys have changed; values that all share."""
     several = varying(rows)
     parts = [k if k in several else f"{k}={v}" for k, v in of_protocol(rows[0]).items()]
     if any(options(row) for row in rows):
@@ -54,7 +54,7 @@ def told(rows: list[Row]) -> str:
 
 
 def _overrides(row: Row) -> dict[str, Any]:
-    """What the row has changed, said by itself or seen in its configuration."""
+    """Changed keys: those that the row lists, and those seen in its configuration."""
     return row.config_overrides | _departures(row)
 
 

@@ -1,4 +1,4 @@
-"""What figures show of training: curves of the runs in some folders."""
+"""Learning curves, read from the folders of runs."""
 
 import math
 import os
@@ -14,13 +14,13 @@ from lra.report.changes import OPTIONS
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
-# Of a curve of losses: more than a column can show is noise. Evaluations are events that choose
-# the parameters, and those of every task's protocol are shown one by one.
+# The most points of a curve. More losses than a column can show are noise. Evaluations choose the
+# parameters, so there is room for each one of every task's protocol.
 MOST_LOSSES, MOST_EVALUATIONS = 80, 200
 
 
 class Curve(NamedTuple):
-    """A quantity over training steps; each of mean, low and high has a value a step."""
+    """Mean and range over the seeds at some training steps."""
 
     steps: list[float]
     mean: list[float]
@@ -44,9 +44,9 @@ class History(NamedTuple):
 
 
 def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
-    """By task, the curves of the runs in `workdirs`; other folders among them are passed over.
+    """By task, the curves of the runs in `workdirs`; folders that hold no run are skipped.
 
-    They are in the order of tables: by attention, then by the values of what tells them apart.
+    They are sorted as in tables: by attention, then by the values that differ.
 
     Raises:
         UserError: none of them holds a run that has been evaluated, or one is damaged.
@@ -129,7 +129,7 @@ def _apart(titles: Sequence[str], words: list[str]) -> list[str]:
 
 
 def _ends(seeds: int, entries: Iterable[tuple[int, list[float]]]) -> tuple[tuple[int, int], ...]:
-    """From which steps on fewer go on than before, and how many."""
+    """Each step from which on fewer seeds are left than before, and how many are left."""
     found = []
     for step, known in entries:
         if len(known) < seeds:
@@ -139,7 +139,7 @@ def _ends(seeds: int, entries: Iterable[tuple[int, list[float]]]) -> tuple[tuple
 
 
 def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
-    """Steps and values a seed of training loss and validation accuracy."""
+    """Training losses and validation accuracies: of each a list of (step, values of the seeds)."""
     loss, accuracy = [], []
     for entry in read_metrics(path):
         if entry["kind"] == "train" and "loss" in entry:
@@ -150,12 +150,12 @@ def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
 
 
 def _known(values: list[float | None]) -> list[float]:
-    """Those of the seeds that have not diverged."""
+    """The values of the seeds that have not diverged."""
     return [value for value in values if value is not None]
 
 
 def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
-    """Mean and range over the seeds; neighbours are averaged where there are more than `most`."""
+    """Mean and range over the seeds; averages neighbours if there are more than `most` points."""
     points = [(step, sum(v) / len(v), min(v), max(v)) for step, v in entries if v]
     width = max(1, math.ceil(len(points) / most))
     parts = [points[start : start + width] for start in range(0, len(points), width)]

@@ -1,4 +1,4 @@
-"""What a dot of a figure shows of a cell, and the dots of accuracy against speed."""
+"""Dots of figures, one a cell, and the panels of accuracy against speed."""
 
 import statistics
 from collections import Counter
@@ -12,10 +12,15 @@ from lra.report.provenance import Platform
 
 
 class Dot(NamedTuple):
-    """Accuracy (fraction), examples/s on a platform and number of parameters of a cell.
+    """A cell, or an average over five, in a figure.
 
-    The speed is the fastest of programs with so many `seeds_together` (None for all tasks), and
-    `slowest` the slowest. It is marked where the table marks its cell: the data are not LRA's.
+    Attributes:
+        accuracy: of the test set, a fraction.
+        speed: training examples/s of the fastest of its programs on the platform of the figure.
+        params: number of parameters.
+        seeds_together: how many seeds these programs train at once; None for an average.
+        slowest: speed of the slowest of them.
+        marked: whether the table marks the cell: its data are not LRA's.
     """
 
     accuracy: Stat
@@ -30,8 +35,8 @@ class Panels(NamedTuple):
     """Accuracy against speed.
 
     Attributes:
-        by_task: the dot of each attention, by task, and under `""` for the average over the five;
-            only where there are two to compare.
+        by_task: the dot of each attention, by task, and under `""` for the average over the five
+            tasks; only tasks with two dots or more.
         platform: where all speeds were taken.
         missing: which cells with results have no dot: `of other devices`, ...
     """
@@ -42,7 +47,7 @@ class Panels(NamedTuple):
 
 
 def dot(cell: Cell, platform: Platform | None) -> Dot:
-    """Of a cell with a result; its speed is None where it has none on this platform."""
+    """The dot of a cell with a result; without a speed if it did not run on this platform."""
     there = cell.on(platform)
     speeds = there.known("examples_per_second")
     return Dot(
@@ -55,7 +60,7 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
 
 
 def panels(group: Group) -> Panels:
-    """What is fast and what is accurate; the speed of the average is the geometric mean."""
+    """The panels of a group; the speed of an average is the geometric mean."""
     platform = usual_platform(
         cell for line in group.lines for parts in line.cells.values() for cell in parts
     )
@@ -81,7 +86,7 @@ def panels(group: Group) -> Panels:
 
 
 def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool) -> str | None:
-    """Why a place has no dot: '' where there is no result; None where it has one.
+    """Why a place has no dot; '' if it has no result, None if it has a dot.
 
     Args:
         line: of the place.
@@ -107,7 +112,7 @@ def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool
 
 
 def _difference(cell: Cell, platform: Platform) -> str:
-    """In what a cell's programs differ from all on a platform."""
+    """How the platforms of a cell's programs differ from the one of the figure."""
     if number_format(cell) != platform.number_format:
         return "number formats"
     elsewhere = (program.platform for program in cell.by_program())

@@ -20,10 +20,11 @@ from lra.report.sweep_points import Sweep
 
 COLUMN = 3.3  # inches
 _TICK_LABELS = 6.5  # points
-# Columns of a legend and points of its letters, most wanted first; the last have room for so many.
+# Columns of a legend and size of its letters in points, best first; `_LONGEST_TITLE` characters fit
+# in a line of the last.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
-_LEAST_POINTS = 5  # of accuracy on an axis: less looks like more than noise
+_LEAST_POINTS = 5  # of accuracy on an axis: on a shorter one noise looks like a trend
 
 # What axes call the options that are sizes.
 OPTIONS = {
@@ -84,9 +85,9 @@ def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
 
 
 def _size(params: float, largest: float, marker: str) -> float:
-    """Of a marker in points, so that its area is proportional to the parameters.
+    """The size of a marker in points: its area is proportional to the parameters.
 
-    But never too small to be seen.
+    Very small ones are enlarged so that they are seen.
     """
     area = max(12.0, 100.0 * params / largest)
     return math.sqrt(area / styles.area_of_marker(marker))
@@ -104,7 +105,7 @@ def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[st
         title = attention_title(attention)
         handles.append(Line2D([], [], marker=marker, linestyle="", label=title, **look))
     smallest, largest = min(params), max(params)
-    # One size says it where all are alike.
+    # If all dots have about the same size, one of them explains it.
     for number in [smallest, largest] if largest > 1.5 * smallest else [largest]:
         look = {"color": "#D0D0D0", "markersize": _size(number, largest, "o")}
         title = f"{_millions(number)} parameters"
@@ -113,9 +114,9 @@ def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[st
 
 
 def _legend(drawn: Any, handles: list[Any]) -> None:
-    """Above the axes, in three columns or as many as the figure has room for.
+    """A legend above the axes, in as many columns, up to three, as the figure has room for.
 
-    Where it has no room for one, letters are smaller and the figure is as much higher.
+    If one column is too wide, letters become smaller; the figure is then as much higher.
     """
     for handle in handles:
         longest = int(_LONGEST_TITLE * drawn.get_figwidth() / COLUMN)
@@ -136,8 +137,8 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
 
     Args:
         option: of an attention.
-        sweeps: a curve each; a legend tells several apart by what is fixed.
-        own: style of the attention, of which that of each curve is a shade.
+        sweeps: a curve each; if there are several, a legend has the options that each fixes.
+        own: style of the attention; curves after the first have shades of it.
     """
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
@@ -191,14 +192,14 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
 
 
 def _show_points(axis: Any) -> None:
-    """Has an axis of accuracies (%) reach over `_LEAST_POINTS`."""
+    """Makes an axis of accuracies (%) span at least `_LEAST_POINTS`."""
     low, high = axis.get_ylim()
     more = max(0, _LEAST_POINTS - (high - low)) / 2
     axis.set_ylim(low - more, high + more)
 
 
 def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
-    """Places and labels of the values; the axis is so many points wide."""
+    """Sets scale and ticks for the values of an option, on an axis that is `width` points wide."""
     from matplotlib.ticker import NullLocator
 
     places, positive = values, [value for value in values if value > 0]
@@ -206,7 +207,7 @@ def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
         axis.set_xscale("log", base=2)
         places = [math.log2(value) for value in values]
     elif min(values) == 0 and len(positive) > 1:
-        # 0, then the positive ones evenly by their ratios.
+        # 0 first, then the others on a logarithmic scale.
         axis.set_xscale("symlog", linthresh=positive[0], linscale=1)
         places = [1 + math.log10(value / positive[0]) if value else 0 for value in values]
     labels = _with_room(values, places, width)
@@ -217,7 +218,7 @@ def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
 
 
 def _with_room(values: list[float], places: list[float], width: float) -> dict[float, str]:
-    """The values to label, with their labels: none that would touch the one before."""
+    """The values that are labelled, with their labels: those whose labels do not touch."""
     margins = 1.1  # of the axis, on both sides together
     points_of_place = width / margins / (max(places) - min(places))
     chosen, end = {}, -math.inf
@@ -236,7 +237,7 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
 
     Args:
         runs: in the order of the legend.
-        looks: the style of each attention, of which those of its further runs are shades.
+        looks: the style of each attention; its runs after the first have shades of it.
     """
     from matplotlib import pyplot
 
@@ -266,7 +267,7 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
 
 
 def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
-    """Of the first run of an attention its own style, of its others shades of that."""
+    """A style for each run: the first of an attention has its style, the others shades of it."""
     before: Counter[str] = Counter()
     found = []
     for run in runs:

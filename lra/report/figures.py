@@ -1,4 +1,4 @@
-"""The figures that rows and runs allow, and their files. matplotlib is imported only to draw."""
+"""All figures of a report, and their files. matplotlib is imported only to draw."""
 
 import dataclasses
 import functools
@@ -17,8 +17,8 @@ from lra.report.notes import on_other_data
 from lra.report.styles import RC, Style, styles
 from lra.report.sweep_points import Sweep, sweeps
 
-_MOST_CURVES = 6  # in a panel
-_MOST_SPEED_FIGURES = 6  # beside the table's
+_MOST_CURVES = 6  # of a panel
+_MOST_SPEED_FIGURES = 6  # of groups other than the table
 NO_SPEED_FIGURE = (
     "Accuracy against speed is drawn for the table and for the "
     f"{_MOST_SPEED_FIGURES} other groups with most results, of which this is none: give its rows "
@@ -35,7 +35,7 @@ _NO_DATE = {"Date": None}
 
 
 class Rendered(NamedTuple):
-    """A figure as the contents of files."""
+    """The contents of a figure's files."""
 
     png: bytes
     svg: str
@@ -78,10 +78,10 @@ class Figure:
 
 
 def _ease_layout(drawn: Any) -> None:
-    """Spares what shows nothing.
+    """Makes laying out faster by skipping what does not matter.
 
-    Empty labels may be anywhere: else their places are looked for, which is a fifth of all drawing.
-    To know how far spines reach, all ticks would be updated once more.
+    Finding the places of empty labels would take a fifth of the time of drawing, so they are given
+    one. Spines are left out of the layout, since measuring them would update all ticks once more.
     """
     for axes in drawn.axes:
         for axis in (axes.xaxis, axes.yaxis):
@@ -92,7 +92,7 @@ def _ease_layout(drawn: Any) -> None:
 
 
 def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]], list[Figure]]:
-    """Of each group, and of the learning curves, the figures that the rows and runs allow."""
+    """The figures of each group, and those of learning curves of the runs in `workdirs`."""
     runs = curves.histories(workdirs) if workdirs else {}
     looks = styles(
         each.attention
@@ -110,7 +110,7 @@ def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]
 
 
 def with_speed_figures(groups: list[Group]) -> list[Group]:
-    """Those that may have a figure of accuracy against speed: the largest, the table first."""
+    """The groups that may have a figure of accuracy against speed: the table and the largest."""
 
     def results(one: Group) -> int:
         return sum(len(cell.ok) for _, _, cell in one.all_cells())
@@ -160,7 +160,7 @@ def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
 def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
     found = []
     for (attention, option), every in sweeps(group).items():
-        # Those of most values, where a legend has no room for all.
+        # A legend has room for few curves: those with most values are shown.
         largest = sorted(every, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
         shown = [sweep for sweep in every if sweep in largest[:_MOST_CURVES]]
         fixed = shown[0].fixed if len(shown) == 1 else ""
@@ -196,7 +196,7 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
 
 
 def _left_out(shown: list[Sweep]) -> str:
-    """Which values have rows but no point: ` No point: ListOps at 32 (no result).`"""
+    """Names the values that have rows but no point: ` No point: ListOps at 32 (no result).`"""
     told = [
         f"{_place(shown, sweep, task)} at {value:g} ({why})"
         for sweep in shown
@@ -207,7 +207,7 @@ def _left_out(shown: list[Sweep]) -> str:
 
 
 def _platforms(shown: list[Sweep]) -> str:
-    """What the curves of a figure were computed on: `a device, float32`, or that of each."""
+    """The platform of all curves of a figure, `a device, float32`, or the platform of each."""
     programs = _programs(
         dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()
     )
@@ -223,13 +223,13 @@ def _platforms(shown: list[Sweep]) -> str:
 
 
 def _place(shown: list[Sweep], sweep: Sweep, task: str) -> str:
-    """A curve in words: `ListOps`, of several in a panel `ListOps with pinv_iterations=8`."""
+    """A curve in words: `ListOps`, or `ListOps with pinv_iterations=8` if a panel has several."""
     title = task_title(task)
     return f"{title} with {sweep.fixed or 'defaults'}" if len(shown) > 1 else title
 
 
 def _programs(timed: Iterable[Dot]) -> str:
-    """Which programs' speeds are shown: those of how many seeds, and of several of a cell which."""
+    """Which speeds are shown: of programs of how many seeds, and which if a cell has several."""
     timed = list(timed)
     seeds = sorted({one.seeds_together for one in timed} - {None})
     told = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""

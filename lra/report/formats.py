@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from lra.report.sections import Section
 from lra.report.tables import Table
 
-# What Markdown, with the extensions of GitHub, would read as markup; signs that are none where
-# they stand (`a_b`, `(~3.61×)`, `x < 3`) stay readable.
+# What GitHub's Markdown would read as markup. Signs that mean nothing where they stand (`a_b`,
+# `(~3.61×)`, `x < 3`) are not matched, so that the file stays readable.
 _MARKUP = r"""[\\`*$|]
     | <(?=[a-zA-Z/!?])
     | &(?=\#?\w+;)
@@ -21,7 +21,7 @@ _MARKUP = r"""[\\`*$|]
 _IN_TEXT = re.compile(_MARKUP, re.VERBOSE)
 _IN_LABEL = re.compile(rf"{_MARKUP}|[][]", re.VERBOSE)
 
-# Signs that stand for another in LaTeX depending on what is around them.
+# Signs that become others in LaTeX, depending on what is around them: minus, hyphen, quotes.
 _TYPOGRAPHIC = (
     (re.compile(r"(?<![\w)\]])-(?=\d)|(?<=\d[eE])-(?=\d)"), "−"),
     (re.compile(r"-(?=-)"), "‐"),
@@ -58,14 +58,14 @@ _LATEX = {
     ">": r"$>$",
     "<": r"$<$",
 }
-# LaTeX ends with an error where 18 of them have found no place.
+# Tables between two page breaks: LaTeX stops with an error when 18 wait for a place.
 _MOST_FLOATS = 15
-# A box as wide as what is in it, but no wider than the text.
+# A box that shrinks a table that is wider than the text.
 _SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def document(sections: list[Section], sources: str, summary: str = "") -> str:
-    """All sections as one Markdown document; it finds the figures in `figures/`."""
+    """All sections as one Markdown document, whose figures are files in `figures/`."""
     origin = f"Rendered by `python -m lra.report` from {_markdown(sources)}."
     lines = ["# Results", "", *([_markdown(summary), ""] if summary else []), origin, ""]
     if len(sections) > 1:
@@ -83,7 +83,7 @@ def document(sections: list[Section], sources: str, summary: str = "") -> str:
 
 
 def _contents(titles: list[str]) -> Iterable[str]:
-    """A list of links; GitHub numbers headings of one name."""
+    """A list of links to the sections; GitHub numbers headings of the same name."""
     before: Counter[str] = Counter()
     for title in titles:
         anchor = _anchor(title)
@@ -123,9 +123,9 @@ def plain(table: Table) -> str:
 
 
 def latex_of_all(sections: list[Section]) -> str:
-    """The tables of all sections; those of each are printed before the next begins.
+    """The tables of all sections, with a page break between sections.
 
-    Of several sections each has its heading, and whatever legend it has.
+    If there are several sections, each begins with its heading and its legend.
     """
     pages = []
     for section in sections:
@@ -175,18 +175,18 @@ def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
 
 def _ampersand(cells: Iterable[str]) -> str:
     line = " & ".join(map(_escape, cells))
-    # What stands before it, `\\` or a rule, would take these as its own.
+    # After `\\` or a rule, LaTeX would read these two as an argument.
     start = "{}" if line.lstrip().startswith(("[", "*")) else ""
     return rf"{start}{line} \\"
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is, on one line as tables need it."""
+    """Text escaped so that Markdown shows it as it is, on one line, as tables need it."""
     return _IN_TEXT.sub(r"\\\g<0>", text.replace("\n", " "))
 
 
 def _label(text: str) -> str:
-    """The same inside the brackets of a link or an image."""
+    """The same for text within the brackets of a link or an image."""
     return _IN_LABEL.sub(r"\\\g<0>", text)
 
 

@@ -1,11 +1,11 @@
 """Groups: rows that may stand in one table, because protocol and data are comparable.
 
-The first group is the table itself: rows of the protocol `table3`, on official or generated data
-where there are any for a task, else on others, which are marked. A row whose configuration is not
-the protocol as the present code has it is none of them, whatever it says. All other rows are
-grouped by the keys they change besides the options of their attention, and by their data; where
-the values of these keys vary, as in a sweep, they go with the lines. Cells of the table are shown
-again in a sweep over options of their attention, or over one other key, of which they are a point.
+The first group is the table of the paper: rows that follow the protocol `table3` as the present
+code has it, on official or generated data; a task that has none shows its rows on other data, with
+a mark. All other rows are grouped by the keys that they change (options of the attention aside) and
+by their data. Keys whose values vary, as in a sweep, tell the lines of a group apart. A group that
+is a sweep over options of an attention, or over one other key, shows the cells of the table again,
+since they are a point of it.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
-# Data whose accuracies are LRA's; all other marks are shown.
+# The marks of data whose accuracies can be compared with LRA's; all others are shown.
 LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
 _LONGEST_SLUG, _LONGEST_NAME = 60, 120
@@ -41,7 +41,7 @@ _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of a table: an attention on each task, and the options that tell lines apart."""
+    """One line of a table: the cells of an attention, with the options that tell lines apart."""
 
     attention: str
     options: dict[str, Any]
@@ -54,15 +54,15 @@ class Line:
         return ", ".join([attention_title(self.attention), *options])
 
     def cell(self, task: str) -> Cell | None:
-        """The cell of a task where there is exactly one, with a result."""
+        """The cell of a task; None unless there is exactly one and it has a result."""
         found = self.cells.get(task, [])
         return found[0] if len(found) == 1 and found[0].ok else None
 
     @property
     def five(self) -> tuple[Cell, ...]:
-        """The cells of the tasks of Table 3, to average over.
+        """The cells of the five tasks of Table 3, to average over.
 
-        Empty unless there is exactly one for each, with a result, and no run is to be tried again.
+        Empty unless each task has exactly one, with a result, and no failed run is to be repeated.
         """
         found = tuple(cell for task in TASKS if (cell := self.cell(task)))
         complete = len(found) == len(TASKS) and not any(c.number_of("failed") for c in found)
@@ -74,15 +74,15 @@ class Group:
     """Rows that may stand in one table.
 
     Attributes:
-        slug: for names of files.
-        title: of its section, short and unlike others.
-        setting: in sentences, what its rows have changed from the table's protocol, and their data;
-            nothing for the table.
+        slug: its name in names of files.
+        title: of its section; no two groups share one.
+        setting: in sentences, what its rows change of the protocol, and their data; empty for the
+            table of the paper.
         is_table3: whether it is the table of the paper.
         tasks: its columns.
-        lines: its lines; in each place cells of one number format.
-        apart: lines with the cells of such places that are in another format.
-        number_formats: of its rows, that of most results first.
+        lines: its lines; the cells of a place have one number format.
+        apart: the other cells of such places, which are in another number format.
+        number_formats: of its rows, the one with most results first.
     """
 
     slug: str
@@ -95,7 +95,7 @@ class Group:
     number_formats: tuple[str, ...]
 
     def all_cells(self) -> list[tuple[Line, str, Cell]]:
-        """Every cell with its line and task, in the order of the table, those set apart last."""
+        """Every cell with its line and task, in the order of the table; those of `apart` last."""
         return [
             (line, task, cell)
             for line in (*self.lines, *self.apart)
@@ -104,9 +104,9 @@ class Group:
         ]
 
     def programs(self) -> Iterator[tuple[Line, str, Program, Cell]]:
-        """Every program with its line, its task and the part of a cell that it trained.
+        """Every program with its line, its task and those rows of a cell that it trained.
 
-        Seeds trained in different company or places have different costs.
+        Programs differ in costs: by device, number of seeds or code.
         """
         for task in self.tasks:
             for line in (*self.lines, *self.apart):
@@ -150,7 +150,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
 
 
 def _numbered(groups: list[Group]) -> list[Group]:
-    """The same, those whose title is taken numbered from the second on."""
+    """The groups, with a number added to titles that an earlier group has: `... (2)`."""
     taken: Counter[str] = Counter()
     found = []
     for one in groups:
@@ -161,7 +161,7 @@ def _numbered(groups: list[Group]) -> list[Group]:
 
 
 def _slug(keys: tuple[str, ...], data: str) -> str:
-    """For names of files: the same whatever other groups there are."""
+    """A name that depends on keys and data alone, not on the other groups."""
     words = [name.rpartition(".")[2] for name in keys] or ["data"]
     number = zlib.crc32(json.dumps([keys, data]).encode()) & 0xFFFF
     return f"{file_name('-'.join(words)[:_LONGEST_SLUG])}-{number:04x}"
@@ -170,7 +170,7 @@ def _slug(keys: tuple[str, ...], data: str) -> str:
 def file_name(text: str) -> str:
     """`text` as the name of a file, without its ending.
 
-    Where that leaves out more than dots, a number keeps it apart from others.
+    If more than dots had to be replaced, a checksum keeps the name unlike others.
     """
     wanted = text.replace(".", "-")
     name = re.sub(r"[^\w=-]+", "-", wanted, flags=re.ASCII)[:_LONGEST_NAME]
@@ -184,11 +184,11 @@ def _data_title(row: Row) -> str:
 
 
 def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
-    """By task the marks of data whose rows fill table cells."""
+    """By task, the marks of data whose rows fill cells of the table."""
     chosen: dict[str, set[str]] = {}
     for task in {row.task for row in rows}:
         of_task = [row for row in rows if row.task == task and changes.is_table3(row)]
-        # Runs to be tried again count where there are no others.
+        # Failed runs count only if there are no others.
         marks = Counter(row.data for row in [row for row in of_task if row.final] or of_task)
         chosen[task] = set(LRA_DATA)
         if marks and not chosen[task] & set(marks):
@@ -205,11 +205,11 @@ def _make(
     *,
     is_table3: bool = False,
 ) -> Group:
-    """A group of rows that have changed these keys; `other` is what is not like the table."""
+    """A group of rows that change the same `keys`; its title ends with `other`, if anything."""
     tasks = _in_order({row.task for row in rows})
     if is_table3:
         tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
-    # An option that any line of an attention changes is shown in all of its lines.
+    # If any line of an attention changes an option, all of its lines show it.
     varying = {} if is_table3 else dict.fromkeys(changes.varying(rows))
     shown: dict[str, dict[str, None]] = defaultdict(varying.copy)
     for row in rows:
@@ -255,16 +255,16 @@ def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], oth
 
 
 def _number_formats(rows: list[Row]) -> tuple[str, ...]:
-    """That of most results first, float32 before others of as many."""
+    """The formats of the rows, the one with most results first; if equal, float32."""
     results = Counter({number_format_of(row): 0 for row in rows})
     results.update(number_format_of(row) for row in rows if row.status == "ok")
     return tuple(sorted(results, key=lambda name: (-results[name], name != FLOAT32, name)))
 
 
 def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
-    """The line with one number format a place, and with the cells that are in others.
+    """A line in two: one number format for each place, and the cells in other formats.
 
-    Of those with results in a place it is the first of `formats`.
+    A place shows the first of `formats` in which it has a result.
     """
     shown, apart = {}, {}
     for task, parts in line.cells.items():
@@ -286,7 +286,7 @@ def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _rank(parts: list[Cell]) -> float:
-    """The best accuracy first."""
+    """Sort key: the best accuracy first."""
     found = parts[0].stat() if parts else None
     return -found.mean if found else 0.0
 

@@ -1,4 +1,4 @@
-"""Whether a mean of ours is further from a published number than two such runs differ by chance."""
+"""Marks of differences from published accuracies that are larger than chance explains."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ ABOVE = "▲"
 
 
 class Spread(NamedTuple):
-    """Standard deviation over seeds, a fraction, and the degrees of freedom it rests on."""
+    """Standard deviation over seeds, a fraction, and its degrees of freedom."""
 
     std: float
     freedom: int
@@ -23,9 +23,9 @@ class Spread(NamedTuple):
 def spreads(group: Group) -> dict[str, Spread]:
     """By task the spread over seeds, pooled over the cells of its column.
 
-    It is sqrt(sum (n - 1) s^2 / sum (n - 1)) over all cells that have n > 1 results with standard
-    deviation s: that of a single cell of two or three seeds may be far off. A column without such
-    a cell has none, nor one on data that are not LRA's, where nothing is compared.
+    It is sqrt(sum (n - 1) s^2 / sum (n - 1)) over all cells with n > 1 results of standard
+    deviation s, since that of one cell with two or three seeds may be far off. Columns without such
+    a cell are left out, and so are columns on data that are not LRA's: nothing is compared there.
     """
     found = {}
     for task in group.tasks:
@@ -43,19 +43,20 @@ def spreads(group: Group) -> dict[str, Spread]:
 def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | None:
     """Standard deviation to expect of our mean minus the published one; None where it is unknown.
 
-    Both the test set and the seed make a run a draw. The published accuracy p is of one run, ours m
-    of n seeds, each on N test examples. With the spread s of their column
+    Accuracies vary by chance with the test set and with the seed. Let p be the published accuracy,
+    of one run, m our mean over n seeds, N the number of test examples and s the spread over seeds
+    of the column. The variance of the difference in one cell is
 
         p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / n)
 
-    is the variance of one cell. On LRA's own test set the second term is left out: the draw is the
-    same for both, and one term stands for the examples that only one of them gets right. Not so on
-    that of Pathfinder, which the published code cut anew in every run. The variance of the mean of
-    five cells is the sum of theirs over 25.
+    On LRA's own test set the second term is left out: both sides answer the same examples, and one
+    term allows for those that only one of them gets right. Pathfinder keeps both terms, since the
+    published code split its data anew in every run. The variance of the mean of five cells is the
+    sum of theirs over 25.
 
     Args:
-        ours: cells with results that have a published number.
-        spread: by task; unknown where that of one of the cells is missing.
+        ours: cells with results and a published number.
+        spread: over seeds, by task; the result is None if it lacks the task of a cell.
 
     Returns:
         A fraction.
@@ -75,14 +76,14 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
 
 
 def mark_of_noise(difference: float, error: float | None) -> str:
-    """Whether a difference is more than twice its standard deviation; nothing if unknown."""
+    """▼ or ▲ if a difference exceeds twice its standard deviation, else nothing."""
     if error is None or abs(difference) <= 2 * error:
         return ""
     return BELOW if difference < 0 else ABOVE
 
 
 def on_marks(group: Group, spread: dict[str, Spread]) -> str:
-    """What the marks mean, and how well the spread behind them is known."""
+    """A note: what the marks mean, and how well the spread behind them is known."""
     if not spread:
         return "No difference is judged: no column on LRA's data has a cell of two seeds."
     told = ", ".join(_on_spread(group, task, *spread[task]) for task in spread)

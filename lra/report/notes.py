@@ -1,4 +1,4 @@
-"""Notes under the tables of accuracies: what data, what code, what chance would give."""
+"""Notes under the tables of accuracies: on data, number formats, averages and chance."""
 
 from lra.published import TASKS
 from lra.report.cells import number_format, task_title
@@ -37,11 +37,11 @@ def notes(group: Group, *, selected: bool) -> list[str]:
 
 
 def on_averages(group: Group, texts: list[str]) -> list[str]:
-    """How to read the averages of a table, and why there are none of lines with five filled cells.
+    """How to read the averages of a table, and why a line with five filled cells has none.
 
     Args:
         group: of the table.
-        texts: its averages; nothing is said of how to read them where there are none.
+        texts: its averages as shown; only what occurs in them is explained.
     """
     found = []
     if any("(" in text for text in texts):
@@ -61,7 +61,7 @@ def on_averages(group: Group, texts: list[str]) -> list[str]:
 
 
 def _why_no_average(line: Line) -> list[str]:
-    """What keeps each of five filled places from an average; nothing where there is one."""
+    """What keeps a line with five filled places from an average; empty if it has one."""
     reasons = []
     for task in TASKS:
         cell = line.cell(task)
@@ -85,7 +85,7 @@ def _on_comparability(group: Group) -> list[str]:
 
 
 def _of_table3(group: Group) -> list[str]:
-    """The lines that have cells of Table 3, with the tasks where not all of them are."""
+    """The lines of a sweep that are cells of Table 3; with their tasks, if not all of them are."""
     found = []
     for line in (*group.lines, *group.apart):
         there = {task: parts for task, parts in line.cells.items() if parts}
@@ -101,7 +101,7 @@ def _of_table3(group: Group) -> list[str]:
 
 
 def on_other_data(group: Group) -> list[str]:
-    """What the mark in its cells means."""
+    """What the mark of other data means in this table."""
     marks = {task: group.data_of(task) for task in group.tasks}
     return [
         f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
@@ -122,11 +122,11 @@ def _on_generated_data(rows: list[Row]) -> list[str]:
 
 
 def on_number_formats(group: Group, whose: str = "") -> list[str]:
-    """What cells were computed in that do not say it, and which of them are shown elsewhere.
+    """The number format of cells that do not name theirs, and where other formats are shown.
 
     Args:
         group: of the table.
-        whose: `Ours` in a table with numbers of others.
+        whose: `Ours` in a table that has numbers of others too.
     """
     usual = group.number_formats[0]
     shown = {number_format(cell) for line in group.lines for c in line.cells.values() for cell in c}
@@ -145,7 +145,7 @@ def on_number_formats(group: Group, whose: str = "") -> list[str]:
 
 
 def _on_chance(data: set[str]) -> list[str]:
-    """What ListOps gives without reading the expression (measured on generated ones)."""
+    """What guessing gives on ListOps (measured on generated expressions)."""
     if data.intersection(LRA_DATA):
         return [
             "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "

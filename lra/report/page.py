@@ -1,4 +1,4 @@
-"""One HTML page with everything, that needs no other file."""
+"""The whole report as one HTML page that needs no other file."""
 
 from html import escape
 
@@ -39,12 +39,12 @@ figure svg { width: 100%; height: auto; }
 
 
 def page(sections: list[Section], sources: str, summary: str = "") -> str:
-    """The page.
+    """The page of a report.
 
     Args:
-        sections: all of the report.
-        sources: files of the rows, in words.
-        summary: what it opens with, if anything.
+        sections: of the report.
+        sources: the files of rows, in words.
+        summary: its first paragraph, if any.
     """
     opening = f"<p>{escape(summary)}</p>" if summary else ""
     body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {escape(sources)}.</p>"]

@@ -1,4 +1,4 @@
-"""The text of one place in a table of accuracies: a mean with its marks, or a difference."""
+"""The text of one place in a table: a mean accuracy, an average, or a difference, with marks."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,12 +26,12 @@ def percent(found: Stat | None) -> str:
 
 
 def average_text(five: Sequence[Cell], field: str, usual: str) -> str:
-    """The mean over five cells, with whatever one of them is marked with.
+    """The mean over five cells, with the marks that any of them has.
 
     Args:
-        five: the cells; none where there is no average.
+        five: the cells; empty if there is no average.
         field: of their rows.
-        usual: the number format that is not said.
+        usual: the number format that needs no label.
     """
     if not five:
         return MISSING
@@ -41,17 +41,17 @@ def average_text(five: Sequence[Cell], field: str, usual: str) -> str:
 
 
 def mark_of_data(parts: Iterable[Cell]) -> str:
-    """The mark of a mean over cells where the data of any of them are not LRA's."""
+    """The mark of other data if the data of any of the cells are not LRA's, else nothing."""
     return OTHER_DATA if any(part.rows[0].data not in LRA_DATA for part in parts) else ""
 
 
 def place_text(parts: list[Cell], field: str, usual: str | None, *, marked: bool) -> str:
-    """The text of one place: one cell, or several with what tells them apart.
+    """The text of one place: its cell, or several with labels that tell them apart.
 
     Args:
         parts: the cells.
         field: of their rows.
-        usual: the number format that is not said; None to say each.
+        usual: the number format that needs no label; None to label each.
         marked: whether data that are not LRA's get a mark.
     """
     if not parts:
@@ -73,22 +73,22 @@ def _cell(cell: Cell, field: str) -> str:
 def difference_text(
     published: float, ours: Sequence[Cell], usual: str, spread: dict[str, Spread]
 ) -> str:
-    """A published accuracy (%) and, in brackets, how far the mean over our cells is from it.
+    """`37.15 (+0.05)▲`: a published accuracy (%) and, in brackets, ours minus it.
 
-    Behind the difference stands what cells that are not like others say of themselves, behind the
-    bracket whether it is more than chance.
+    After the difference come missing seeds and unusual number formats; after the bracket a mark if
+    the difference is more than chance.
 
     Args:
         published: accuracy, or average.
         ours: the cell, the five of an average, or none.
-        usual: the number format that is not said.
+        usual: the number format that needs no label.
         spread: over seeds, by task.
     """
     other_data = mark_of_data(ours)
     if other_data or not ours:
         return f"{published:.2f}{other_data}"
     number = seeds(ours)
-    # A number alone is in the table of accuracies.
+    # A plain number of seeds is in the table of accuracies already.
     told = ["" if number.isdigit() else number, number_formats(ours, usual)]
     difference = 100 * average(ours).mean - published
     of_noise = mark_of_noise(difference / 100, standard_error(ours, spread))

@@ -1,4 +1,4 @@
-"""What a row was computed on and by: platform, number format, JAX, commits."""
+"""Where and how a row was computed: device, number format, JAX, commits."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from lra.row import Row
 
 FLOAT32 = "float32"
 _UNKNOWN = "unknown"
-# The keys of a configuration that make it.
+# The keys of a configuration that set the number format.
 NUMBER_FORMAT = ("dtype", "matmul_precision")
 
 
 class Platform(NamedTuple):
-    """What speeds must share to be compared."""
+    """What rows must share for their speeds to be compared."""
 
     device: str | None
     num_devices: int | None
@@ -25,7 +25,7 @@ class Platform(NamedTuple):
 
     @property
     def title_with_jax(self) -> str:
-        """`4 x a device, bfloat16, JAX 0.12.0`; without a version that no row tells."""
+        """`4 x a device, bfloat16, JAX 0.12.0`, without the version if it is unknown."""
         known = self.jax_version != _UNKNOWN
         return f"{self.title}, JAX {self.jax_version}" if known else self.title
 
@@ -37,7 +37,7 @@ class Platform(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What costs must share to be pooled: platform, seeds trained together, and the code."""
+    """What rows must share for their costs to be pooled: platform, seeds at once, and the code."""
 
     platform: Platform
     seeds: int | None
@@ -45,7 +45,7 @@ class Program(NamedTuple):
 
 
 def number_format_of(row: Row) -> str:
-    """What a row was computed in: `float32`, `bfloat16`, `tensorfloat32 products`."""
+    """The number format of a row: `float32`, `bfloat16`, `tensorfloat32 products`."""
     if row.matmul_precision == FLOAT32:
         return row.dtype
     products = f"{row.matmul_precision} products"
@@ -63,12 +63,12 @@ def program_of(row: Row) -> Program:
 
 
 def _jax_version_of(row: Row) -> str:
-    """Of a run that went on with another version each of them, `A + B`; `unknown` without any."""
+    """`A + B` if a run went on with another version; `unknown` if the row has none."""
     return (row.versions or {}).get("jax", _UNKNOWN).replace(", ", " + ")
 
 
 def commits_of(row: Row) -> str:
-    """Short; of a run that went on with other code, each of them; `unknown` without any."""
+    """Short commits, `A + B` if a run went on with other code; `unknown` if the row has none."""
     return " + ".join(map(short_commit, (row.commit or _UNKNOWN).split(", ")))
 
 

@@ -1,4 +1,4 @@
-"""Rows from files: which of them count, and where they were."""
+"""Reads rows from files and chooses those that count."""
 
 import os
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from lra.stderr import say
 
 
 class Rows(NamedTuple):
-    """What files hold.
+    """The rows of some files.
 
     Attributes:
-        accuracies: one row a seed of a run, on the same data and in the same number format.
-        costs: all of them.
-        sources: the files in words, with what was left out of them.
+        accuracies: one row for each seed of a run on the same data in the same number format.
+        costs: all rows of cost.
+        sources: the files in words, and how many rows of each were left out.
     """
 
     accuracies: list[Row]
@@ -29,8 +29,8 @@ class Rows(NamedTuple):
 def read(paths: Iterable[str]) -> Rows:
     """All rows of the files.
 
-    Of several results of a seed the first counts, and a result before any failure. Where a later
-    result says something else, that is said on stderr and in the sources.
+    If a seed has several results, the first counts; a result counts before any failure. A later
+    result that differs is left out, which is said on stderr and in the sources.
 
     Raises:
         UserError: a file that cannot be read, or no rows in any.
@@ -61,12 +61,12 @@ def read(paths: Iterable[str]) -> Rows:
 
 
 def _key(row: Row) -> tuple:
-    """That of a result: what its cell shares, and its seed."""
+    """What identifies a result: its run and seed, its data, its number format."""
     return records.key(row), row.data_sha256, number_format_of(row)
 
 
 def _found_out(row: Row) -> tuple:
-    """What a result says; not its costs."""
+    """What was found, costs aside: results that differ in this contradict each other."""
     return row.status, row.test_accuracy, row.test_accuracy_last, row.diverged_step
 
 

@@ -23,9 +23,10 @@ STYLES: dict[str, Style] = {
     "linear": ("#56B4E9", "X", (0, (3, 1, 1, 1))),
 }
 
-# For attentions that have no style: as many of each that they repeat late.
+# For attentions without a style. The numbers of colours, markers and lines differ, so that
+# combinations repeat late.
 _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
-# No attention above has one of these; second and further lines of one have them too.
+# No attention above has one of these. Shades of an attention have them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
 
 
@@ -63,7 +64,7 @@ RC = {
 
 
 def styles(attentions: Iterable[str]) -> dict[str, Style]:
-    """`STYLES`, and for each other attention one that nobody else has, in the order of names."""
+    """`STYLES`, and for each other attention, in the order of names, a style of its own."""
     others = sorted(set(attentions) - set(STYLES))
     return STYLES | {name: _other(number) for number, name in enumerate(others)}
 
@@ -74,7 +75,7 @@ def _other(number: int) -> Style:
 
 
 def shade(own: Style, nth: int) -> Style:
-    """Of the second, third, ... (`nth` 1, 2, ...) line of an attention: paler, not as others."""
+    """The style of a further line of an attention (`nth` 1, 2, ...): paler, with other marks."""
     from matplotlib.colors import to_rgb
 
     if not nth:
@@ -98,7 +99,7 @@ def area_of_marker(marker: str) -> float:
     from matplotlib.transforms import Affine2D
 
     drawn = MarkerStyle(marker)
-    large = 1000  # for curves become polygons to a pixel
+    large = 1000  # since curves become polygons only to the precision of a pixel
     outline = drawn.get_path().transformed(drawn.get_transform() + Affine2D().scale(large))
     area = 0.0
     for corners in outline.to_polygons():

@@ -1,4 +1,4 @@
-"""What a report opens with: how much of Table 3 there is, from what data and devices."""
+"""The first paragraph of a report: how much of Table 3 there is, on which data and devices."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from lra.report.provenance import platform_of
 def summary(groups: Iterable[Group]) -> str:
     """How many of the published cells have results, of how many seeds; their data and devices.
 
-    Nothing where no row is of the table.
+    Empty if no row is of the table.
     """
     table = next((group for group in groups if group.is_table3), None)
     if table is None:

@@ -1,4 +1,4 @@
-"""What the figures of sweeps show: accuracy and speed against each option that was swept."""
+"""The points of sweep figures: accuracy and speed against each option that was swept."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from lra.report.dots import Dot, dot
 from lra.report.groups import Group
 from lra.report.provenance import Platform
 
-# Values of an option, with the cells that have them.
+# Pairs of a value of an option and a cell that has it.
 _Sized = list[tuple[float, Cell]]
 
 
@@ -18,10 +18,10 @@ class Sweep(NamedTuple):
     """One option of an attention at several values, all others fixed.
 
     Attributes:
-        fixed: the other options that have not their defaults: `pinv_iterations=8`.
+        fixed: the other options that differ from their defaults: `pinv_iterations=8`.
         by_task: a dot for each value, by task.
-        platforms: by task that of all speeds.
-        left_out: by task the values that have rows but no dot, and why.
+        platforms: by task, the platform of all speeds.
+        left_out: by task, the values that have rows but no dot, and why.
     """
 
     fixed: str
@@ -31,7 +31,7 @@ class Sweep(NamedTuple):
 
 
 def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
-    """By attention and option every sweep of two values or more, that at the defaults first."""
+    """By attention and option, every sweep of two values or more; that at the defaults first."""
     found = {
         key: [
             sweep
@@ -44,7 +44,7 @@ def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
 
 
 def _swept(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
-    """The cells of each value of each option, by what is fixed, then by task."""
+    """By attention and option, then by the fixed options and by task: values with cells."""
     found: dict[tuple[str, str], dict[str, dict[str, _Sized]]] = {}
     for line, task, cell in group.all_cells():
         defaults = defaults_of(task, line.attention)
@@ -65,7 +65,7 @@ def _titled(options: dict[str, Any], but: str) -> str:
 
 
 def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
-    """Of the tasks that have two values or more: two make a curve."""
+    """The curves of the tasks that have two values or more."""
     found = Sweep(fixed, {}, {}, {})
     for task in group.tasks:
         sized = cells_of_task.get(task, [])
@@ -83,7 +83,7 @@ def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
 
 
 def _chosen(sized: _Sized, formats: Iterable[str]) -> dict[float, Cell]:
-    """The cell of each size that has one, in the number format in which most sizes have."""
+    """By value its cell, in the number format in which most values have exactly one."""
     by_format: dict[str, dict[float, list[Cell]]] = {name: {} for name in formats}
     for value, cell in sized:
         by_format[number_format(cell)].setdefault(value, []).append(cell)

@@ -1,4 +1,4 @@
-"""The tables of a group, as text in cells; how they are set is for `formats` and `page`."""
+"""The tables of a group, with text in their cells; `formats` and `page` write them out."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,10 +24,10 @@ _HEADER = ["Attention", *map(task_title, TASKS), "Average"]
 
 
 class Table(NamedTuple):
-    """A title, a line that says what the numbers are, header, lines of cells, and notes.
+    """A title, a caption that says what the numbers are, header, lines of cells, and notes.
 
-    The columns of `words`, counted from 0, hold words, the others numbers. Of a folded table, a
-    detail, the title is shown and the rest when asked for.
+    Columns in `words`, counted from 0, hold words, the others numbers. A folded table holds
+    details: its title is shown, and the rest when the reader unfolds it.
     """
 
     title: str
@@ -39,7 +39,7 @@ class Table(NamedTuple):
     folded: bool = False
 
     def text_columns(self) -> list[bool]:
-        """Of each column whether it holds words, to be set to the left."""
+        """For each column, whether it holds words, which are set to the left."""
         return [column in self.words for column in range(len(self.header))]
 
 
@@ -75,8 +75,8 @@ _SOURCES = (
 
 
 def tables(group: Group) -> list[Table]:
-    """All tables of a group: accuracies, published ones beside them, costs, runs without result."""
-    # The first paragraph beneath the heading says what the section is of.
+    """All tables of a group: accuracies, published ones, costs, seeds without a result."""
+    # The first caption also says what the section is about.
     first = _accuracy(group, _SELECTED)
     found = [first._replace(caption=" ".join(filter(None, [group.setting, first.caption])))]
     if group.is_table3:
@@ -99,7 +99,7 @@ def _accuracy(group: Group, what: _Accuracy) -> Table:
 
 
 def _places(group: Group, line: Line, what: _Accuracy, usual: str | None) -> list[str]:
-    """What a line shows for each task, behind its title."""
+    """The cells of a line: its title, and a text for each task."""
     every = (line.cells.get(task, []) for task in group.tasks)
     texts = (place_text(parts, what.field, usual, marked=group.is_table3) for parts in every)
     return [line.title, *texts]
@@ -208,7 +208,7 @@ def number(value: float | None) -> str:
 
 
 def _span(values: list[float], told: Callable[[float], str]) -> str:
-    """`28`, `28 to 63` of programs that differ, `–` without any."""
+    """`28`, or `28 to 63` if programs differ, or `–` without any."""
     if not values:
         return MISSING
     return " to ".join(dict.fromkeys(map(told, (min(values), max(values)))))

@@ -12,7 +12,7 @@ from lra.report.styles import as_options, shade, styles
 
 _PANEL = 1.75  # inches of height
 _LEGEND_LINE = 0.142
-_LETTERS, _LONGEST_LABEL = 7, 59  # points; characters of them that a column has room for
+_LETTERS, _LONGEST_LABEL = 7, 59  # size in points; so many characters of it fit in a column
 
 
 def draw_costs(drawn: list) -> Any:
@@ -35,12 +35,12 @@ def draw_costs(drawn: list) -> Any:
 
 
 def _literal(text: str) -> str:
-    """Text beside formulas: a dollar sign would begin one, all else stands for itself there."""
+    """Escapes dollar signs: in a label with exponents they would begin a formula."""
     return text.replace("$", r"\$")
 
 
 def _fitting(labels: list[str]) -> float:
-    """The size of letters with which the longest label is no wider than a column."""
+    """A size of letters (points) at which the longest label fits in a column."""
     longest = max(len(re.sub(r"[${}^]", "", label)) for label in labels)
     return _LETTERS * min(1.0, _LONGEST_LABEL / longest)
 
@@ -82,7 +82,7 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
 
 
 def _plot(axis: Any, each: Any, marks: list, label: str | None = None) -> Any:
-    """Measured points filled and joined; from the last of them on hollow and dotted."""
+    """Draws measured points filled, others hollow after them, joined by a dotted line."""
     from matplotlib.lines import Line2D
 
     look = as_options(shade(styles([each.line.method])[each.line.method], each.nth))
@@ -117,13 +117,13 @@ def _length(length: int) -> str:
 
 
 def _usual_span(drawn: list) -> tuple[int, int] | None:
-    """Between which lengths most exponents were fitted; the widest of these that are as many."""
+    """The lengths between which most exponents were fitted; if several are as many, the widest."""
     spans = Counter((found.low, found.high) for each in drawn for found in each.fits if found)
     return max(spans, key=lambda span: (spans[span], span == FIT, span[1] - span[0]), default=None)
 
 
 def _title(drawn: list, span: tuple[int, int] | None) -> str | None:
-    """Of the legend: what the exponents are fitted to that do not say it themselves."""
+    """The title of the legend: the range of lengths of exponents that do not name theirs."""
     if span is None:
         return None
     several = any((found.low, found.high) != span for each in drawn for found in each.fits if found)
@@ -132,7 +132,7 @@ def _title(drawn: list, span: tuple[int, int] | None) -> str | None:
 
 
 def _exponents(fits: tuple[Fit | None, Fit | None], span: tuple[int, int] | None) -> str:
-    r"""`: time $n^{1.02}$, memory $n^{1.00}$`, with the lengths where they are unusual."""
+    r"""`: time $n^{1.02}$, memory $n^{1.00}$`; lengths are added if they are not `span`."""
     parts = []
     for name, found in zip(("time", "memory"), fits, strict=True):
         if found:

@@ -10,7 +10,7 @@ from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.summaries import against_peers, best_peer, mean_ratio
 from lra.report.figures import Figure
 
-# What a figure shows of a method that was measured in several sizes: that of Table 3.
+# The size that a figure shows of a method measured in several: that of Table 3.
 _USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}
 _SCALES = {"seconds": 1000, "peak_memory_mb": 1}
 
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A line of a sheet as drawn; `nth` of its method, `fits` of time and memory."""
+    """A line of a sheet, the `nth` of its method, with the `fits` of its time and memory."""
 
     line: Line
     nth: int
@@ -44,7 +44,7 @@ class Race(NamedTuple):
 
 
 def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
-    """The figures of one setting; of sheets that differ in their batch alone, of the first."""
+    """The figures of one setting; if sheets differ only in their batch, of the smallest batch."""
     found = []
     for sheet in first_of_each_mode(sheets):
         mode = sheet.mode.replace("_", "-")
@@ -94,7 +94,7 @@ def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
 
 
 def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
-    """The lines that have any number to draw."""
+    """The lines that have numbers to draw."""
     found = []
     for line, nth in _numbered(lines):
         time, memory = (_marks(sheet, line, what) for what in _SCALES)
@@ -116,7 +116,7 @@ def races(sheet: Sheet) -> list[Race]:
 
 
 def _usual(sheet: Sheet) -> list[Line]:
-    """Ours in one size each: the usual one where it is there, else the first."""
+    """Our methods in one size each: the usual one if it was measured, else the first."""
     sizes: dict[str, dict[int | None, None]] = {}
     ours = [line for line in sheet.lines if line.ours]
     for line in ours:
@@ -129,7 +129,7 @@ def _usual(sheet: Sheet) -> list[Line]:
 
 
 def _numbered(lines: list[Line]) -> list[tuple[Line, int]]:
-    """Each with how many of its method come before it."""
+    """Each line with the number of lines of its method before it."""
     return [
         (line, sum(other.method == line.method for other in lines[:position]))
         for position, line in enumerate(lines)

@@ -21,10 +21,10 @@ class Fit(NamedTuple):
 
 
 def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
-    """The exponent of a line's measured costs, between the lengths of `FIT` if two are there.
+    """The exponent of a line's measured costs, between the lengths of `FIT` if two lie there.
 
-    Of one run, that which has most of them, and memory taken in one way. None with fewer than two
-    points, and of memory where it is that of parts of a batch.
+    All points are of one run, the one with most of them, and of one way to measure memory. None
+    with fewer than two points, or for memory if the batch was taken in parts.
     """
     if what == "peak_memory_mb" and sheet.in_parts:
         return None
@@ -37,9 +37,9 @@ def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
 
 
 def _points(sheet: Sheet, line: Line, what: str, run: str) -> list[tuple[int, float]]:
-    """Lengths and costs of a line that a run has measured; those inside `FIT` if two are there.
+    """Lengths and costs that a run has measured of a line; those inside `FIT` if two lie there.
 
-    Of ways to take memory that which has most points there, else most at all.
+    If memory was measured in several ways, the way with most points there, else with most at all.
     """
     series: dict[str | None, list[tuple[int, float]]] = defaultdict(list)
     for length in sheet.lengths:

@@ -1,4 +1,4 @@
-"""What the names of lines mean in the tables of cost: once a section, for all of its tables."""
+"""The legend of a section of costs: what the names of lines mean in all of its tables."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from lra.report.cells import TITLES
 from lra.report.costs.sheets import Line, Sheet
 from lra.report.tables import Table
 
-# What the number behind the name of a method is.
+# What the number after the name of a method counts.
 _SIZES = {
     "reformer": "hash rounds",
     "linformer": "projection dimension",
@@ -15,14 +15,14 @@ _SIZES = {
     "nystrom": "landmarks",
     "longformer": "positions in the window",
 }
-# Ours of exact attention, by what stands in brackets.
+# Our implementations of exact attention, by the word in brackets.
 _EXACT = {
     "xla": "keeps all scores in memory",
     "chunked": "computes them block by block and keeps none",
     "cudnn": "is a fused kernel of cuDNN",
     "flash": "is kernels of our own",
 }
-# Peers by distribution.
+# Peers, by their distribution on PyPI.
 _PEERS = {
     "jax": "jax.nn",
     "torch": "torch (plain: written out, sdpa: its fused function)",
@@ -37,8 +37,8 @@ def legend(sheets: list[Sheet], tables: list[Table]) -> str:
     """One paragraph on the lines of a setting.
 
     Args:
-        sheets: those of the setting.
-        tables: what is shown of them.
+        sheets: of the setting.
+        tables: that show them.
     """
     lines = list(dict.fromkeys(line for sheet in sheets for line in sheet.lines))
     published = any("published" in line[0] for table in tables for line in table.lines)

@@ -1,4 +1,4 @@
-"""Notes under the tables of cost: what their marks mean, and what must be known to read them."""
+"""Notes under the tables of cost: what their marks mean, how memory was measured."""
 
 import math
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _SOURCES = {
 
 
 def notes(sheet: Sheet, lines: list[list[str]], what: str) -> list[str]:
-    """All of a table of absolute costs.
+    """All notes of a table of absolute costs.
 
     Args:
         sheet: of the table.
@@ -48,7 +48,7 @@ def _on_memory(sheet: Sheet) -> list[str]:
 
 
 def _on_parts(sheet: Sheet) -> list[str]:
-    """That the batch of a model was taken in parts, and in how many where rows name them."""
+    """Says that the batch of a model was taken in parts, and in how many if rows tell."""
     if not sheet.in_parts:
         return []
     known = {row.length: row.parts for row in _shown(sheet) if row.parts}
@@ -81,7 +81,7 @@ def _on_marks(sheet: Sheet, lines: list[list[str]]) -> list[str]:
 
 
 def on_unfitting(sheet: Sheet, what: str) -> list[str]:
-    """Of costs that were extrapolated to where memory would not have sufficed."""
+    """Names costs that were extrapolated to lengths that would not fit in memory."""
     found = []
     for line in sheet.lines:
         rows = sheet.all_rows(line)
@@ -108,5 +108,5 @@ def _on_unsupported(sheet: Sheet) -> list[str]:
 
 
 def _shown(sheet: Sheet) -> Iterable[CostRow]:
-    """The row of every cell, ours first."""
+    """The rows of all cells, ours first."""
     return (row for line in sheet.lines for row in sheet.all_rows(line))

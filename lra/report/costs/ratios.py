@@ -1,18 +1,18 @@
-"""What a row costs, and how many times less that is than another row of its run."""
+"""The cost of a row, and how many times less it is than that of another row of its run."""
 
 from lra.efficiency import CostRow
 from lra.report.costs.sheets import Line, Sheet
 
-# What measures memory of whatever runs; XLA's analysis is of JAX alone.
+# Ways to measure memory that work for JAX and PyTorch; XLA's analysis is for JAX alone.
 _ANY_SOURCE = ("device", "process")
-# Options that say how, not what, is computed.
+# Options that change how something is computed, not what.
 _HOW = ("implementation",)
-# Repeats farther apart than this part of their median are marked: others disturbed them.
+# Repeats that differ by more than this part of their median are marked: something disturbed them.
 SCATTER = 0.3
 
 
 def cost(row: CostRow | None, what: str) -> float | None:
-    """Seconds or megabytes: of a module per input, else of the whole batch; None without any."""
+    """Seconds or megabytes, of a module per input, else of the whole batch; None if unknown."""
     value = getattr(row, what, None)
     if not value:
         return None
@@ -20,7 +20,7 @@ def cost(row: CostRow | None, what: str) -> float | None:
 
 
 def is_measured(row: CostRow, what: str) -> bool:
-    """Whether the number stands for itself; else it was extrapolated or estimated."""
+    """Whether a cost was measured, rather than extrapolated or estimated."""
     if row.status == "extrapolated" and what != "seconds":
         return row.memory_source == "xla" and row.xla_memory_mb is not None
     return row.status == "ok"
@@ -43,8 +43,8 @@ def times_less(
 ) -> tuple[float, bool] | None:
     """How many times less `line` costs than `reference`, and whether both were measured.
 
-    Both of `run`, else of the first run of the sheet that has them, memory taken in the same way.
-    None where there is no such run or it has no such number.
+    Both costs are of `run`, or if it is None of the first run of the sheet that has both lines, and
+    memory is measured in the same way. None if there is no such run, or a cost is missing.
     """
     for row, other in sheet.together(line, reference, length):
         if run not in (None, row.run):
@@ -60,10 +60,11 @@ def times_less(
 
 
 def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
-    """The memory of two rows, as comparable as it was taken; None where it cannot be compared.
+    """The memory of two rows, measured in the same way; None where it cannot be compared.
 
-    Against another source XLA's analysis counts where it is the larger figure: a process grows by
-    less than a program needs while its allocator has memory left, and by nothing if not run.
+    Rows with different sources are compared by the device's statistics or the growth of processes.
+    XLA's analysis replaces such a figure if it is larger: a process grows by less than a program
+    needs while its allocator has memory left, and by nothing if the program was not run.
     """
     if row.memory_source == other.memory_source:
         return cost(row, "peak_memory_mb"), cost(other, "peak_memory_mb")
@@ -79,13 +80,13 @@ def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
 
 
 def _taken(row: CostRow, source: str) -> float | None:
-    """The memory of a row by that source; of what was not run as predicted, if it is by it."""
+    """The memory of a row by a source: measured, or predicted from shorter lengths by it."""
     name = "peak_memory_mb" if row.memory_source == source else f"{source}_memory_mb"
     return cost(row, name)
 
 
 def same_options(ours: CostRow, peer: CostRow) -> bool:
-    """Whether a peer was asked to compute the same."""
+    """Whether a peer computes the same: its options are ours."""
     ours_options, peer_options = (
         {name: value for name, value in row.options.items() if name not in _HOW}
         for row in (ours, peer)

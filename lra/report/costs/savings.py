@@ -1,4 +1,4 @@
-"""Linformer's Table 3, both ways: time and memory saved against exact attention, length x k."""
+"""Linformer's Table 3: time and memory saved against exact attention, by length and size k."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,13 +19,13 @@ from lra.report.tables import MISSING, Table
 
 
 class _Saving(NamedTuple):
-    """What a table is of.
+    """One kind of saving, which has a table.
 
     Attributes:
-        title, caption: what it says of it.
-        cell: text of ours, for a line of a sheet at a length.
+        title, caption: of the table.
+        cell: the text of ours, from sheet, line and length.
         published: the paper's cells, by size.
-        notes: for the lines of a table.
+        notes: from sheet and lines of the table.
         of_batch: whether it depends on the batch that was timed.
     """
 
@@ -38,7 +38,7 @@ class _Saving(NamedTuple):
 
 
 def savings(sheets: list[Sheet]) -> list[Table]:
-    """The tables of those sheets of a setting that have a forward pass of Linformer."""
+    """The tables of the sheets of a setting that have Linformer's forward pass."""
     chosen = [
         sheet.of_lines({sheet.reference, *_linformers(sheet).values()})
         for sheet in sheets

@@ -1,4 +1,4 @@
-"""Sections of a report on cost: tables and figures of each setting, and all cells as CSV."""
+"""Sections of a report on cost, one for each setting; and all cells as CSV."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ _FIELDS = [field.name for field in dataclasses.fields(CostRow) if field.name not
 
 
 def _tables(sheets: list[Sheet]) -> list[Table]:
-    """All tables of one setting: what they come to, then, folded, the papers' and others."""
+    """All tables of one setting: summaries, then, folded, the papers' tables and others."""
     found = []
     if sheets[0].setting.benchmark != "fixed_tokens":
         found += [best_peers(sheets), exponents(sheets)]
@@ -37,13 +37,13 @@ def _tables(sheets: list[Sheet]) -> list[Table]:
 
 
 def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
-    """That of each setting."""
+    """A section for each setting."""
     slugs: dict[str, int] = {}
     found = []
     for setting, sheets in settings.items():
         slug = f"cost-{setting.benchmark.replace('_', '-')}-d{setting.dim}-{setting.dtype}"
         slugs[slug] = number = slugs.get(slug, 0) + 1
-        # Other devices, threads, heads or tokens.
+        # Settings that differ only in device, threads, heads or tokens are numbered.
         slug = slug if number == 1 else f"{slug}-{number}"
         tables, drawn = _tables(sheets), cost_figures(slug, sheets)
         found.append(Section(section_title(setting), tables, drawn, legend(sheets, tables)))
@@ -51,7 +51,7 @@ def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
 
 
 def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
-    """One line a cell: its row, and how many times less it costs than exact attention there."""
+    """A line for each cell: its row, and how many times less it costs than exact attention."""
     cells = (
         _facts(sheet, line, row)
         for sheets in settings.values()

@@ -1,7 +1,7 @@
-"""Costs: rows of `lra.efficiency` in sheets, a line a method and a column a length.
+"""Sheets: rows of `lra.efficiency` in a grid, a line for each method, a column for each length.
 
-Times of different runs are never compared. The cells of a sheet are of the run that has most of
-them, others only where that one has none, and a ratio is of two cells of one run.
+Times of different runs are never compared. A sheet shows the run that has most of its cells, and
+other runs only in cells that this one lacks; a ratio is always of two rows of one run.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ MODES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
 class Line(NamedTuple):
-    """What a line of a sheet is: a method of some size, of ours or of a peer."""
+    """A line of a sheet: a method in some size, ours or a peer's."""
 
     method: str
     source: str
@@ -36,7 +36,7 @@ class Line(NamedTuple):
     def title(self) -> str:
         """What tables call it: `Nyströmformer-64`, `Standard (chunked)`."""
         title = attention_title(self.method)
-        # By a function: a backslash in the name of a method begins no group.
+        # A function, since a backslash in a title would be special in a replacement string.
         return re.sub(rf"^{re.escape(self.method)}\b", lambda _: title, self.label)
 
 
@@ -72,12 +72,12 @@ class Sheet:
     """Rows of one setting and pass.
 
     Attributes:
-        setting: what they share.
+        setting: what all rows share.
         mode: key of `MODES`.
-        batch: of all cells; None where each has its own: it fills the device, or makes up the
-            setting's tokens.
-        runs: by how many of its cells they have, most first; of equals the latest first.
-        rows: of a line and length, in the order of `runs`.
+        batch: of all cells; None where each cell has its own, which fills the device or makes up
+            the setting's tokens.
+        runs: the run with most cells of the sheet first; of equals the latest first.
+        rows: by line and length, one row for each run, in the order of `runs`.
     """
 
     setting: Setting
@@ -88,12 +88,12 @@ class Sheet:
 
     @functools.cached_property
     def lengths(self) -> list[int]:
-        """Its columns."""
+        """The columns."""
         return sorted({length for _, length in self.rows})
 
     @functools.cached_property
     def lines(self) -> list[Line]:
-        """Ours, then peers; each in the order of the other tables, sizes ascending."""
+        """Our lines, then peers; both in the order of the other tables, sizes ascending."""
         return sorted(dict.fromkeys(line for line, _ in self.rows), key=_order)
 
     @property
@@ -105,7 +105,7 @@ class Sheet:
     def in_parts(self) -> bool:
         """Whether the batch of a model was, or may have been, taken in parts (`lra.parts`).
 
-        Its memory is then that of a part, and parts of longer sequences have fewer of them.
+        Memory is then that of one part, and longer sequences have fewer of them in a part.
         """
         rows = [row for line in self.lines for row in self.all_rows(line)]
         measured = [row for row in rows if row.status in ("ok", "extrapolated")]
@@ -122,7 +122,7 @@ class Sheet:
 
     @functools.cached_property
     def memory_source(self) -> str | None:
-        """How the memory of most cells of ours was taken; of all cells where none is of ours."""
+        """How memory of most of our cells was measured; of all cells if none of ours was."""
         for ours in (True, False):
             lines = [line for line in self.lines if line.ours == ours]
             rows = [row for line in lines for row in self.all_rows(line)]
@@ -133,20 +133,20 @@ class Sheet:
 
     @functools.cached_property
     def reference(self) -> Line | None:
-        """What costs are relative to: exact attention that holds all its scores, where measured."""
+        """What costs are relative to: exact attention, holding all its scores if measured."""
         exact = [line for line in self.lines if line.ours and line.method == "standard"]
         plain = [line for line in exact if "xla" in line.label]
         return (plain or exact or [None])[0]
 
     def row(self, line: Line | None, length: int) -> CostRow | None:
-        """What a cell shows: the first run's row, or what another measured where it did not."""
+        """The row that a cell shows: the first run's, or another's if only that was measured."""
         rows = self.rows.get((line, length), (None,))
         if rows[0] and _is_predicted(rows[0]):
             return next((row for row in rows if row.status == "ok"), rows[0])
         return rows[0]
 
     def is_of_another_run(self, row: CostRow) -> bool:
-        """Whether it is not of the run that most cells are of."""
+        """Whether a row is of another run than most cells."""
         return row.run != self.runs[0]
 
     @property
@@ -156,18 +156,18 @@ class Sheet:
         return any(map(self.is_of_another_run, rows))
 
     def all_rows(self, line: Line) -> list[CostRow]:
-        """What each cell of a line shows."""
+        """The rows that the cells of a line show."""
         return [row for length in self.lengths if (row := self.row(line, length))]
 
     def of_lines(self, lines: Collection[Line]) -> "Sheet":
-        """Some of its lines, as a sheet of their own: another run may have most of its cells."""
+        """Some of its lines as a sheet of their own, in which another run may have most cells."""
         cells = {cell: rows for cell, rows in self.rows.items() if cell[0] in lines}
         rows = [row for of_cell in cells.values() for row in of_cell]
         runs = _by_coverage(rows)
         return dataclasses.replace(self, runs=runs, rows=_by_cell(rows, runs))
 
     def together(self, one: Line | None, other: Line | None, length: int) -> Iterable[tuple]:
-        """Rows of both lines at a length, of one run each time, in the order of `runs`."""
+        """Pairs of rows of both lines at a length, each pair of one run, in the order of `runs`."""
         others = {row.run: row for row in self.rows.get((other, length), ())}
         for row in self.rows.get((one, length), ()):
             if row.run in others:
@@ -175,9 +175,9 @@ class Sheet:
 
 
 def exceeds(row: CostRow) -> bool:
-    """Whether the memory that it needs, as far as that is known, is more than there was.
+    """Whether the memory that a row needs is known to be more than there was.
 
-    XLA's analysis may fall short of what a program takes: one that ran out need not exceed.
+    XLA's analysis may be too low, so a program that ran out of memory need not exceed the limit.
     """
     if None in (row.peak_memory_mb, row.memory_limit_mb):
         return False
@@ -189,7 +189,7 @@ def _is_predicted(row: CostRow) -> bool:
 
 
 def first_of_each_mode(of_setting: list[Sheet]) -> list[Sheet]:
-    """Of sheets that differ in their batch alone, the first: that of the smallest batch."""
+    """The first sheet of each mode, which is that of the smallest batch."""
     found: dict[str, Sheet] = {}
     for sheet in of_setting:
         found.setdefault(sheet.mode, sheet)
@@ -234,7 +234,7 @@ def _sheet_order(key: tuple[Setting, int | None, str]) -> tuple:
 
 
 def _by_coverage(rows: list[CostRow]) -> tuple[str, ...]:
-    """The runs of a sheet, as `Sheet.runs` has them."""
+    """The runs of rows, in the order of `Sheet.runs`."""
     cells: dict[str, set[tuple[Line, int]]] = defaultdict(set)
     ended: dict[str, tuple[str, int]] = {}
     for position, row in enumerate(rows):
@@ -246,7 +246,7 @@ def _by_coverage(rows: list[CostRow]) -> tuple[str, ...]:
 def _by_cell(
     rows: list[CostRow], runs: tuple[str, ...]
 ) -> dict[tuple[Line, int], tuple[CostRow, ...]]:
-    """The rows of each cell, one a run (its last), in the order of `runs`."""
+    """The rows of each cell: the last of each run, in the order of `runs`."""
     chosen: dict[tuple[Line, int], dict[str, CostRow]] = defaultdict(dict)
     for row in rows:
         chosen[_line(row), row.length][row.run] = row

@@ -1,4 +1,4 @@
-"""What the tables of cost come to: fitted exponents, fractions of ceilings, ours against peers."""
+"""Summaries of cost: fitted exponents, fractions of ceilings, ours against peers."""
 
 import statistics
 
@@ -9,7 +9,7 @@ from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.tables import describe, ratio
 from lra.report.tables import MISSING, Table
 
-# The lengths over which ours shall beat every peer; the mean over them stands apart.
+# Ours should beat every peer at these lengths; tables have a mean over them.
 TARGET = (2048, 8192)
 _WHAT = {"seconds": "time", "peak_memory_mb": "memory"}
 
@@ -20,7 +20,7 @@ Ratios = dict[int, tuple[float, bool]]
 def exponents(of_setting: list[Sheet]) -> Table:
     """The fitted exponents of all lines of a setting, a column for time and memory of each pass.
 
-    No memory where the batch was taken in parts: it tells how large they were.
+    Memory has no column if the batch was taken in parts, whose size it then reflects.
     """
     sheets = first_of_each_mode(of_setting)
     columns = [
@@ -52,7 +52,7 @@ def _exponent(sheet: Sheet, what: str, line: Line) -> str:
 
 
 def ceilings(sheet: Sheet) -> Table:
-    """What fraction of the device's measured flops/s and bytes/s ours reach."""
+    """The fractions of the device's measured flops/s and bytes/s that lines reach."""
     lines = []
     for line in sheet.lines:
         texts = [_fractions(sheet.row(line, length)) for length in sheet.lengths]
@@ -76,7 +76,7 @@ def _fractions(row: CostRow | None) -> str:
         return MISSING
     flops = _fraction(row.flops_per_second, row.peak_flops_per_second)
     moved = _fraction(row.bytes_per_second, row.peak_bytes_per_second)
-    if row.memory_source == "process":  # what takes memory that XLA does not see moves it, too
+    if row.memory_source == "process":  # XLA sees neither that memory nor the bytes moved in it
         moved = MISSING
     return MISSING if {flops, moved} == {MISSING} else f"{flops} / {moved}"
 
@@ -87,12 +87,12 @@ def _fraction(reached: float | None, ceiling: float | None) -> str:
 
 def _percent(fraction: float) -> str:
     percent = 100 * fraction
-    # One digit at least; 9.5 and more would have an exponent with one.
+    # One significant digit; from 9.5 on the format `.1g` would write an exponent.
     return f"{percent:.1g}" if percent < 9.5 else f"{percent:.0f}"
 
 
 def against_peers(sheet: Sheet, what: str) -> dict[Line, dict[Line, Ratios]]:
-    """How many times less each of ours costs than each peer that computes the same."""
+    """How many times less each line of ours costs than each peer that computes the same."""
     found = {}
     for ours in sheet.lines:
         peers = {}
@@ -107,7 +107,7 @@ def against_peers(sheet: Sheet, what: str) -> dict[Line, dict[Line, Ratios]]:
 
 
 def _ratios(sheet: Sheet, ours: Line, peer: Line, what: str) -> Ratios:
-    """By length, where both compute the same."""
+    """The ratios of a peer, by length, where both compute the same."""
     found = {}
     for length in sheet.lengths:
         one, other = sheet.row(ours, length), sheet.row(peer, length)
@@ -119,10 +119,10 @@ def _ratios(sheet: Sheet, ours: Line, peer: Line, what: str) -> Ratios:
 
 
 def best_peer(peers: dict[Line, Ratios]) -> Ratios:
-    """By length the ratio to whichever peer costs least there.
+    """By length, the ratio to the peer that costs least there.
 
-    Left out are lengths at which the best at the length before was not measured: what is left may
-    be far from the best.
+    A length is left out if the best peer of the length before has no number there: the peers that
+    remain may be far from the best.
     """
     lengths = {length for ratios in peers.values() for length in ratios}
     found, best = {}, None
@@ -135,13 +135,13 @@ def best_peer(peers: dict[Line, Ratios]) -> Ratios:
 
 
 def mean_ratio(ratios: Ratios, low: float = 0, high: float = float("inf")) -> float | None:
-    """Geometric mean of the measured ratios from one length to another."""
+    """Geometric mean of the measured ratios at lengths from `low` to `high`."""
     found = [t for n, (t, measured) in ratios.items() if measured and low <= n <= high]
     return statistics.geometric_mean(found) if found else None
 
 
 def best_peers(of_setting: list[Sheet]) -> Table:
-    """Ours against the best peer of each method: a column for time and memory of each pass."""
+    """Ours against the best peer, a column for time and memory of each pass."""
     sheets = first_of_each_mode(of_setting)
     columns = [
         {ours: best_peer(peers) for ours, peers in against_peers(sheet, what).items()}
@@ -176,7 +176,7 @@ def _in_target(length: int) -> bool:
 
 
 def peer_table(sheet: Sheet, what: str) -> Table:
-    """Every peer's cost over ours at every length with geometric means; the best of several."""
+    """Every peer's cost over ours at every length, with means; also that of the best peer."""
     lines = []
     for ours, peers in against_peers(sheet, what).items():
         lines += [_peer_line(sheet, ours, peer.title, ratios) for peer, ratios in peers.items()]
@@ -200,7 +200,7 @@ def _peer_line(sheet: Sheet, ours: Line, title: str, ratios: Ratios) -> list[str
 
 
 def _versions(sheet: Sheet) -> list[str]:
-    """Packages and versions of the latest rows of peers."""
+    """A note: the versions of the peers' packages."""
     peers = [line for line in sheet.lines if not line.ours]
     packages = {line.source for line in peers} | {"jax", "torch"}
     found = {

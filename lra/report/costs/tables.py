@@ -1,4 +1,4 @@
-"""Tables of cost in the papers' layout: absolute, relative to exact attention, published beside."""
+"""Tables of cost in the papers' layout: absolute, relative to exact attention, and published."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -38,7 +38,7 @@ _TITLES = {
 
 
 class _Quantity(NamedTuple):
-    """What the cells of a table hold: a field of the rows, as a number in some unit."""
+    """What the cells of a table show: a field of the rows (`what`), as a number in some unit."""
 
     what: str
     title: str
@@ -89,11 +89,11 @@ def section_title(setting: Setting) -> str:
 
 
 def describe(sheet: Sheet, *, of_batch: bool = True) -> str:
-    """Where, what and how: what must be the same for two tables to be comparable.
+    """Device, sizes and pass of a table: two tables are comparable if these are equal.
 
     Args:
         sheet: of the table.
-        of_batch: whether the batch is part of that.
+        of_batch: whether to name the batch.
     """
     setting = sheet.setting
     text = f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}"
@@ -106,7 +106,7 @@ def describe(sheet: Sheet, *, of_batch: bool = True) -> str:
 def paper_tables(sheet: Sheet) -> list[Table]:
     """Time (or steps/s) and memory of every line at every length.
 
-    A published line stands beneath that of ours which is of its method and size, if there is one.
+    Published lines stand beneath our line of the same method and size, if there is one.
     """
     return [_paper_table(sheet, quantity) for quantity in _quantities(sheet)]
 
@@ -179,7 +179,7 @@ def short(value: float) -> str:
 def _published_beneath(
     sheet: Sheet, published: tuple[Published, ...]
 ) -> dict[Line, list[Published]]:
-    """The published lines by the first line of ours that each is of; the others are left out."""
+    """The published lines by the line of ours that they belong to; others are left out."""
     found: dict[Line, list[Published]] = {}
     for theirs in published:
         ours = next((line for line in sheet.lines if _is_published(line, sheet, theirs)), None)
@@ -208,7 +208,7 @@ def _published_line(theirs: Published, quantity: _Quantity, lengths: list[int]) 
 
 
 def _published_times(theirs: Published, quantity: _Quantity, length: int) -> float:
-    """As printed, else from the numbers."""
+    """How many times better than exact attention: as printed, else computed."""
     if theirs.times:
         return theirs.times[length]
     times = quantity.published[0].values[length] / theirs.values[length]
