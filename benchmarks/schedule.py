@@ -209,7 +209,7 @@ class Schedule:
                 calls = _CALLS_OF_SHORT if seconds < _SHORT else 1
                 worker = self._workers[measurement.contender.label]
                 try:
-                    answer = worker.ask("time", calls=calls, warm=calls > 1)
+                    answer = worker.ask("time", calls=calls)
                     measurement.seconds += answer["seconds"]
                 except WorkerError as error:
                     contender, case = measurement.contender, measurement.case

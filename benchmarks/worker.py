@@ -2,7 +2,7 @@
 
 Each contender has a process of its own, so that frameworks share neither threads nor allocators,
 its memory is its own, and one that is killed takes nothing with it. `Worker` is the side of the
-process that asks. Commands: `hello`, `check`, `prepare`, `first`, `time`, `drop`, `ceilings`.
+process that asks. Commands: `hello`, `check`, `prepare`, `first`, `time`, `ceilings`.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from benchmarks import memory
 from lra.errors import UserError
 from lra.machine import cores
 
@@ -146,13 +147,11 @@ class _Handler:
     """One method per command. Imports frameworks when made, so after threads are settled."""
 
     def __init__(self, spec: dict):
-        from benchmarks import memory
-
         if spec["contender"]["framework"] == "torch":
             from benchmarks import torch_peers as programs
         else:
             from benchmarks import programs
-        self._spec, self._programs, self._memory = spec, programs, memory
+        self._spec, self._programs = spec, programs
         programs.configure(spec["threads"], spec["matmul_precision"], spec["platform"])
         self._available = int(_SHARE * memory.available_bytes())
         if programs.platform() == "cpu":
@@ -176,7 +175,10 @@ class _Handler:
 
     def prepare(self, case: dict) -> dict:
         """Compiles; tells what is known without running."""
-        self.drop()
+        if self._program is not None:  # frees it and its arrays
+            self._program = None
+            gc.collect()
+            self._programs.release()
         self._program = self._programs.build(self._spec["contender"], case)
         return self._program.analysis
 
@@ -190,23 +192,15 @@ class _Handler:
             return {"seconds": seconds, "process_memory": self._process_memory()}
         return {"seconds": seconds, "device_memory": program.device_peak(since=before)}
 
-    def time(self, calls: int, warm: bool) -> dict:
-        """Seconds of each of `calls` calls."""
-        if warm:
+    def time(self, calls: int) -> dict:
+        """Seconds of each of `calls` calls; of several, after one that only warms caches up."""
+        if calls > 1:
             self._program.run()
         return {"seconds": [timed(self._program.run) for _ in range(calls)]}
 
-    def drop(self) -> dict:
-        """Frees the program and its arrays."""
-        if self._program is not None:
-            self._program = None
-            gc.collect()
-            self._programs.release()
-        return {}
-
     def _process_memory(self) -> int | None:
         """Bytes that a call needs, with its arguments; None where they cannot be told."""
-        growth = self._memory.growth_in(self._program.run)
+        growth = memory.growth_in(self._program.run)
         return None if growth is None else growth + self._program.argument_bytes
 
 
@@ -222,8 +216,9 @@ def failure_kind(error: Exception) -> str:
     text = f"{type(error).__name__} {error}".lower()
     signs = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
     signs += ("ynnpack operation failed",)  # all that XLA says of a CPU product without its memory
-    memory = isinstance(error, MemoryError) or any(sign in text for sign in signs)
-    return "out_of_memory" if memory else "unsupported"
+    if isinstance(error, MemoryError) or any(sign in text for sign in signs):
+        return "out_of_memory"
+    return "unsupported"
 
 
 def _message(error: Exception) -> str:
