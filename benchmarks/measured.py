@@ -1,7 +1,13 @@
 """What was measured of each series of lengths, and what it predicts for another length."""
 
-from benchmarks.cases import Case, Contender, least_exponent, power_law
+import math
+import statistics
+
+from benchmarks.cases import Case, Contender
 from lra.efficiency import CostRow
+
+# What predictions are fitted to: lengths from here on, and so many points at least.
+_LONG, _FITTED = 1024, 3
 
 _Points = dict[tuple, list[tuple[float, float]]]  # per series [(length, value)]
 
@@ -76,3 +82,41 @@ def _series(label: str, case: Case | CostRow) -> tuple:
     """What a prediction is made within: all but the length, and the batch that follows from it."""
     batch = None if case.benchmark == "fixed_tokens" else case.batch
     return label, case.benchmark, case.mode, case.dtype, case.dim, batch
+
+
+def least_exponent(of_pairs: bool, benchmark: str) -> int:
+    """With which power of the length time or memory grow in the end, at least.
+
+    With a fixed number of tokens longer sequences are fewer.
+
+    Args:
+        of_pairs: whether they go to all pairs of positions, as the time of exact attention does,
+            and its memory where it `holds_scores`; else to each position so many times.
+        benchmark: as in `lra.efficiency.CostRow`.
+    """
+    of_a_sequence = 2 if of_pairs else 1
+    return of_a_sequence - 1 if benchmark == "fixed_tokens" else of_a_sequence
+
+
+def power_law(points: list[tuple[float, float]], at: float, least: float = 0) -> float | None:
+    """The value at `at` on the power law fitted to `points` (length, value).
+
+    Least squares of the logarithms over all lengths from 1,024 on, the three longest if there are
+    fewer: two alone would tell the noise of both. None with fewer than two points.
+
+    Args:
+        points: of one series, in any order.
+        at: a length.
+        least: bound of the exponent from below: what is known of the method (`least_exponent`).
+            Where projections still rule the lengths measured, the value is then an upper estimate.
+            From above 2 bounds it, since nothing here grows faster than all pairs of positions.
+    """
+    points = sorted(point for point in points if point[1] > 0)
+    if len(points) < 2:
+        return None
+    long = [point for point in points if point[0] >= _LONG]
+    chosen = long if len(long) >= _FITTED else points[-_FITTED:]
+    xs, ys = ([math.log(point[axis]) for point in chosen] for axis in (0, 1))
+    exponent = min(max(statistics.linear_regression(xs, ys).slope, least), 2)
+    # Whatever the exponent, the line that fits best goes through the mean of the points.
+    return math.exp(statistics.fmean(ys) + exponent * (math.log(at) - statistics.fmean(xs)))

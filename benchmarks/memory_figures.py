@@ -1,5 +1,7 @@
 """Which figure of memory a row of cost shows, and how many examples fit."""
 
+import math
+
 # A process that grew by so many times what XLA's analysis knows ran products that took memory of
 # their own: seen up to 6 times, on a CPU, where softmax and products become one operation. Growth
 # is told in steps of 2 MB.
@@ -49,3 +51,15 @@ def estimate_fields(analysis: dict, predicted: tuple[float, str] | None) -> dict
 def largest_batch(memory: float, first: float, each: float) -> int:
     """The examples that fit in `memory` bytes; one takes `first`, any other `each`."""
     return max(1, 1 + int((memory - first) / each))
+
+
+def filling_batch(seconds: float, largest: int, target: float) -> int:
+    """The batch that fills a device: a power of two, at most `largest`, about `target` seconds.
+
+    Args:
+        seconds: of a call with batch 1.
+        largest: batch that fits in memory.
+        target: seconds after which a longer call has nothing more to gain.
+    """
+    batch = min(largest, target / seconds)
+    return 1 << max(0, math.floor(math.log2(max(batch, 1))))

@@ -3,13 +3,13 @@
 import dataclasses
 import statistics
 
-from benchmarks.cases import Case, Contender, filling_batch
+from benchmarks.cases import Case, Contender
 from benchmarks.measured import Measured
-from benchmarks.memory_figures import estimate_fields, largest_batch, memory_fields
+from benchmarks.memory_figures import estimate_fields, filling_batch, largest_batch, memory_fields
 from benchmarks.worker import Worker, WorkerError
 from lra.efficiency import CostRow
 
-# A call shorter than this is repeated within a turn, after one that only warms caches up.
+# A call that takes fewer seconds is repeated within a turn.
 _SHORT = 0.05
 _CALLS_OF_SHORT = 5
 # Calls before the turns, at most.

@@ -1,16 +1,9 @@
-"""Names of contenders, predictions and batches."""
+"""Names of contenders, their options and peers."""
 
 import pytest
 
 from benchmarks import cases
-from benchmarks.cases import (
-    filling_batch,
-    least_exponent,
-    parse_methods,
-    parse_widths,
-    peers_of,
-    power_law,
-)
+from benchmarks.cases import parse_methods, parse_widths, peers_of
 from lra.errors import UserError
 
 
@@ -92,43 +85,3 @@ def test_a_peer_that_is_missing_is_skipped_with_its_cure(monkeypatch):
 def test_an_unknown_peer_is_an_error():
     with pytest.raises(UserError, match="did you mean 'transformers'"):
         peers_of(parse_methods("nystrom"), "transformer")
-
-
-def test_a_power_law_is_continued_exactly():
-    points = [(512, 99.0), *((n, 3.0 * n**1.5) for n in (1024, 2048, 4096))]
-    assert power_law(points, 16384) == pytest.approx(3.0 * 16384**1.5)
-    assert power_law(points[1:3], 8192) == pytest.approx(3.0 * 8192**1.5)
-    assert power_law(points[:1], 1024) is None
-
-
-def test_a_power_law_is_of_all_long_lengths():
-    """One slow call in the middle costs the prediction a fraction, not a factor of its own."""
-    points = [(n, 1e-6 * n**2 * (2 if n == 4096 else 1)) for n in (1024, 2048, 4096, 8192)]
-    assert power_law(points, 16384) == pytest.approx(1e-6 * 16384**2, rel=0.4)
-    # With fewer than three of them the three longest count, and no others.
-    short = [(256, 100.0), (512, 1.0), (1024, 2.0), (2048, 4.0)]
-    assert power_law(short, 4096) == pytest.approx(8.0)
-
-
-def test_what_is_known_of_a_method_bounds_its_exponent():
-    # The committed times of exact attention, whose last two points alone give 4.8 s.
-    points = [(1024, 0.0916), (2048, 0.891), (4096, 2.075)]
-    assert power_law(points, 8192, least=2) == pytest.approx(8.3, rel=0.1)
-    flat = [(n, 1.0) for n in (1024, 2048, 4096)]
-    assert power_law(flat, 8192, least=2) == pytest.approx(16.0)
-    assert power_law(flat, 8192, least=1) == pytest.approx(4.0)
-    assert power_law(flat, 8192) == pytest.approx(1.0)
-    steep = [(n, n**5.0) for n in (512, 1024, 2048)]  # noise, not length**5
-    assert power_law(steep, 4096) == pytest.approx(1024**5 * 4**2)
-
-
-def test_exact_attention_grows_by_a_power_more_than_the_others():
-    benchmarks = ("module", "model", "fixed_tokens")
-    assert [least_exponent(True, name) for name in benchmarks] == [2, 2, 1]
-    assert [least_exponent(False, name) for name in benchmarks] == [1, 1, 0]
-
-
-def test_the_filling_batch_is_a_power_of_two_within_both_bounds():
-    assert filling_batch(seconds=0.01, largest=1000, target=1.0) == 64  # 100 calls in a second
-    assert filling_batch(seconds=0.01, largest=20, target=1.0) == 16
-    assert filling_batch(seconds=5.0, largest=20, target=1.0) == 1

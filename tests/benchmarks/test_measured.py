@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.cases import Case, Contender
-from benchmarks.measured import Measured
+from benchmarks.measured import Measured, least_exponent, power_law
 from tests.lra.cost_row_factory import cost_row, standard
 
 CONTENDER = Contender("standard", {"implementation": "xla"}, "ours", "standard (xla)")
@@ -45,3 +45,37 @@ def test_exact_attention_takes_at_least_four_times_as_long_as_at_half_of_the_len
     # A fast last call counts with the others.
     assert predicted(seconds | {8192: 3.2}, 16384) > 4 * 3.2
     assert predicted({1024: 0.1}, 2048) is None
+
+
+def test_a_power_law_is_continued_exactly():
+    points = [(512, 99.0), *((n, 3.0 * n**1.5) for n in (1024, 2048, 4096))]
+    assert power_law(points, 16384) == pytest.approx(3.0 * 16384**1.5)
+    assert power_law(points[1:3], 8192) == pytest.approx(3.0 * 8192**1.5)
+    assert power_law(points[:1], 1024) is None
+
+
+def test_a_power_law_is_of_all_long_lengths():
+    """One slow call in the middle costs the prediction a fraction, not a factor of its own."""
+    points = [(n, 1e-6 * n**2 * (2 if n == 4096 else 1)) for n in (1024, 2048, 4096, 8192)]
+    assert power_law(points, 16384) == pytest.approx(1e-6 * 16384**2, rel=0.4)
+    # With fewer than three of them the three longest count, and no others.
+    short = [(256, 100.0), (512, 1.0), (1024, 2.0), (2048, 4.0)]
+    assert power_law(short, 4096) == pytest.approx(8.0)
+
+
+def test_what_is_known_of_a_method_bounds_its_exponent():
+    # The committed times of exact attention, whose last two points alone give 4.8 s.
+    points = [(1024, 0.0916), (2048, 0.891), (4096, 2.075)]
+    assert power_law(points, 8192, least=2) == pytest.approx(8.3, rel=0.1)
+    flat = [(n, 1.0) for n in (1024, 2048, 4096)]
+    assert power_law(flat, 8192, least=2) == pytest.approx(16.0)
+    assert power_law(flat, 8192, least=1) == pytest.approx(4.0)
+    assert power_law(flat, 8192) == pytest.approx(1.0)
+    steep = [(n, n**5.0) for n in (512, 1024, 2048)]  # noise, not length**5
+    assert power_law(steep, 4096) == pytest.approx(1024**5 * 4**2)
+
+
+def test_exact_attention_grows_by_a_power_more_than_the_others():
+    benchmarks = ("module", "model", "fixed_tokens")
+    assert [least_exponent(True, name) for name in benchmarks] == [2, 2, 1]
+    assert [least_exponent(False, name) for name in benchmarks] == [1, 1, 0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.memory_figures import largest_batch, memory_fields
+from benchmarks.memory_figures import filling_batch, largest_batch, memory_fields
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,9 @@ def test_without_any_figure_there_is_none():
 
 def test_one_example_counts_as_fitting():
     assert [largest_batch(memory, 4, 2) for memory in (10, 9, 3)] == [4, 3, 1]
+
+
+def test_the_filling_batch_is_a_power_of_two_within_both_bounds():
+    assert filling_batch(seconds=0.01, largest=1000, target=1.0) == 64  # 100 calls in a second
+    assert filling_batch(seconds=0.01, largest=20, target=1.0) == 16
+    assert filling_batch(seconds=5.0, largest=20, target=1.0) == 1
