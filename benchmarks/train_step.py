@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
         load_config(f"configs/{task}.py:{attention}", options.override)
     training_rows.check(options.out)
     measure_all = _find_largest if options.largest_batch else _tabulate
-    last_lines, rows = measure_all(names, options)
+    last_lines, rows = measure_all(names, options, argv)
     if all("failed" in row for row in rows):
         raise UserError("no case could be measured, see above")
     print("", *last_lines, sep="\n")
@@ -110,7 +110,9 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _tabulate(names: list[tuple[str, str]], options) -> tuple[list[str], list[dict]]:
+def _tabulate(
+    names: list[tuple[str, str]], options: argparse.Namespace, flags: list[str]
+) -> tuple[list[str], list[dict]]:
     """Measures and prints a row for each task, attention and number of seeds.
 
     Returns:
@@ -121,7 +123,7 @@ def _tabulate(names: list[tuple[str, str]], options) -> tuple[list[str], list[di
     for task, attention in names:
         one = None
         for seeds in options.seeds:
-            row = _in_a_process(task, attention, seeds, options)
+            row = _in_a_process(task, attention, seeds, flags)
             one = row if seeds == 1 else one
             if one and "failed" not in one | row:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
@@ -132,13 +134,15 @@ def _tabulate(names: list[tuple[str, str]], options) -> tuple[list[str], list[di
     return training_tables.sums(rows), rows
 
 
-def _find_largest(names: list[tuple[str, str]], options) -> tuple[list[str], list[dict]]:
+def _find_largest(
+    names: list[tuple[str, str]], options: argparse.Namespace, flags: list[str]
+) -> tuple[list[str], list[dict]]:
     """As `_tabulate`, with ever larger batches of each."""
     print(largest_batch.HEADER)
     verdicts, rows = [], []
     for (task, attention), seeds in itertools.product(names, options.seeds):
         answers = []
-        for answer in _ever_larger(task, attention, seeds, options):
+        for answer in _ever_larger(task, attention, seeds, options, flags):
             print(largest_batch.line(answer), flush=True)
             answers.append(answer)
             if options.out:
@@ -148,10 +152,11 @@ def _find_largest(names: list[tuple[str, str]], options) -> tuple[list[str], lis
     return verdicts, rows
 
 
-def _ever_larger(task: str, attention: str, seeds: int, options) -> Iterator[dict]:
+def _ever_larger(
+    task: str, attention: str, seeds: int, options: argparse.Namespace, flags: list[str]
+) -> Iterator[dict]:
     def ask(batch: int) -> dict:
-        of_batch = argparse.Namespace(**vars(options) | {"batch": batch})
-        row = _in_a_process(task, attention, seeds, of_batch)
+        row = _in_a_process(task, attention, seeds, [*flags, f"--batch={batch}"])
         return {"batch": batch, "fits": "failed" not in row} | row
 
     config = load_config(f"configs/{task}.py:{attention}", options.override)
@@ -197,14 +202,10 @@ def _override(text: str) -> str:
     return text
 
 
-def _in_a_process(task: str, attention: str, seeds: int, options) -> dict:
-    command = [sys.executable, "-m", "benchmarks.train_step", f"--case={task},{attention},{seeds}"]
-    command += [f"--dtype={options.dtype}", f"--seconds={options.seconds}"]
-    command += [f"--batch={options.batch}"] if options.batch else []
-    command += [f"--override={override}" for override in options.override]
-    command += ["--largest_batch"] if options.largest_batch else []
-    command += ["--compare_loop"] if options.compare_loop else []
-    command += [f"--profile={options.profile}"] if options.profile else []
+def _in_a_process(task: str, attention: str, seeds: int, flags: list[str]) -> dict:
+    """The row of one case, which this command prints if it is given `--case` as well."""
+    case = f"--case={task},{attention},{seeds}"
+    command = [sys.executable, "-m", "benchmarks.train_step", *flags, case]
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if ended.returncode:
         why = "killed, out of memory" if ended.returncode == -signal.SIGKILL else "see above"

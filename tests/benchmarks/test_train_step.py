@@ -41,7 +41,7 @@ ROW = {
 }
 
 
-def fake(task, attention, seeds, options):
+def fake(task, attention, seeds, flags):
     if attention == "reformer":
         return {
             "task": task,
@@ -80,10 +80,7 @@ def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):
 
 
 def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch):
-    flags = ["--case=listops,standard,2", "--override=model.dropout=0.2"]
-    options = train_step._parser().parse_args(
-        [*flags, "--override=model.attention.implementation=flash"]
-    )
+    overrides = ("model.dropout=0.2", "model.attention.implementation=flash")
     commands, cases = [], []
 
     def ended(command, **_):
@@ -91,11 +88,10 @@ def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch
         return subprocess.CompletedProcess(command, 0, stdout="{}")
 
     monkeypatch.setattr(train_step.subprocess, "run", ended)
-    train_step._in_a_process("listops", "standard", 2, options)
-    overrides = ("model.dropout=0.2", "model.attention.implementation=flash")
-    assert [f"--override={override}" in commands[0] for override in overrides] == [True, True]
-    monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case))
-    train_step._measure(options)
+    flags = ["--tasks=listops,text", "--seeds=1,2", *(f"--override={o}" for o in overrides)]
+    train_step._in_a_process("listops", "standard", 2, flags)
+    monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case) or {})
+    assert train_step.main(commands[0][3:]) == 0
     assert cases == [train_case.Case("listops", "standard", 2, "float32", None, overrides)]
     config = train_case.make_trainer(cases[0]._replace(overrides=overrides[:1])).config
     assert config.model.dropout == 0.2
