@@ -1,4 +1,4 @@
-"""What `benchmarks.speed_memory` compares, and on which sizes: contenders and cases."""
+"""Contenders and cases of `benchmarks.speed_memory`: what it compares, and in which sizes."""
 
 import ast
 import dataclasses
@@ -21,7 +21,7 @@ _SIZE = {
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 _ID_BYTES = 4
 
-# What users would pick instead: per method, names with the distribution that has them.
+# Implementations by others: for each method, their names and the distribution on PyPI.
 PEERS = {
     "standard": {"torch sdpa": "torch", "torch plain": "torch", "jax.nn": "jax"},
     "nystrom": {"transformers": "transformers", "nystrom-attention": "nystrom-attention"},
@@ -87,10 +87,10 @@ class Case:
 
     @property
     def example_bytes(self) -> int:
-        """Of an example's arguments and outputs, masks and labels aside.
+        """Of one example: its arguments and outputs, without mask and label.
 
-        A model gets ids. A module gets the input and gives the output, and in a backward pass
-        the gradients of both.
+        A model takes ids. A module takes its input and returns its output; with a backward pass
+        there are also the gradients of both.
         """
         if self.benchmark == "model":
             return self.length * _ID_BYTES
@@ -117,7 +117,7 @@ def parse_methods(text: str) -> list[Contender]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas, those within brackets or quotes aside."""
+    """The parts of `text` between commas; commas within brackets or quotes do not count."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -158,7 +158,7 @@ def label_of(method: str, options: dict, defaults: dict) -> str:
     if method in _SIZE:
         size = (defaults | options)[_SIZE[method]]
         if method == "longformer" and isinstance(size, int):
-            size = 2 * size + 1  # as the papers count: both sides and the position itself
+            size = 2 * size + 1  # papers count both sides and the position itself
         label = f"{method} ({size})" if method == "standard" else f"{method}-{size}"
     return " ".join([label, *(f"{name}={value}" for name, value in rest.items())])
 

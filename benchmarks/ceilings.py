@@ -6,7 +6,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-# The fastest of many short runs: one of them is undisturbed even where others compute as well.
+# The fastest of many short runs counts: on a busy machine at least one is undisturbed.
 _RUNS = 20
 # Side of the matrix, and bytes of the array, which is larger than every cache.
 _SIZES = {"cpu": (1024, 2**27)}
@@ -30,7 +30,7 @@ def _copy_rate(dtype: str) -> float:
     """Bytes a second of a large copy, read and written."""
     _, size = _SIZES.get(jax.default_backend(), _ACCELERATOR)
     x = jnp.ones(size // jnp.dtype(dtype).itemsize, jnp.dtype(dtype))
-    # A plain copy is optimised out; it stays where it is, since new pages are the system's cost.
+    # XLA would leave out a plain copy. The array is donated, since new pages would cost time too.
     return 2 * size / _fastest(jax.jit(lambda x: -x, donate_argnums=0), x)
 
 

@@ -75,12 +75,12 @@ def _parser() -> ArgumentParser:
 
 
 class _Few(Prepared):
-    """A prepared task with so many training examples only."""
+    """A prepared task with only `number` training examples."""
 
     number: int
 
     def split(self, name: str) -> Split:
-        """Of `train`, examples spread evenly over it."""
+        """Examples that are spread evenly over the split `train`."""
         whole = super().split(name)
         chosen = np.linspace(0, len(whole.labels) - 1, self.number).astype(int)
         if whole.pairs is not None:

@@ -14,13 +14,12 @@ _CUDNN_PRODUCTS = {
 
 
 def product_flops(function: Callable, *arguments: Any) -> int:
-    """Two operations for each multiply-and-add of `function(*arguments)`, shapes being enough.
+    """Two operations for each multiply-and-add in `function(*arguments)`; arguments may be shapes.
 
-    Loops of known length (`scan`) count each turn, a `while` counts once; of the branches of a
-    condition, of which one is for each platform, the one with the most counts. A Pallas kernel
-    counts once for each program of its grid. Of cuDNN's attention count the products that exact
-    attention takes, two forward and four backward, not those that its kernel makes once more.
-    Elementwise work does not count.
+    A loop of known length (`scan`) counts in each turn, a `while` once. Of the branches of a
+    condition (platforms are branches too) the one with most operations counts. A Pallas kernel
+    counts once for each program of its grid. cuDNN's attention counts as the products of exact
+    attention, two forward and four backward; its kernel repeats some. Elementwise work is left out.
     """
     return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
 

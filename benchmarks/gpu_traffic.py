@@ -34,7 +34,7 @@ _NAME = "NVIDIA H200"
 _MEMORY = 139 * 2**30  # of which JAX takes three quarters by default
 _MACHINE = Machine("gpu", memory=_MEMORY * 3 // 4, has_cudnn=True)
 _BANDWIDTH = 4.8e12  # bytes a second
-# What XLA must know of a device to compile for it: the data sheet's numbers, in its format.
+# What XLA must know of a device to compile for it: numbers of the data sheet, in XLA's format.
 _TARGET = f"""
 gpu_device_info {{
   cuda_compute_capability {{ major: 9 minor: 0 }}
@@ -131,7 +131,7 @@ def _device() -> jax.Device:
 
 @contextlib.contextmanager
 def _abstract_gpu() -> Iterator[None]:
-    """Pallas's kernels must know for which GPU they are lowered."""
+    """Tells Pallas's kernels for which GPU they are lowered."""
     device = AbstractDevice(_NAME, num_cores=None, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         yield

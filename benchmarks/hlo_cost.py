@@ -1,9 +1,9 @@
 """Operations, bytes and memory of a compiled program, with every turn of its loops.
 
-XLA's own analysis counts the body of a loop once, whatever its number of turns, and nothing of
-products that it hands to a library. Where a program has loops its bytes are counted here, from the
-text of the compiled program, by XLA's convention: what each instruction reads and writes, a fusion
-being one instruction, and of an array that is only sliced the slices.
+XLA's own analysis counts the body of a loop once, whatever its number of turns, and leaves out
+products that it hands to a library. So the bytes of programs with loops are counted here, from the
+text of the compiled program and by XLA's convention: each instruction counts with what it reads and
+writes; a fusion is one instruction; of an array that is only sliced, the slices count.
 """
 
 import math
@@ -19,13 +19,13 @@ from benchmarks.hlo_text import Instruction
 
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"}
 _SLICES = {"slice", "dynamic-slice", "gather"}
-# Copies of slices on GPUs, beside other kernels: their tuples hold the whole arrays.
+# GPUs copy slices beside other kernels; the tuples of these operations hold whole arrays.
 _ASYNCHRONOUS = ("-start", "-done")
 _TURNS = re.compile(r'"known_trip_count":{"n":"(\d+)"')
 
 
 def memory_of(compiled: Compiled) -> int:
-    """Bytes of a device that one call needs at once: arguments, outputs and what is between."""
+    """Bytes of a device that one call needs at once: arguments, outputs, intermediate values."""
     memory = compiled.memory_analysis()
     return (
         memory.argument_size_in_bytes
@@ -72,7 +72,7 @@ def bytes_of(text: str) -> float | None:
 
 
 def kernels_of(text: str, unknown_turns: float = math.nan) -> Iterator[Kernel]:
-    """What a compiled program carries out, given its text.
+    """The kernels that a compiled program runs, given its text.
 
     Args:
         text: of the program.
@@ -110,7 +110,7 @@ def _size_of(each: Instruction, sizes: dict[str, int], inside: list[Instruction]
 
 
 def _fusion(fusion: Instruction, operands: list[int], inside: list[Instruction]) -> int:
-    """What a fusion reads and writes: of arrays that it only slices, or updates, those parts."""
+    """Bytes that a fusion reads and writes: of arrays that it only slices or updates, the parts."""
     sizes = {each.name: each.size for each in inside}
     total = fusion.size
     for parameter in inside:

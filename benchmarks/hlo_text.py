@@ -10,7 +10,7 @@ _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
 _SOURCE = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
-# Of cuBLAS, not the product: a fixed size, of which it uses what it likes.
+# The workspace of cuBLAS, no part of the product: its size is fixed, however much is used.
 _WORKSPACE = re.compile(r"s8\[\d+\]")
 
 

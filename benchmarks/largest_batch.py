@@ -11,15 +11,15 @@ HEADER = "| task | attention | seeds | batch | examples/s | needs MB |\n|---|---
 def doubled(
     ask: Callable[[int], Answer], first: int, most: int, max_seconds: float
 ) -> Iterator[Answer]:
-    """The answers for `first`, twice as many, and so on.
+    """The answers for a batch of `first`, twice as many, and so on.
 
-    Ends after the first that does not fit, or whose step is longer than a user would wait for: on a
-    CPU, which takes a batch in parts, almost any batch fits.
+    Ends after the first batch that does not fit or whose step takes too long. (A CPU takes a batch
+    in parts, so almost any batch fits there.)
 
     Args:
-        ask: tries a batch: `fits`, and if it does `seconds_per_step`.
+        ask: tries a batch; the answer has `fits`, and if it is true `seconds_per_step`.
         first: batch.
-        most: examples that there are to train on.
+        most: number of training examples.
         max_seconds: of a step.
     """
     batch, goes_on = first, True
@@ -40,12 +40,12 @@ def line(answer: Answer) -> str:
 
 
 def _outcome(answer: Answer) -> str:
-    """What ends in another way than for want of memory says nothing of what fits."""
+    """In words; a process that crashed without lacking memory tells nothing of what fits."""
     return "failed" if answer.get("crashed") else "does not fit"
 
 
 def verdict(answers: list[Answer], max_seconds: float) -> str:
-    """What the answers for one case come to."""
+    """The answers for one case in a sentence."""
     last, fitting = answers[-1], [answer for answer in answers if answer["fits"]]
     title = f"{last['task']}, {last['attention']}, seeds in a program: {last['seeds']}"
     if not fitting:

@@ -10,13 +10,13 @@ import jax
 
 from benchmarks import hlo_text
 
-# Their time is that of the operations inside.
+# Left out: their time is that of the operations inside.
 _CONTAINERS = ("while", "call", "conditional")
 _NOISE = re.compile(r"jit\(\w*\)|vmap\(\)|while|body|closed_call|jvp\(\)|transpose\(jvp\(\)\)")
 
 
 class Cost(NamedTuple):
-    """Of one operation: its name, device seconds, shape and where in the program it comes from."""
+    """An operation: its name, seconds on the device, shape, and origin in the program."""
 
     name: str
     seconds: float
@@ -41,10 +41,10 @@ def largest_costs(folder: pathlib.Path, program: str) -> list[Cost]:
     """
     latest = max(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
     nanoseconds: collections.Counter[str] = collections.Counter()
-    data = jax.profiler.ProfileData.from_file(str(latest))  # owns what is read from it
+    data = jax.profiler.ProfileData.from_file(str(latest))  # must outlive what is read from it
     for plane in data.planes:
         lines = list(plane.lines)
-        summary = [line for line in lines if line.name == "XLA Ops"]  # what other lines repeat
+        summary = [line for line in lines if line.name == "XLA Ops"]  # other lines repeat it
         for line in summary or lines:
             for event in line.events:
                 operation = dict(event.stats).get("hlo_op")
@@ -72,7 +72,7 @@ def table(costs: list[Cost], steps: int, rows: int = 12) -> str:
 
 
 def _shapes_and_sources(text: str) -> dict[str, tuple[str, str]]:
-    """Of every instruction of a program; a fusion without a source has that of its last part."""
+    """By instruction; a fusion without a source has that of the last instruction in it."""
     computations = hlo_text.read(text).computations
     last = {
         name: next(filter(None, (each.source for each in reversed(inside))), "")

@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 
 def _print_case(case: Case, rounds: int, seconds: float) -> bool:
-    """Whether there was anything to compare."""
+    """Prints a line for a case; returns whether there was anything to compare."""
     trainers = [make_trainer(case, cut_padding=cut) for cut in (False, True)]
     lengths = ", ".join(map(str, trainers[1].plan.eval_buckets))
     if len(trainers[1].plan.eval_buckets) == 1:
@@ -64,7 +64,7 @@ def _print_case(case: Case, rounds: int, seconds: float) -> bool:
 def compare(
     trainers: list[Trainer], rounds: int, seconds: float
 ) -> tuple[list[float], list[float], list[float]]:
-    """Of each trainer: seconds of its first step, compiled for it; of a step; of an evaluation."""
+    """For each trainer seconds of the first step, with compilation, a step and an evaluation."""
     states, compiled = [], []
     for trainer in trainers:
         state = jax.block_until_ready(trainer.init())

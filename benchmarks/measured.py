@@ -1,4 +1,4 @@
-"""What was measured of each series of lengths, and what it predicts for another length."""
+"""What was measured in each series of lengths, and what it predicts for another length."""
 
 import math
 import statistics
@@ -9,7 +9,7 @@ from lra.efficiency import CostRow
 # What predictions are fitted to: lengths from here on, and so many points at least.
 _LONG, _FITTED = 1024, 3
 
-_Points = dict[tuple, list[tuple[float, float]]]  # per series [(length, value)]
+_Points = dict[tuple, list[tuple[float, float]]]  # by series, pairs of length and value
 
 
 class Measured:
@@ -18,12 +18,12 @@ class Measured:
     def __init__(self):
         self._seconds: _Points = {}
         self._memory: _Points = {}
-        self._memory_source: dict[tuple, str] = {}  # of the last of these
+        self._memory_source: dict[tuple, str] = {}  # of the last row
         self._of_one: dict[tuple, CostRow] = {}
         self._of_another: _Points = {}
 
     def remember(self, row: CostRow) -> None:
-        """Keeps what a row tells about others; a filled one has a batch of its own, so nothing."""
+        """Keeps what a row tells about longer sequences; rows with filled batches tell nothing."""
         key = _series(row.label, row)
         if row.filled:
             return
@@ -37,19 +37,19 @@ class Measured:
                 self._memory_source[key] = row.memory_source
 
     def remember_another(self, contender: Contender, case: Case, memory: float) -> None:
-        """Keeps the bytes that an example more needs."""
+        """Keeps the bytes that one more example needs."""
         key = _series(contender.label, case)
         self._of_another.setdefault(key, []).append((case.length, memory))
 
     def of_one(self, contender: Contender, case: Case) -> CostRow:
-        """The row of batch 1, for a filled case."""
+        """The row of batch 1 that a case with a filled batch starts from."""
         return self._of_one[_series(contender.label, case), case.length]
 
     def seconds(self, contender: Contender, case: Case) -> float | None:
         """Predicted seconds of a call, from shorter lengths.
 
-        A power law through all of them may be below the longest: its own time, grown with the
-        least exponent, is what the prediction is at least.
+        A power law fitted to all lengths may be too low at the longest. So the prediction is at
+        least the time of the longest, grown with the least exponent.
         """
         known = self._seconds.get(_series(contender.label, case), [])
         least = least_exponent(contender.method == "standard", case.benchmark)
@@ -60,9 +60,9 @@ class Measured:
         return max(fitted, seconds * (case.length / length) ** least)
 
     def memory(self, contender: Contender, case: Case) -> tuple[float, str] | None:
-        """Bytes by shorter lengths, and who said those.
+        """Predicted bytes, from shorter lengths, and how those were measured.
 
-        At least those of the longest, grown with the least exponent.
+        They are at least those of the longest length, grown with the least exponent.
         """
         key = _series(contender.label, case)
         known = self._memory.get(key, [])
@@ -74,24 +74,24 @@ class Measured:
         return max(grown, power_law(known, case.length) or 0), self._memory_source[key]
 
     def memory_of_another(self, contender: Contender, case: Case) -> float | None:
-        """Bytes that an example more needs, by shorter lengths."""
+        """Predicted bytes that one more example needs, from shorter lengths."""
         return power_law(self._of_another.get(_series(contender.label, case), []), case.length)
 
 
 def _series(label: str, case: Case | CostRow) -> tuple:
-    """What a prediction is made within: all but the length, and the batch that follows from it."""
+    """What all rows of a prediction share: everything but the length and a batch set by it."""
     batch = None if case.benchmark == "fixed_tokens" else case.batch
     return label, case.benchmark, case.mode, case.dtype, case.dim, batch
 
 
 def least_exponent(of_pairs: bool, benchmark: str) -> int:
-    """With which power of the length time or memory grow in the end, at least.
+    """The least power of the length with which time or memory grow.
 
-    With a fixed number of tokens longer sequences are fewer.
+    It is 2 for what is done or held for all pairs of positions, else 1; one less with a fixed
+    number of tokens, since longer sequences are fewer then.
 
     Args:
-        of_pairs: whether they go to all pairs of positions, as the time of exact attention does,
-            and its memory where it `holds_scores`; else to each position so many times.
+        of_pairs: true for the time of exact attention, and for its memory if it `holds_scores`.
         benchmark: as in `lra.efficiency.CostRow`.
     """
     of_a_sequence = 2 if of_pairs else 1
@@ -101,15 +101,15 @@ def least_exponent(of_pairs: bool, benchmark: str) -> int:
 def power_law(points: list[tuple[float, float]], at: float, least: float = 0) -> float | None:
     """The value at `at` on the power law fitted to `points` (length, value).
 
-    Least squares of the logarithms over all lengths from 1,024 on, the three longest if there are
-    fewer: two alone would tell the noise of both. None with fewer than two points.
+    Least squares of the logarithms over all lengths from 1,024 on, or over the three longest if
+    there are fewer than three of them. None with fewer than two points.
 
     Args:
         points: of one series, in any order.
         at: a length.
-        least: bound of the exponent from below: what is known of the method (`least_exponent`).
-            Where projections still rule the lengths measured, the value is then an upper estimate.
-            From above 2 bounds it, since nothing here grows faster than all pairs of positions.
+        least: the exponent is at least this (`least_exponent`); where projections still take most
+            of the time, the result is an upper estimate. It is at most 2, since nothing here grows
+            faster than the number of pairs of positions.
     """
     points = sorted(point for point in points if point[1] > 0)
     if len(points) < 2:
@@ -118,5 +118,5 @@ def power_law(points: list[tuple[float, float]], at: float, least: float = 0) ->
     chosen = long if len(long) >= _FITTED else points[-_FITTED:]
     xs, ys = ([math.log(point[axis]) for point in chosen] for axis in (0, 1))
     exponent = min(max(statistics.linear_regression(xs, ys).slope, least), 2)
-    # Whatever the exponent, the line that fits best goes through the mean of the points.
+    # With any exponent, the line that fits best goes through the mean of the points.
     return math.exp(statistics.fmean(ys) + exponent * (math.log(at) - statistics.fmean(xs)))

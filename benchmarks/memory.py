@@ -1,7 +1,7 @@
-"""Memory of this process: how much a call needs, how much there is, and a bound on it.
+"""Memory of this process: how much a call needs, how much is available, and a limit on it.
 
-A call's need is the growth of resident memory over it. Freed memory that an allocator keeps would
-hide growth, so it is handed back first; the peak can be reset on Linux only.
+What a call needs is the growth of resident memory during it. Freed memory that an allocator keeps
+would hide growth, so it is returned to the system first; the peak can be reset on Linux only.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from lra.machine import peak_memory_bytes
 
-# Memory has settled when it did not fall for so many readings; at most so many are taken.
+# Memory has settled if it did not fall for `_STILL` readings; at most `_POLLS` are taken.
 _STILL, _POLLS, _POLL_SECONDS = 10, 100, 0.03
 _STATUS = pathlib.Path("/proc/self/status")
 _CLEAR = pathlib.Path("/proc/self/clear_refs")
@@ -28,7 +28,7 @@ _CGROUPS = (
 
 
 def growth_in(call: Callable[[], object]) -> int | None:
-    """Bytes by which resident memory grew over `call()`, at most; None where that is unknown."""
+    """The most by which resident memory grew during `call()`, in bytes; None if unknown."""
     before = _settled()
     if before is None or not _reset_peak():
         peak = peak_memory_bytes()
@@ -39,7 +39,7 @@ def growth_in(call: Callable[[], object]) -> int | None:
 
 
 def available_bytes() -> int:
-    """What this machine, or the group of processes we are in, has left."""
+    """Free memory of this machine, or of the control group of this process if that is less."""
     available = _field(pathlib.Path("/proc/meminfo"), "MemAvailable")
     found = [] if available is None else [available]
     for limit, used in _CGROUPS:
@@ -52,7 +52,7 @@ def available_bytes() -> int:
 
 
 def bound_to(extra: int) -> None:
-    """From now on allocating `extra` bytes more than now fails, instead of ending the machine."""
+    """Limits this process to `extra` bytes more: allocations fail before the machine is full."""
     now = _status("VmData")
     if now is not None:
         with contextlib.suppress(OSError, ValueError):

@@ -2,17 +2,17 @@
 
 import math
 
-# A process that grew by so many times what XLA's analysis knows ran products that took memory of
-# their own: seen up to 6 times, on a CPU, where softmax and products become one operation. Growth
-# is told in steps of 2 MB.
+# If a process grew by more than `_UNSEEN` times what XLA's analysis knows, products took memory of
+# their own (up to 6 times as much, on a CPU, where softmax and products become one operation).
+# Growth is known in steps of 2 MB.
 _UNSEEN, _STEP = 1.25, 2e6
 
 
 def memory_fields(analysis: dict, first: dict) -> dict:
-    """Every figure of memory there is, and the one to show, as fields of `lra.efficiency.CostRow`.
+    """All figures of memory, and the one to show, as fields of `lra.efficiency.CostRow`.
 
-    Shown is XLA's, the device's or the process's, in this order; the process's before XLA's where
-    it grew by far more.
+    The first of XLA's, the device's and the process's is shown; but the process's if it grew by far
+    more than that.
 
     Args:
         analysis: of the compiled program, its `memory` in bytes.
@@ -34,11 +34,11 @@ def memory_fields(analysis: dict, first: dict) -> dict:
 
 
 def estimate_fields(analysis: dict, predicted: tuple[float, str] | None) -> dict:
-    """The figure to show for what was not run, as fields of a row; empty where there is none.
+    """The figure to show for a case that was not run, as fields of a row; empty if there is none.
 
     Args:
-        analysis: of the compiled program; empty where it was not compiled.
-        predicted: bytes by what was measured, which counts what XLA does not see, and their source.
+        analysis: of the compiled program; empty if it was not compiled.
+        predicted: bytes predicted from shorter lengths, and how those were measured.
     """
     needed, source = predicted or (None, "xla")
     if source == "xla":
@@ -49,7 +49,7 @@ def estimate_fields(analysis: dict, predicted: tuple[float, str] | None) -> dict
 
 
 def largest_batch(memory: float, first: float, each: float) -> int:
-    """The examples that fit in `memory` bytes; one takes `first`, any other `each`."""
+    """How many examples fit in `memory` bytes, if one takes `first` and every other `each`."""
     return max(1, 1 + int((memory - first) / each))
 
 

@@ -25,7 +25,7 @@ _DEFAULTS = {
     "widths": "64x2,768x12",
     "batch": "1,fill",
 }
-# The flags that a table stands for; the papers measured inference.
+# The flags that a published table sets; the papers measured inference.
 TABLES = {
     "nystromformer_1": {
         "methods": "standard:implementation=xla,linformer:proj_dim=256,longformer:window=128,"
@@ -52,12 +52,12 @@ TABLES = {
     },
     "lra_2": {"benchmark": "model", "lengths": "1024,2048,3072,4096", "dtypes": "float32"},
 }
-_MODEL = {"modes": "forward_backward", "widths": "64x2", "batch": "32"}  # what Text's config has
+_MODEL = {"modes": "forward_backward", "widths": "64x2", "batch": "32"}  # as in Text's config
 FILL = "fill"
 
 
 def settle(options: argparse.Namespace) -> dict:
-    """The flags that a table may set, parsed: what was given, else the table's, else defaults.
+    """The flags that a table may set, parsed: as given, else of the table, else the default.
 
     Raises:
         UserError: a value that no run can have.
@@ -100,7 +100,7 @@ def _choose(flag: str, text: str, known: tuple[str, ...]) -> list[str]:
 
 
 def _positive(flag: str, parts: list[str]) -> list[int]:
-    """Ascending, each once."""
+    """Different positive integers, ascending."""
     try:
         return sorted({positive_integer(part) for part in parts})
     except argparse.ArgumentTypeError as error:
@@ -108,7 +108,7 @@ def _positive(flag: str, parts: list[str]) -> list[int]:
 
 
 def cases_of(flags: dict, tokens: int) -> list[Case]:
-    """In the order of measuring: each series from short to long, batch 1 before full.
+    """The cases, in the order of measuring: short before long, batch 1 before filled ones.
 
     Raises:
         UserError: a fixed number of tokens that is not whole sequences of some length.
@@ -129,7 +129,7 @@ def cases_of(flags: dict, tokens: int) -> list[Case]:
 
 
 def _sequences(tokens: int, length: int, lengths: list[int]) -> int:
-    """The batch whose sequences have so many tokens together, neither fewer nor more."""
+    """The batch of sequences that has exactly so many tokens."""
     if tokens < length:
         raise UserError(
             f"--tokens={tokens} are fewer than the length {length}; give more, or shorter --lengths"

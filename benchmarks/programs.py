@@ -29,12 +29,12 @@ _TEXT_CLASSES = 2
 class Program:
     """A compiled function; its arguments are made when it first runs.
 
-    So what the program needs is known even where the arguments alone do not fit.
+    So its memory is known even if the arguments alone would not fit.
 
     Args:
-        function: of arrays.
-        make_arguments: returns them, a tuple.
-        parts: of a batch that it takes one by one.
+        function: to compile.
+        make_arguments: returns its arguments, a tuple of trees of arrays.
+        parts: in how many it takes a batch.
     """
 
     def __init__(self, function, make_arguments: Callable[[], tuple], parts: int | None = None):
@@ -53,7 +53,7 @@ class Program:
 
     @property
     def analysis(self) -> dict[str, float]:
-        """What XLA knows of the compiled program, memory, operations, bytes moved; its parts."""
+        """Memory, operations and moved bytes of the compiled program; in how many parts it runs."""
         costs = cost_of(self._compiled, self._function, self._shapes)
         return {"memory": memory_of(self._compiled), **costs, "parts": self._parts}
 
@@ -67,9 +67,9 @@ class Program:
         jax.block_until_ready(self._compiled(*self._arguments))
 
     def device_peak(self, since: int | None = None) -> int | None:
-        """The most memory the device has had in use; with `since` None if it has not risen.
+        """The most memory that the device had in use so far; None if that is `since` or less.
 
-        It cannot be reset, so a call that needs less than an earlier one does not show.
+        It cannot be reset, so a call that needs less than an earlier one is not seen.
         """
         peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
         return peak if since is None or peak is None or peak > since else None
@@ -87,7 +87,7 @@ class JaxNN(nnx.Module):
 
 
 def configure(threads: int | None, matmul_precision: str, platform: str | None) -> None:
-    """Before anything is compiled. The process's cores settle threads, JAX its platform."""
+    """Called before anything is compiled. Threads follow from the cores of this process."""
     del threads, platform
     environment.check_device()
     jax.config.update("jax_default_matmul_precision", matmul_precision)
@@ -190,12 +190,12 @@ def _module(contender: dict, case: dict) -> MultiHeadAttention:
 
 
 def _tuples(value: Any) -> Any:
-    """With tuples for lists, which is what JSON has made of them."""
+    """The value with tuples instead of lists, into which JSON has turned them."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _training(contender: dict, case: dict) -> tuple:
-    """The training step of a configuration of Text, what makes its arguments, parts of a batch."""
+    """The training step of a configuration of Text, a function that makes its arguments, parts."""
     from lra.arrays import Batch
     from lra.optimizer import make_optimizer
     from lra.parts import number_of_parts

@@ -1,4 +1,4 @@
-"""Random examples of a task's lengths: what a step costs does not depend on what it learns."""
+"""Random examples with a task's lengths: the cost of a step does not depend on their content."""
 
 import os
 
@@ -17,8 +17,8 @@ LONGEST = {
     "pathx": 16_384,
 }
 
-# Deciles of the positions of training examples, where they are not nearly all of the longest:
-# of ListOps as generated, and of IMDb's reviews.
+# Deciles of the lengths of training examples (ListOps as generated, IMDb's reviews). In the other
+# tasks nearly all have the greatest length.
 _DECILES = {
     "listops": (501, 578, 660, 748, 845, 956, 1079, 1225, 1405, 1644, 1999),
     "text": (52, 512, 664, 742, 843, 979, 1160, 1429, 1853, 2617, 4096),
@@ -26,7 +26,7 @@ _DECILES = {
 
 
 def usual_lengths(task: str, count: int) -> np.ndarray:
-    """Of `count` sequences, distributed as in the task's data, int [count]."""
+    """Lengths of `count` sequences, distributed as in the task's data, int [count]."""
     deciles = _DECILES.get(task, (LONGEST[task],) * 2)
     shares = (np.arange(count) + 0.5) / count
     lengths = np.interp(shares, np.linspace(0, 1, len(deciles)), deciles).astype(int)
@@ -36,7 +36,7 @@ def usual_lengths(task: str, count: int) -> np.ndarray:
 def write_random(
     folder: str | os.PathLike, task: Task, lengths: np.ndarray, max_length: int
 ) -> None:
-    """Prepared data whose splits have a sequence of each of `lengths`, padded as `max_length`."""
+    """Writes prepared data whose splits have a sequence of each of `lengths`."""
     rng, count = np.random.default_rng(0), len(lengths)
     high = 256 if task.first_id or task.pixels else task.vocab_size
 

@@ -1,4 +1,4 @@
-"""Runs contenders over cases in turns, predicts what would take too long, and makes rows."""
+"""Measures contenders in turns, case by case, or predicts what would take too long: rows."""
 
 import dataclasses
 import statistics
@@ -14,13 +14,13 @@ _SHORT = 0.05
 _CALLS_OF_SHORT = 5
 # Calls before the turns, at most.
 _FIRST_CALLS = 3
-# Batches that tell what an example needs where 1 and 2 do not.
+# Batches whose difference tells what one example needs, where that of 1 and 2 does not.
 _LARGER = (4, 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How much is measured: turns, the seconds of a case, of a filling call, and bytes."""
+    """Limits of measuring: turns, seconds of a case, seconds of a filled call, bytes of memory."""
 
     repeats: int
     max_seconds: float
@@ -30,7 +30,7 @@ class Limits:
 
 @dataclasses.dataclass
 class _Measurement:
-    """A contender in a case, ready for its turns."""
+    """A contender in a case, ready for its turns: what it answered so far, and its seconds."""
 
     contender: Contender
     case: Case
@@ -40,7 +40,7 @@ class _Measurement:
 
 
 class _Failure(Exception):
-    """A batch could not be tried; `row` says so."""
+    """A batch that could not be tried; `row` records why."""
 
     def __init__(self, row: CostRow):
         super().__init__(row.note)
@@ -51,10 +51,10 @@ class Schedule:
     """Measures cases, the contenders taking turns in each.
 
     Args:
-        workers: of each label.
+        workers: by label of their contender.
         limits: see `Limits`.
-        facts: fields that every row of the run has, `ceilings` by dtype aside.
-        ceilings: per dtype `flops_per_second` and `bytes_per_second` of the device.
+        facts: fields that all rows of the run share.
+        ceilings: by dtype, `flops_per_second` and `bytes_per_second` of the device.
         platform: `cpu`, `gpu` or `tpu`.
     """
 
@@ -75,7 +75,7 @@ class Schedule:
             if isinstance(result, CostRow):
                 found[contender.label] = result
             elif self._is_large(result, len(contenders)):
-                # Its process keeps the device's memory while it lives: it cannot wait for turns.
+                # Its process keeps much of the device's memory, so it does not wait for turns.
                 found[contender.label] = self._in_turns([result])[0]
                 self._workers[contender.label].close()
             else:
@@ -87,7 +87,7 @@ class Schedule:
         return [found[contender.label] for contender in contenders]
 
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
-        """Prepares a case and runs it once; a row where there is nothing to time."""
+        """Prepares a case and runs it once; returns a row if there is nothing to time."""
         worker, predicted = self._workers[contender.label], self._measured.memory(contender, case)
         if contender.framework == "torch" and predicted and predicted[0] > self._limits.memory:
             return self._too_large(contender, case, *predicted)
@@ -110,7 +110,7 @@ class Schedule:
         return _Measurement(contender, case, first, analysis)
 
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:
-        """As `_begin` with a batch of the contender's own, from what batch 1 has shown."""
+        """As `_begin`, with a batch that fills the device, chosen from the row of batch 1."""
         one = self._measured.of_one(contender, case)
         if one.status in ("unsupported", "out_of_memory") or one.seconds is None:
             return dataclasses.replace(one, filled=True)
@@ -125,8 +125,8 @@ class Schedule:
         except _Failure as failure:
             if failure.row.status != "out_of_memory":
                 return failure.row
-            each = first  # at most
-        # The contenders that wait may hold together half of a device's memory, see `_is_large`.
+            each = first  # it needs no more
+        # Contenders that wait for their turns may hold half of a device's memory (`_is_large`).
         mine = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
         batch = filling_batch(one.seconds, mine, self._limits.fill_seconds)
         if batch == 1 or one.status == "extrapolated":
@@ -138,7 +138,7 @@ class Schedule:
             analysis, called = self._tried(contender, filled, predicted, always=True)
         except _Failure as failure:
             return failure.row
-        # What takes memory that XLA does not see may begin at batches larger than those tried.
+        # Operations whose memory XLA does not see may occur only in large batches.
         taken = memory_fields(analysis, called)["peak_memory_mb"] * 1e6
         largest = largest_batch(memory, first, max(each, (taken - first) / (batch - 1)))
         return _Measurement(contender, filled, called, analysis | {"largest_batch": largest})
@@ -146,7 +146,7 @@ class Schedule:
     def _tried(
         self, contender: Contender, case: Case, predicted: tuple[float, str], *, always: bool
     ) -> tuple[dict, dict]:
-        """Analysis and first call of a batch; if not `always`, on a CPU only and if it fits.
+        """Analysis and first call of a batch, which is called if it fits on a CPU, or `always`.
 
         Raises:
             _Failure: with the row to record.
@@ -162,15 +162,15 @@ class Schedule:
             raise _Failure(self._failed(contender, case, error, estimate)) from error
 
     def _memory_of_another(self, contender: Contender, case: Case, one: CostRow) -> float:
-        """Bytes that an example more needs than `one`, the row of batch 1.
+        """Bytes that one more example needs than `one`, the row of batch 1.
 
-        At least those of its arguments and outputs. Batches 1 and 2 may compile to programs that
-        differ in more than the example. If their difference is smaller than the example's arrays,
-        or if memory is that of the process, batches 4 and 8 are compared instead.
+        That is the difference between batches 1 and 2, unless it is less than the example's arrays
+        (their programs may differ in other ways) or memory is that of the process: then it is taken
+        from batches 4 and 8. It is at least the example's arguments and outputs.
         """
         first = one.peak_memory_mb * 1e6
         if contender.framework == "torch":
-            return first  # at most
+            return first  # it needs no more
         if one.status == "extrapolated" and self._platform == "cpu":  # too long to be run
             return self._measured.memory_of_another(contender, case) or first
         two, source = self._memory_of(contender, case, 2, one)
@@ -185,9 +185,9 @@ class Schedule:
     def _memory_of(
         self, contender: Contender, case: Case, batch: int, one: CostRow
     ) -> tuple[float, str]:
-        """Bytes that a batch needs, and who says so.
+        """Bytes that a batch needs, and how they were measured.
 
-        On a CPU it is run, for what XLA's analysis does not see.
+        On a CPU it is run too, since XLA's analysis does not see all memory there.
         """
         at_most = batch * one.peak_memory_mb * 1e6, one.memory_source
         sizes = dataclasses.replace(case, batch=batch)
@@ -195,7 +195,7 @@ class Schedule:
         return fields["peak_memory_mb"] * 1e6, fields["memory_source"]
 
     def _in_all(self, seconds: float) -> float:
-        """Seconds of a case whose call takes `seconds`."""
+        """Seconds that a case takes in all if its call takes `seconds`."""
         return seconds * (self._limits.repeats + _FIRST_CALLS)
 
     def _in_turns(self, measurements: list[_Measurement]) -> list[CostRow]:
@@ -203,7 +203,7 @@ class Schedule:
         for turn in range(self._limits.repeats):
             for index, measurement in enumerate(measurements):
                 seconds = measurement.first["seconds"]
-                # One that is slower than predicted gets fewer turns.
+                # A call that is slower than predicted gets fewer turns.
                 if index in failed or (turn and turn * seconds > self._limits.max_seconds):
                     continue
                 calls = _CALLS_OF_SHORT if seconds < _SHORT else 1

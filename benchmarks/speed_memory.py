@@ -132,7 +132,7 @@ def _spec(contender: Contender, options) -> dict:
 
 
 def _meet(workers: dict[str, Worker]) -> dict:
-    """What the first contender, which is ours, runs on; the others have to run on the same."""
+    """Where the first contender, which is ours, runs; all others have to run there too."""
     first, *others = workers.values()
     try:
         told = first.ask("hello")
@@ -165,7 +165,7 @@ def _schedule(
     dtypes: list[str],
     told: dict,
 ) -> Schedule:
-    """Measures the ceilings, and says what every row of the run has."""
+    """The schedule of the run; measures the ceilings and prints device and memory."""
     first = workers[contenders[0].label]
     ceilings = {dtype: first.ask("ceilings", dtype=dtype) for dtype in dtypes}
     first.close()  # with its large arrays

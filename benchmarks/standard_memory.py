@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def _rate(text: str) -> float:
-    """The type of `--dropout`: a share that leaves something."""
+    """The type of `--dropout`: a number from 0 to below 1."""
     try:
         rate = float(text)
     except ValueError:

@@ -31,19 +31,23 @@ from lra.trainer import Trainer
 
 _CALL_SECONDS = 1.0  # about what a timed call takes
 _CALL_STEPS = 100  # at most
-# Drawn for each split: larger batches have some of them again. A CPU takes long to evaluate them;
-# on other devices the calls of an evaluation are to become as long as in a run.
+# Examples drawn for each split; larger batches repeat some. A CPU takes long to evaluate them; on
+# other devices there are enough for the calls of an evaluation to be as long as in a real run.
 _CPU_EXAMPLES, _EXAMPLES = 1024, 4096
 _TRIAL_SECONDS = 3.0
-# At least so many evaluations are timed, for this share of the time of timing steps.
+# At least so many evaluations are timed, and for at least this share of the seconds of steps.
 _EVALUATIONS, _EVALUATED = 3, 0.25
-_NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # the protocol has another batch
+_NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # with another batch
 
 
 class Case(NamedTuple):
-    """What is measured: `seeds` of them in one program; `batch` None is the protocol's.
+    """What is measured.
 
-    `overrides` of the configuration are `KEY=VALUE`.
+    Attributes:
+        task, attention, dtype: of the configuration.
+        seeds: how many are trained in one program.
+        batch: examples of a step; None for the protocol's.
+        overrides: of the configuration, `KEY=VALUE`.
     """
 
     task: str
@@ -55,10 +59,10 @@ class Case(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds: of a step of all seeds and an example evaluated by one, and of compiling each.
+    """Seconds of one step of all seeds, of evaluating one example with one seed, and of compiling.
 
-    `other_compilation` is that of initialisation, of keeping the best parameters and of the check
-    after the last step.
+    `other_compilation` is of initialisation, of keeping the best parameters and of the check after
+    the last step.
     """
 
     step: float
@@ -74,8 +78,8 @@ def measure(
     """The row of a case.
 
     Args:
-        case: of a task, of whose lengths random examples are drawn.
-        seconds: of timing steps.
+        case: what is measured, on random examples with the lengths of its task.
+        seconds: for which steps are timed.
         compare_loop: whether to time the two forms of the loop as well.
         profile: folder for a trace, whose largest costs are printed to stderr.
     """
@@ -125,14 +129,14 @@ def _trial(trainer: Trainer) -> dict[str, Any]:
 
 
 def device_bytes() -> int | None:
-    """What a device has for JAX, a CPU what the machine has left; None where it does not tell."""
+    """Memory of a device for JAX, of a CPU what is free; None if the device does not tell."""
     if jax.default_backend() == "cpu":
         return available_bytes()
     return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
 def make_trainer(case: Case, **options: Any) -> Trainer:
-    """Of the case's protocol, its batch aside, on random examples; `options` of `Trainer`."""
+    """The trainer of a case, on random examples, with further `options` of `Trainer`."""
     overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}", *case.overrides]
     overrides += [f"train.batch_size={case.batch}"] if case.batch else []
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
@@ -146,7 +150,7 @@ def make_trainer(case: Case, **options: Any) -> Trainer:
 
 
 def _times(trainer: Trainer, seconds: float) -> tuple[TrainState, int, Times]:
-    """Also the state after and the next step."""
+    """The state after all that is timed, the next step, and the times."""
     init_compilation, state = _first_call(lambda _: trainer.init(), None)
     begun = time.perf_counter()
     state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
@@ -163,7 +167,7 @@ def _times(trainer: Trainer, seconds: float) -> tuple[TrainState, int, Times]:
 def _first_call(
     function: Callable[[TrainState | None], TrainState], state: TrainState | None
 ) -> tuple[float, TrainState]:
-    """By how many seconds the first call is longer than the second, and the state after both."""
+    """How many seconds the first call takes longer than the second; the state after both."""
     seconds = []
     for _ in range(2):
         begun = time.perf_counter()
@@ -189,7 +193,7 @@ def time_steps(
 
 
 def _evaluation(trainer: Trainer, state: TrainState, seconds: float) -> tuple[float, float]:
-    """Seconds an example and seed, the median of several evaluations, and those of compiling."""
+    """Seconds of evaluating one example with one seed (median), and seconds of compiling."""
     pace, each = Pace(), []
 
     def evaluate_once() -> float:
@@ -207,7 +211,7 @@ def _evaluation(trainer: Trainer, state: TrainState, seconds: float) -> tuple[fl
 
 
 def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
-    """What a row says beside its case."""
+    """The fields of a row besides its case."""
     config, seeds = trainer.config, len(trainer.config.seeds)
     return {
         "batch": config.train.batch_size,
@@ -230,8 +234,10 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
 
 
 def _hours(config, times: Times) -> dict[str, float]:
-    """Hours of the protocol (training, its evaluations, two of the test set), and of a whole run,
-    compilation included. Validation and test sets of different sizes are two programs to compile.
+    """Hours of the protocol (training and evaluations), and of a whole run with compilation.
+
+    The test set is evaluated twice; if validation and test set differ in size, two programs are
+    compiled for evaluation.
     """
     counts = get_task(config.task).counts
     test = counts["test"]
@@ -247,7 +253,7 @@ def _hours(config, times: Times) -> dict[str, float]:
 def _model_flops(trainer: Trainer) -> int:
     """Operations in the matrix products of a training step of one seed, on average.
 
-    Those of each example cut to the bucket it belongs to, where steps cut (`lra.buckets`).
+    If steps cut padding (`lra.buckets`), each example counts with the length of its bucket.
     """
     config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(

@@ -1,4 +1,4 @@
-"""What `benchmarks.train_step` asks of a compiled training call beyond its time."""
+"""Two extras of `benchmarks.train_step`: both forms of the training loop, and a profile."""
 
 import pathlib
 import statistics

@@ -137,7 +137,7 @@ def _tabulate(
 def _find_largest(
     names: list[tuple[str, str]], options: argparse.Namespace, flags: list[str]
 ) -> tuple[list[str], list[dict]]:
-    """As `_tabulate`, with ever larger batches of each."""
+    """As `_tabulate`, with larger and larger batches."""
     print(largest_batch.HEADER)
     verdicts, rows = [], []
     for (task, attention), seeds in itertools.product(names, options.seeds):
@@ -193,7 +193,7 @@ def _case(text: str) -> tuple[str, str, int]:
 
 
 def _override(text: str) -> str:
-    """The type of `--override`: what a row's other fields and its hours do not speak of."""
+    """The type of `--override`: keys that rows do not name elsewhere."""
     if not text.startswith(("model.", "matmul_precision=")):
         raise argparse.ArgumentTypeError(
             f"'{text}' is not of model or matmul_precision; the protocol is measured, in the "
@@ -215,7 +215,7 @@ def _in_a_process(task: str, attention: str, seeds: int, flags: list[str]) -> di
 
 
 def _measure(options) -> dict:
-    """The row of `--case`, in this process."""
+    """The row of `--case`, measured in this process."""
     from benchmarks.train_case import Case, measure, trial
 
     case = Case(*options.case, options.dtype, options.batch, tuple(options.override))

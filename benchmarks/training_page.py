@@ -1,4 +1,4 @@
-"""Which steps of training were measured, as a page: TRAINING.md of the rows in a folder.
+"""Which training steps were measured? Renders the rows in a folder as a page, TRAINING.md.
 
     python -m benchmarks.train_step --tasks=listops --out=results/training/train_step.jsonl
     python -m benchmarks.torch_train_step --out=results/training/torch_train_step.jsonl
@@ -128,7 +128,7 @@ def _made_by(row: Row, *packages: str) -> str:
 def _groups(
     rows: Iterable[Row], conditions: Callable[[Row], tuple], case: tuple[str, ...]
 ) -> list[list[Row]]:
-    """Rows measured under the same conditions, of each `case` the latest, in their order."""
+    """Rows grouped by their conditions; of several rows of a case, the latest."""
     grouped: dict[tuple, dict[tuple, Row]] = {}
     for row in rows:
         if "failed" not in row:

@@ -1,7 +1,7 @@
 """Rows of training steps: of `benchmarks.train_step`, `torch_train_step` and `first_steps`.
 
 One JSON object a line, appended durably and sealed as `lra.records` does. A row is a dictionary;
-the classes say which values it must have and may have.
+the fields of the classes below say which values it has: those without a default are required.
 """
 
 import dataclasses
@@ -143,7 +143,7 @@ def append(path: str | os.PathLike, row: Row) -> None:
 
 
 def check(path: str | os.PathLike | None) -> None:
-    """Raises what `append` to a path would raise, before anything is measured; None is no file."""
+    """Raises what `append` would raise, before anything is measured; does nothing for None."""
     if path is not None:
         records.check_writable(path)
         records.append_new(path, lambda present: [], load)

@@ -1,4 +1,4 @@
-"""Tables of what a training step takes: the columns that commands print and the page shows."""
+"""Tables of training steps: the columns that commands print and the page shows."""
 
 import statistics
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ PEER_HEADER = _header(PEER_TITLES)
 
 
 def step_line(row: Row) -> str:
-    """A line of the table of `STEP_HEADER`; another of the forms of the loop if they were timed."""
+    """A line of the table of `STEP_HEADER`; a second line if forms of the loop were timed."""
     if "failed" in row:
         return _pipe([row["task"], row["attention"], str(row["seeds"]), "failed"])
     loop = row.get("loop") or {}
@@ -40,7 +40,7 @@ def step_line(row: Row) -> str:
 
 
 def step_cells(row: Row) -> list[str]:
-    """What stands below `STEP_TITLES`."""
+    """The cells of a row, below `STEP_TITLES`."""
     most = row["peak_flops_per_second"] * row["num_devices"]
     share = row["flops_per_step"] * row["steps_per_second"] / most
     against, hours = row.get("cost_against_one_seed"), row["protocol_hours"]
@@ -62,7 +62,7 @@ def step_cells(row: Row) -> list[str]:
 
 
 def sums(rows: Iterable[Row]) -> list[str]:
-    """A line for each number of seeds: the hours of whole runs, and which part of the table's."""
+    """A line for each number of seeds: the hours of whole runs, and how many cells they are."""
     hours: dict[int, dict[tuple[str, str], float]] = {}
     for row in rows:
         cell = row["task"], row["attention"]
@@ -84,7 +84,7 @@ def peer_line(row: Row) -> str:
 
 
 def peer_cells(row: Row) -> list[str]:
-    """What stands below `PEER_TITLES`."""
+    """The cells of a row, below `PEER_TITLES`."""
     ours, torch = row["ours"], row["torch"]
     return [
         row["attention"],

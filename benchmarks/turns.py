@@ -1,4 +1,4 @@
-"""Compiled programs that take turns: what other processes disturb, they disturb alike."""
+"""Times compiled programs in turns, so that other processes disturb all of them alike."""
 
 import time
 from collections.abc import Callable, Mapping

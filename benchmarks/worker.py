@@ -1,8 +1,8 @@
 """A process that measures one contender: a line of JSON in, a line of JSON out.
 
-Each contender has a process of its own, so that frameworks share neither threads nor allocators,
-its memory is its own, and one that is killed takes nothing with it. `Worker` is the side of the
-process that asks. Commands: `hello`, `check`, `prepare`, `first`, `time`, `ceilings`.
+Each contender has a process of its own: frameworks share neither threads nor allocators, memory can
+be told apart, and if one is killed the others go on. `Worker` is used by the process that asks.
+Commands: `hello`, `check`, `prepare`, `first`, `time`, `ceilings`.
 """
 
 import contextlib
@@ -95,10 +95,10 @@ class Worker:
 
 
 def _environment(threads: int | None) -> dict[str, str]:
-    """Before any library starts: memory is shared with other processes, threads are counted.
+    """Variables that must be set before any library starts: of memory and of threads.
 
-    Where the system gives huge pages to those who ask, allocations ask (glibc, for us and peers
-    alike): else a call on long sequences waits mostly for its memory to be mapped.
+    glibc asks the system for huge pages, for us and peers alike: without them a call on long
+    sequences mostly waits for its memory to be mapped.
     """
     env = dict(os.environ)
     env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}
@@ -114,7 +114,7 @@ def _environment(threads: int | None) -> dict[str, str]:
 def main() -> None:
     """Answers commands until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not mix with the answers
+    os.dup2(2, 1)  # so that what libraries print does not mix with the answers
     spec = json.loads(sys.stdin.readline())
     hold_to(spec["threads"])
     handler = None
@@ -159,7 +159,7 @@ class _Handler:
         self._program = None
 
     def hello(self) -> dict:
-        """What it runs on."""
+        """Device, memory, versions and commit."""
         return self._programs.describe() | {"available_bytes": self._available}
 
     def ceilings(self, dtype: str) -> dict:
@@ -174,7 +174,7 @@ class _Handler:
         return {}
 
     def prepare(self, case: dict) -> dict:
-        """Compiles; tells what is known without running."""
+        """Compiles a case; tells what is known without running it."""
         if self._program is not None:  # frees it and its arrays
             self._program = None
             gc.collect()
@@ -183,10 +183,10 @@ class _Handler:
         return self._program.analysis
 
     def first(self) -> dict:
-        """Seconds of a call, and the memory that it took: two runs, on a CPU three."""
+        """Seconds of a warm call, and its memory; on a CPU that is of a call of its own."""
         program = self._program
         before = program.device_peak()
-        program.run()  # with all that is allocated, or chosen, once
+        program.run()  # allocates and chooses whatever is done once
         seconds = timed(program.run)
         if self._programs.platform() == "cpu":
             return {"seconds": seconds, "process_memory": self._process_memory()}
