@@ -128,15 +128,6 @@ def append(path: str | os.PathLike, rows: Iterable[CostRow]) -> int:
     return records.append_new(path, lambda present: lines, either_from_json)
 
 
-def read(path: str | os.PathLike) -> list[CostRow]:
-    """The rows of cost in a file, in order; rows of accuracy are passed over.
-
-    Raises:
-        UserError: no such file; a line that is no row of either kind (file and line are named).
-    """
-    return [row for row in records.read(path, either_from_json) if isinstance(row, CostRow)]
-
-
 def to_json(row: CostRow) -> str:
     """One line of JSON, without its line break.
 
@@ -148,26 +139,21 @@ def to_json(row: CostRow) -> str:
     return dump(values)
 
 
-def from_json(line: str | bytes) -> CostRow:
-    """The inverse of `to_json`.
+def either_from_json(line: str | bytes) -> Row | CostRow:
+    """A row of cost, the inverse of `to_json`, or of accuracy, whichever the line is.
 
     Raises:
         ValueError: not JSON.
-        UserError: JSON, but not a row of cost.
+        UserError: JSON, but no row of either kind.
     """
-    return _from_values(load(line))
-
-
-def either_from_json(line: str | bytes) -> Row | CostRow:
-    """A row of cost or of accuracy, whichever the line is; raises as `from_json`."""
     values = load(line)
     if isinstance(values, dict) and "kind" in values:
         return _from_values(values)
     return row_from_values(values)
 
 
-def _from_values(values: Any) -> CostRow:
-    if not isinstance(values, dict) or values.get("kind") != KIND:
+def _from_values(values: dict[str, Any]) -> CostRow:
+    if values["kind"] != KIND:
         raise UserError(f"not a row of cost: its kind is not '{KIND}'")
     schema = values.get("schema")
     if type(schema) is not int:

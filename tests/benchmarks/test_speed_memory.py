@@ -4,8 +4,9 @@ import jax
 import pytest
 
 from benchmarks import cases, speed_memory, worker
-from lra import efficiency
+from lra import records
 from lra.command_line import run
+from lra.efficiency import either_from_json
 from lra.errors import UserError
 
 TINY = (
@@ -37,7 +38,7 @@ def rows(tmp_path_factory):
         hide_packages(patch)
         arguments = [*TINY, "--peers", "--modes=forward", f"--results={path}"]
         assert speed_memory.main([*arguments, "--batch=fill"]) == 0
-    return efficiency.read(path)
+    return records.read(path, either_from_json)
 
 
 def hide_packages(patch):
@@ -103,7 +104,7 @@ def test_out_of_memory_is_recorded_and_the_rest_goes_on(tmp_path):
     arguments = ["--methods=standard:implementation=xla", *TINY[1:], "--lengths=128,64,32"]
     arguments += ["--batch=1", "--modes=forward", "--memory_limit_gb=0.0001"]
     assert speed_memory.main([*arguments, f"--results={path}"]) == 0
-    shortest, short, long = efficiency.read(path)
+    shortest, short, long = records.read(path, either_from_json)
     assert [shortest.status, short.status] == ["ok", "ok"]
     assert (long.status, long.seconds) == ("out_of_memory", None)
     assert long.note == f"needs about {long.peak_memory_mb:.1f} MB of 0.1"

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from lra import efficiency, records
-from lra.efficiency import from_json, to_json
+from lra.efficiency import either_from_json, to_json
 from lra.errors import UserError
 from tests.lra import cost_row_factory
 from tests.lra.row_factory import make_row
@@ -35,7 +35,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("values", [{}, {"versions": {"jax": "0"}, "threads": 1}, *FAILURES])
 def test_a_row_survives_its_line_of_json(values):
-    assert from_json(to_json(cost_row(**values))) == cost_row(**values)
+    assert either_from_json(to_json(cost_row(**values))) == cost_row(**values)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_numbers_that_nothing_measures_are_refused(values, message):
 
 def test_a_process_may_grow_by_nothing():
     row = cost_row(process_memory_mb=0.0, xla_memory_mb=3.5)
-    assert from_json(to_json(row)) == row
+    assert either_from_json(to_json(row)) == row
 
 
 def test_the_rows_of_the_project_are_read():
-    assert efficiency.read(ROOT / "results" / "efficiency.jsonl")
+    assert records.read(ROOT / "results" / "efficiency.jsonl", either_from_json)
 
 
 @pytest.mark.parametrize(
@@ -104,43 +104,43 @@ def test_the_rows_of_the_project_are_read():
 def test_lines_of_other_lists_are_refused(change, message):
     line = json.dumps(json.loads(to_json(cost_row())) | change)
     with pytest.raises(UserError, match=message):
-        from_json(line)
+        either_from_json(line)
 
 
 def test_a_line_of_nothing_but_its_kind_is_told_what_it_lacks():
     with pytest.raises(UserError, match="its schema is missing"):
-        efficiency.either_from_json('{"kind": "cost"}')
+        either_from_json('{"kind": "cost"}')
     with pytest.raises(UserError, match=r"benchmark, method, .* missing"):
-        efficiency.either_from_json('{"kind": "cost", "schema": 1}')
+        either_from_json('{"kind": "cost", "schema": 1}')
 
 
 @pytest.mark.parametrize("field", ["flops", "length"])
 def test_an_integer_beyond_the_floats_is_refused(field):
     values = json.loads(to_json(cost_row())) | {field: 10**400}
     with pytest.raises(UserError, match=f"{field} cannot be 1000.* characters") as refused:
-        from_json(json.dumps(values))
+        either_from_json(json.dumps(values))
     assert len(str(refused.value)) < 150
 
 
 def test_rows_without_parts_are_read():
     values = json.loads(to_json(cost_row(benchmark="model", mode="forward_backward", parts=8)))
-    assert from_json(json.dumps(values)).parts == 8
+    assert either_from_json(json.dumps(values)).parts == 8
     del values["parts"]
-    assert from_json(json.dumps(values)).parts is None
+    assert either_from_json(json.dumps(values)).parts is None
 
 
 def test_a_missing_field_is_named():
     values = json.loads(to_json(cost_row()))
     del values["label"]
     with pytest.raises(UserError, match="label missing"):
-        from_json(json.dumps(values))
+        either_from_json(json.dumps(values))
 
 
 def test_append_keeps_every_run(tmp_path):
     path = tmp_path / "efficiency.jsonl"
     assert efficiency.append(path, [cost_row(), cost_row()]) == 2
     assert efficiency.append(path, [cost_row(run="1")]) == 1
-    assert efficiency.read(path) == [cost_row(), cost_row(), cost_row(run="1")]
+    assert records.read(path, either_from_json) == [cost_row(), cost_row(), cost_row(run="1")]
 
 
 def test_a_row_that_is_not_valid_leaves_the_file_alone(tmp_path):
@@ -154,8 +154,7 @@ def test_both_kinds_of_rows_share_a_file(tmp_path):
     path = tmp_path / "rows.jsonl"
     records.append(path, [make_row()])
     efficiency.append(path, [cost_row()])
-    assert efficiency.read(path) == [cost_row()]
-    assert records.read(path, efficiency.either_from_json) == [make_row(), cost_row()]
+    assert records.read(path, either_from_json) == [make_row(), cost_row()]
 
 
 def test_a_line_cut_short_is_set_aside(tmp_path, capsys):
@@ -163,6 +162,6 @@ def test_a_line_cut_short_is_set_aside(tmp_path, capsys):
     line = to_json(cost_row())
     path.write_text(f"{line}\n{line[:40]}")
     efficiency.append(path, [cost_row(run="1")])
-    assert efficiency.read(path) == [cost_row(), cost_row(run="1")]
+    assert records.read(path, either_from_json) == [cost_row(), cost_row(run="1")]
     assert "cut short" in capsys.readouterr().err
     assert (tmp_path / "efficiency.jsonl.broken").read_text() == f"{line[:40]}\n"
