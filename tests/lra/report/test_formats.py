@@ -227,3 +227,24 @@ def test_latex_of_several_sections_has_their_headings_and_legends():
 def test_on_paper_tables_are_not_cut_off():
     printed = page([], "rows.jsonl").partition("@media print {")[2]
     assert ".scroll { overflow: visible; margin-right: 0; } table { font-size: .7rem; }" in printed
+
+
+def test_document_names_its_figures():
+    figure = Figure("table3-speed", "ListOps: what is fast, by 1.5. More of it.", draw=None)
+    text = document([Section("A section", [], [figure])], "rows.jsonl")
+    assert text.startswith("# Results\n\nRendered by")
+    assert "## A section\n" in text
+    # Readers that hear the picture's text hear the caption next.
+    assert "![ListOps: what is fast](figures/table3-speed.png)\n\n" in text
+    assert text.count("ListOps: what is fast, by 1.5. More of it.\n") == 1
+    assert "](#" not in text
+
+
+def test_several_sections_have_a_list_of_contents():
+    sections = [Section("Cost: d = 64, float32", [], []), Section("Learning curves", [], [])]
+    text = document(sections, "rows.jsonl")
+    assert "- [Cost: d = 64, float32](#cost-d--64-float32)\n" in text
+    assert "- [Learning curves](#learning-curves)\n\n## Cost" in text
+    html = page(sections, "rows.jsonl")
+    assert "<a href='#s1'>Learning curves</a>" in html
+    assert "<h2 id='s1'>Learning curves</h2>" in html

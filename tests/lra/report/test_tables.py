@@ -4,17 +4,14 @@ import math
 
 import pytest
 
-from lra import efficiency, records
+from lra import efficiency
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.report.__main__ import main
 from lra.report.cells import cells, differences, stat
-from lra.report.figures import Figure
 from lra.report.formats import document, plain
 from lra.report.groups import group
 from lra.report.page import page
-from lra.report.reading import read
-from lra.report.sections import Section
 from lra.report.summary import summary
 from lra.report.tables import number, tables
 from lra.row import to_json
@@ -225,56 +222,6 @@ def test_numbers():
     assert [number(v) for v in (None, 3, 3.14159, 12.6, 12345)] == ["–", "3", "3.1", "13", "12,345"]
 
 
-def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    records.append(one, [make_row(0.3), failed_row(seed=1)])
-    records.append(two, [make_row(0.4), make_row(0.5, seed=1)])
-    main([str(one), str(two)])
-    said = capsys.readouterr()
-    assert "40.00 ± 14.14 (2)" in said.out
-    left_out = "1 row left out: a row before it is of the same run and seed, with another result"
-    assert said.err == f"{two}: {left_out}\n"
-    assert f"from {one}, {two} ({left_out})." in said.out.replace("\\", "")
-    two.write_bytes(one.read_bytes() + two.read_bytes())
-    main([str(two)])
-    said = capsys.readouterr()
-    assert "40.00 ± 14.14 (2)" in said.out
-    assert said.err == f"{two}: {left_out}\n"
-    records.append(three := tmp_path / "three.jsonl", [make_row(0.3, wall_seconds=7.0)])
-    main([str(one), str(three)])
-    assert not capsys.readouterr().err
-
-
-def test_a_result_on_any_bytes_of_the_data_comes_before_a_failure(tmp_path):
-    """A run that failed may not have come as far as its data."""
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    records.append(one, [failed_row()])
-    records.append(two, [make_row(data_sha256=64 * "a")])
-    assert [row.status for row in read([str(one), str(two)]).accuracies] == ["ok"]
-
-
-@pytest.mark.parametrize(
-    ("other", "place"),
-    [
-        ({"data_sha256": 64 * "b"}, "30.00 (1) [data aaaaaaaa] / 40.00 (1) [data bbbbbbbb]"),
-        # Said by the row alone, not by the overrides of its run.
-        ({"dtype": "bfloat16"}, "30.00 (1)"),
-    ],
-)
-def test_results_on_other_data_or_in_another_number_format_are_all_shown(
-    other, place, tmp_path, capsys
-):
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
-    known = {"data_sha256": 64 * "a"}
-    records.append(one, [make_row(0.3, **known)])
-    records.append(two, [make_row(0.4, **known | other)])
-    main([str(one), str(two)])
-    said = capsys.readouterr()
-    assert f"| {place} |" in said.out
-    assert "40.00 (1)" in said.out
-    assert not said.err
-
-
 def test_a_diverged_seed_is_counted_with_those_on_its_data():
     large, small = {"data_sha256": 64 * "a"}, {"data_sha256": 64 * "b"}
     rows = [make_row(seed=seed, **large) for seed in range(3)]
@@ -315,28 +262,6 @@ def test_bad_input_is_named(tmp_path):
         main([str(path), str(tmp_path / "costs.jsonl"), "--format=csv"])
     with pytest.raises(UserError, match="--curves names no folder"):
         main([str(path), "--curves", str(tmp_path)])
-
-
-def test_document_names_its_figures():
-    groups = group([make_row(0.5)])
-    figure = Figure("table3-speed", "ListOps: what is fast, by 1.5. More of it.", draw=None)
-    text = document([Section(groups[0].title, tables(groups[0]), [figure])], "rows.jsonl")
-    assert text.startswith("# Results\n\nRendered by")
-    assert "## Long Range Arena: protocol of Table 3 (Nyströmformer)\n" in text
-    # Readers that hear the picture's text hear the caption next.
-    assert "![ListOps: what is fast](figures/table3-speed.png)\n\n" in text
-    assert text.count("ListOps: what is fast, by 1.5. More of it.\n") == 1
-    assert "](#" not in text
-
-
-def test_several_sections_have_a_list_of_contents():
-    sections = [Section("Cost: d = 64, float32", [], []), Section("Learning curves", [], [])]
-    text = document(sections, "rows.jsonl")
-    assert "- [Cost: d = 64, float32](#cost-d--64-float32)\n" in text
-    assert "- [Learning curves](#learning-curves)\n\n## Cost" in text
-    html = page(sections, "rows.jsonl")
-    assert "<a href='#s1'>Learning curves</a>" in html
-    assert "<h2 id='s1'>Learning curves</h2>" in html
 
 
 def test_a_summary_comes_first():

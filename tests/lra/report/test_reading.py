@@ -1,0 +1,58 @@
+"""Which rows of several files count."""
+
+import pytest
+
+from lra import records
+from lra.report.__main__ import main
+from lra.report.reading import read
+from tests.lra.row_factory import failed_row, make_row
+
+
+def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    records.append(one, [make_row(0.3), failed_row(seed=1)])
+    records.append(two, [make_row(0.4), make_row(0.5, seed=1)])
+    main([str(one), str(two)])
+    said = capsys.readouterr()
+    assert "40.00 ± 14.14 (2)" in said.out
+    left_out = "1 row left out: a row before it is of the same run and seed, with another result"
+    assert said.err == f"{two}: {left_out}\n"
+    assert f"from {one}, {two} ({left_out})." in said.out.replace("\\", "")
+    two.write_bytes(one.read_bytes() + two.read_bytes())
+    main([str(two)])
+    said = capsys.readouterr()
+    assert "40.00 ± 14.14 (2)" in said.out
+    assert said.err == f"{two}: {left_out}\n"
+    records.append(three := tmp_path / "three.jsonl", [make_row(0.3, wall_seconds=7.0)])
+    main([str(one), str(three)])
+    assert not capsys.readouterr().err
+
+
+def test_a_result_on_any_bytes_of_the_data_comes_before_a_failure(tmp_path):
+    """A run that failed may not have come as far as its data."""
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    records.append(one, [failed_row()])
+    records.append(two, [make_row(data_sha256=64 * "a")])
+    assert [row.status for row in read([str(one), str(two)]).accuracies] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("other", "place"),
+    [
+        ({"data_sha256": 64 * "b"}, "30.00 (1) [data aaaaaaaa] / 40.00 (1) [data bbbbbbbb]"),
+        # Said by the row alone, not by the overrides of its run.
+        ({"dtype": "bfloat16"}, "30.00 (1)"),
+    ],
+)
+def test_results_on_other_data_or_in_another_number_format_are_all_shown(
+    other, place, tmp_path, capsys
+):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    known = {"data_sha256": 64 * "a"}
+    records.append(one, [make_row(0.3, **known)])
+    records.append(two, [make_row(0.4, **known | other)])
+    main([str(one), str(two)])
+    said = capsys.readouterr()
+    assert f"| {place} |" in said.out
+    assert "40.00 (1)" in said.out
+    assert not said.err
