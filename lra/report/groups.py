@@ -139,9 +139,10 @@ def group(rows: Iterable[Row]) -> list[Group]:
         is_of_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if is_of_options else _slug(keys, data)
         if not keys or (len(keys) == 1 and changes.varying(others)):
-            swept = {(row.task, row.attention, data) for row in others}
-            place = ((row.task, row.attention, _data_title(row)) for row in table)
-            others = others + [row for row, at in zip(table, place, strict=True) if at in swept]
+            # A sweep, of which cells of the table are points.
+            swept = {(row.task, row.attention) for row in others}
+            same_data = (row for row in table if _data_title(row) == data)
+            others += [row for row in same_data if (row.task, row.attention) in swept]
         marks = " and ".join(sorted({row.data for row in others}))
         setting = f"{changes.told(others)} Data: {marks}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
