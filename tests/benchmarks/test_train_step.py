@@ -23,35 +23,15 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.trainer import Trainer
+from tests.benchmarks.test_training_page import STEP
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
-
-ROW = {
-    "num_devices": 1,
-    "batch": 32,
-    "deterministic": False,
-    "compile_seconds": 2.0,
-    "steps_per_second": 4.0,
-    "examples_per_second": 128.0,
-    "eval_examples_per_second": 300.0,
-    "peak_memory_mb": 500.0,
-    "protocol_hours": 1.5,
-    "whole_hours": 1.55,
-    "flops_per_step": 10**9,
-    "peak_flops_per_second": 10**10,
-}
 
 
 def fake(task, attention, seeds, flags):
+    case = {"task": task, "attention": attention, "seeds": seeds}
     if attention == "reformer":
-        return {
-            "task": task,
-            "attention": attention,
-            "seeds": seeds,
-            "failed": True,
-            "why": "see above",
-        }
-    row = {"task": task, "attention": attention, "seeds": seeds, **ROW}
-    return row | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
+        return case | {"failed": True, "why": "see above"}
+    return STEP | case | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
 
 
 def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
@@ -179,9 +159,8 @@ def test_a_whole_run_compiles_an_evaluation_for_each_size_of_a_split():
 
 def test_the_share_of_the_ceiling_is_of_all_devices():
     """4 steps of 10^9 operations a second, each device capable of 10^10."""
-    row = ROW | {"task": "listops", "attention": "standard", "seeds": 1}
-    assert "| 40.0% |" in training_tables.step_line(row)
-    assert "| 10.0% |" in training_tables.step_line(row | {"num_devices": 4})
+    assert "| 40.0% |" in training_tables.step_line(STEP)
+    assert "| 10.0% |" in training_tables.step_line(STEP | {"num_devices": 4})
 
 
 def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys):
