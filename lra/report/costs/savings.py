@@ -1,7 +1,5 @@
 """Linformer's Table 3: time and memory saved against exact attention, by length and size k."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from lra.published_efficiency import (
@@ -23,18 +21,34 @@ class _Saving(NamedTuple):
 
     Attributes:
         title, caption: of the table.
-        cell: the text of ours, from sheet, line and length.
         published: the paper's cells, by size.
-        notes: from sheet and lines of the table.
-        of_batch: whether it depends on the batch that was timed.
+        what: field of the rows that is saved; None for memory told by the largest batch that fits.
     """
 
     title: str
     caption: str
-    cell: Callable[[Sheet, Line, int], str]
     published: dict[int, tuple[float | None, ...]]
-    notes: Callable[[Sheet, list[list[str]]], list[str]]
-    of_batch: bool = True
+    what: str | None
+
+
+_TIME = _Saving(
+    "time saved",
+    "How many times less time per input than {} in the same run;",
+    LINFORMER_TIME_SAVED,
+    "seconds",
+)
+_MEMORY = _Saving(
+    "peak memory saved at equal batch",
+    "How many times less peak memory than {} in the same run;",
+    LINFORMER_MEMORY_SAVED,
+    "peak_memory_mb",
+)
+_LARGEST = _Saving(
+    "memory saved as the largest batch that fits",
+    "The largest batch that fits, by what smaller ones need, over that of {};",
+    LINFORMER_MEMORY_SAVED,
+    None,
+)
 
 
 def savings(sheets: list[Sheet]) -> list[Table]:
@@ -49,7 +63,6 @@ def savings(sheets: list[Sheet]) -> list[Table]:
         found.append(_table(sheet, _TIME))
         if sheet.batch is not None:
             found.append(_table(sheet, _MEMORY))
-    # The largest batch is the same whatever batch was timed.
     found += [_table(sheet, _LARGEST) for sheet in chosen if _has_largest_batch(sheet)][:1]
     return found
 
@@ -70,50 +83,50 @@ def _linformers(sheet: Sheet) -> dict[int, Line]:
 
 def _table(sheet: Sheet, saving: _Saving) -> Table:
     ours = _linformers(sheet)
+    published = {
+        size: dict(zip(LINFORMER_LENGTHS, values, strict=True))
+        for size, values in saving.published.items()
+    }
     sizes = sorted({*ours, *LINFORMER_SIZES})
     lines = []
     for length in sorted({*sheet.lengths, *LINFORMER_LENGTHS}):
         texts = []
         for size in sizes:
-            text = saving.cell(sheet, ours[size], length) if size in ours else MISSING
-            theirs = _published(saving, length, size)
+            text = _cell(sheet, ours[size], length, saving.what) if size in ours else MISSING
+            theirs = published.get(size, {}).get(length)
             texts.append(f"{text} ({theirs}×)" if theirs else text)
         lines.append([f"{length:,}", *texts])
     header = ["Length", *(f"k = {size:,}" for size in sizes)]
-    of_pass = f"{MODES[sheet.mode]}, {sheet.batches}" if saving.of_batch else MODES[sheet.mode]
-    where = describe(sheet, of_batch=saving.of_batch)
+    of_batch = saving.what is not None  # the largest batch is the same whatever batch was timed
+    of_pass = f"{MODES[sheet.mode]}, {sheet.batches}" if of_batch else MODES[sheet.mode]
+    where = describe(sheet, of_batch=of_batch)
     caption = f"{saving.caption.format(sheet.reference.title)} in brackets the published. {where}"
-    notes = [LINFORMER_SOURCE, *saving.notes(sheet, lines)]
+    notes = [LINFORMER_SOURCE, *_notes(sheet, lines, saving.what)]
     title = f"Linformer, {saving.title}, {of_pass}"
     return Table(title, caption, header, lines, notes, words=())
 
 
-def _published(saving: _Saving, length: int, size: int) -> float | None:
-    if size not in saving.published or length not in LINFORMER_LENGTHS:
-        return None
-    return saving.published[size][LINFORMER_LENGTHS.index(length)]
-
-
-def _ratio_of(what: str, sheet: Sheet, line: Line, length: int) -> str:
+def _cell(sheet: Sheet, line: Line, length: int, what: str | None) -> str:
+    if what is None:
+        return _largest_batch(sheet, line, length)
     return ratio(times_less(sheet, line, sheet.reference, length, what))
 
 
-def _on_ratios(what: str, sheet: Sheet, lines: list[list[str]]) -> list[str]:
+def _notes(sheet: Sheet, lines: list[list[str]], what: str | None) -> list[str]:
+    if what is None:
+        return _on_largest_batch(sheet, lines)
     if not any(EXTRAPOLATED in text for line in lines for text in line):
         return []
     return [f"{EXTRAPOLATED} From what was extrapolated or estimated.", *on_unfitting(sheet, what)]
 
 
 def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:
-    for row, exact in sheet.together(line, sheet.reference, length):
-        if not row.largest_batch:
-            return MISSING
-        if exact.status == "out_of_memory" and exact.batch == 1:
-            return f"> {short(row.largest_batch)}×"
-        if exact.largest_batch:
-            return ratio((row.largest_batch / exact.largest_batch, True))
+    row, exact = next(iter(sheet.together(line, sheet.reference, length)), (None, None))
+    if row is None or not row.largest_batch:
         return MISSING
-    return MISSING
+    if exact.status == "out_of_memory" and exact.batch == 1:
+        return f"> {short(row.largest_batch)}×"
+    return ratio((row.largest_batch / exact.largest_batch, True) if exact.largest_batch else None)
 
 
 def _on_largest_batch(sheet: Sheet, lines: list[list[str]]) -> list[str]:
@@ -123,27 +136,3 @@ def _on_largest_batch(sheet: Sheet, lines: list[list[str]]) -> list[str]:
     if any(text.startswith(">") for line in lines for text in line):
         notes.append("Where > stands, exact attention does not fit with a batch of 1.")
     return notes
-
-
-_TIME = _Saving(
-    "time saved",
-    "How many times less time per input than {} in the same run;",
-    partial(_ratio_of, "seconds"),
-    LINFORMER_TIME_SAVED,
-    partial(_on_ratios, "seconds"),
-)
-_MEMORY = _Saving(
-    "peak memory saved at equal batch",
-    "How many times less peak memory than {} in the same run;",
-    partial(_ratio_of, "peak_memory_mb"),
-    LINFORMER_MEMORY_SAVED,
-    partial(_on_ratios, "peak_memory_mb"),
-)
-_LARGEST = _Saving(
-    "memory saved as the largest batch that fits",
-    "The largest batch that fits, by what smaller ones need, over that of {};",
-    _largest_batch,
-    LINFORMER_MEMORY_SAVED,
-    _on_largest_batch,
-    of_batch=False,
-)
