@@ -8,11 +8,11 @@ from lra.report.costs.fits import Fit, fit
 from lra.report.costs.ratios import cost, is_measured
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.summaries import against_peers, best_peer, mean_ratio
+from lra.report.costs.tables import SCALES
 from lra.report.figures import Figure
 
 # The size that a figure shows of a method measured in several: that of Table 3.
 _USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}
-_SCALES = {"seconds": 1000, "peak_memory_mb": 1}
 
 
 class Mark(NamedTuple):
@@ -97,7 +97,7 @@ def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
     """The lines that have numbers to draw."""
     found = []
     for line, nth in _numbered(lines):
-        time, memory = (_marks(sheet, line, what) for what in _SCALES)
+        time, memory = (_marks(sheet, line, what) for what in SCALES)
         if time or memory:
             fits = fit(sheet, line, "seconds"), fit(sheet, line, "peak_memory_mb")
             found.append(Series(line, nth, time, memory, fits))
@@ -106,7 +106,7 @@ def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
 
 def races(sheet: Sheet) -> list[Race]:
     """Ours that have peers, against the best of them."""
-    time, memory = (against_peers(sheet, what) for what in _SCALES)
+    time, memory = (against_peers(sheet, what) for what in SCALES)
     found = []
     for line, nth in _numbered([line for line in _usual(sheet) if line in time]):
         ratios = [best_peer(of_lines.get(line, {})) for of_lines in (time, memory)]
@@ -141,5 +141,5 @@ def _marks(sheet: Sheet, line: Line, what: str) -> list[Mark]:
     for row in sheet.all_rows(line):
         value = cost(row, what)
         if value:
-            found.append(Mark(row.length, _SCALES[what] * value, is_measured(row, what)))
+            found.append(Mark(row.length, SCALES[what] * value, is_measured(row, what)))
     return found

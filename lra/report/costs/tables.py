@@ -1,6 +1,5 @@
 """Tables of cost in the papers' layout: absolute, relative to exact attention, and published."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from lra.efficiency import CostRow
@@ -30,6 +29,9 @@ _FILLING = (
     "is 1 where one input takes as long."
 )
 
+# From the fields of rows to milliseconds and megabytes.
+SCALES = {"seconds": 1000, "peak_memory_mb": 1}
+
 _TITLES = {
     "module": "Cost of one attention module",
     "model": "Cost of training the two-layer model on Text",
@@ -38,48 +40,40 @@ _TITLES = {
 
 
 class _Quantity(NamedTuple):
-    """What the cells of a table show: a field of the rows (`what`), as a number in some unit."""
+    """What the cells of a table show: a field of the rows (`what`), in some unit.
+
+    Of a rate, such as steps per second, more is better, and the field is its inverse.
+    """
 
     what: str
     title: str
     unit: str
-    value: Callable[[CostRow], float | None]
     published: tuple[Published, ...] = ()
     source: str = ""
+    is_rate: bool = False
 
-
-def _milliseconds(row: CostRow) -> float | None:
-    seconds = cost(row, "seconds")
-    return 1000 * seconds if seconds else None
-
-
-def _steps_per_second(row: CostRow) -> float | None:
-    return 1 / row.seconds if row.seconds else None
-
-
-def _megabytes(row: CostRow) -> float | None:
-    return cost(row, "peak_memory_mb")
+    def of(self, row: CostRow) -> float | None:
+        """The number of a row; None if unknown."""
+        found = cost(row, self.what)
+        if not found:
+            return None
+        return 1 / found if self.is_rate else SCALES[self.what] * found
 
 
 def _quantities(sheet: Sheet) -> tuple[_Quantity, _Quantity]:
     """Time and memory, in the units of the paper whose table it is."""
     benchmark = sheet.setting.benchmark
-    what, memory, unit = "peak_memory_mb", "Memory", "Peak megabytes"
+    of = {"model": "", "fixed_tokens": " of all tokens", "module": " per input"}[benchmark]
+    time = _Quantity("seconds", "Time", f"Milliseconds{of}")
+    memory = _Quantity("peak_memory_mb", "Memory", f"Peak megabytes{of}")
     if benchmark == "model":
-        steps = "Training steps per second"
-        return (
-            _Quantity(
-                "seconds", "Steps per second", steps, _steps_per_second, LRA_STEPS, LRA_SOURCE
-            ),
-            _Quantity(what, memory, unit, _megabytes, LRA_MEMORY, LRA_SOURCE),
-        )
-    of = "of all tokens" if benchmark == "fixed_tokens" else "per input"
-    time = _Quantity("seconds", "Time", f"Milliseconds {of}", _milliseconds)
-    megabytes = _Quantity(what, memory, f"{unit} {of}", _megabytes)
+        title, unit = "Steps per second", "Training steps per second"
+        time = _Quantity("seconds", title, unit, LRA_STEPS, LRA_SOURCE, is_rate=True)
+        memory = memory._replace(published=LRA_MEMORY, source=LRA_SOURCE)
     if benchmark == "module" and sheet.mode == "forward":
         time = time._replace(published=TABLE1_TIME, source=TABLE1_SOURCE)
-        megabytes = megabytes._replace(published=TABLE1_MEMORY, source=TABLE1_SOURCE)
-    return time, megabytes
+        memory = memory._replace(published=TABLE1_MEMORY, source=TABLE1_SOURCE)
+    return time, memory
 
 
 def section_title(setting: Setting) -> str:
@@ -142,7 +136,7 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
         return f"OOM (needs {short(row.peak_memory_mb / 1000)} GB)" if exceeds(row) else "OOM"
     if row.status == "unsupported":
         return "unsupported"
-    value = quantity.value(row)
+    value = quantity.of(row)
     if value is None:
         return MISSING
     mark = "" if is_measured(row, quantity.what) else EXTRAPOLATED
@@ -212,5 +206,4 @@ def _published_times(theirs: Published, quantity: _Quantity, length: int) -> flo
     if theirs.times:
         return theirs.times[length]
     times = quantity.published[0].values[length] / theirs.values[length]
-    # Of steps per second more are better.
-    return 1 / times if quantity.value is _steps_per_second else times
+    return 1 / times if quantity.is_rate else times
