@@ -20,45 +20,12 @@ from tests.lra.row_factory import diverged_row, failed_row, make_row
 from tests.waiting import wait_for
 
 
-def test_a_row_survives_its_line_of_json():
-    for row in (make_row(0.25), diverged_row(), failed_row()):
-        assert from_json(to_json(row)) == row
-
-
 def test_a_row_that_could_not_be_read_is_not_written(tmp_path):
     path = tmp_path / "rows.jsonl"
     with pytest.raises(UserError, match="half of a surrogate pair"):
         records.append(path, [make_row(), failed_row("no file caf\udce9")])
     assert records.append(path, [failed_row("no file 😀")]) == 1
     assert [row.error for row in records.read(path)] == ["no file 😀"]
-
-
-def test_tuples_in_the_config_do_not_change_the_key():
-    row = make_row(config_overrides={"model.attention.share": ("kv", "heads")})
-    assert records.key(from_json(to_json(row))) == records.key(row)
-
-
-def test_seeds_among_the_overrides_do_not_change_the_key():
-    plain = records.make_key("listops", "nystrom", {"a": 1}, 0, "table3", "official")
-    seeds = records.make_key(
-        "listops", "nystrom", {"seeds": (0, 1), "a": 1}, 0, "table3", "official"
-    )
-    assert plain == seeds
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"task": "text"},
-        {"attention": "standard"},
-        {"seed": 1},
-        {"config_overrides": {"train.steps": 5}},
-        {"protocol": "changed: x=1"},
-        {"data": "official"},
-    ],
-)
-def test_each_part_of_the_key_counts(change):
-    assert records.key(make_row(**change)) != records.key(make_row())
 
 
 def test_append_adds_each_key_once(tmp_path):
@@ -78,12 +45,6 @@ def test_a_failure_gives_way_to_a_result_and_a_result_stays(tmp_path):
     assert records.append(path, [make_row()]) == 1
     assert records.append(path, [failed_row("c"), diverged_row(), make_row(0.9)]) == 0
     assert records.latest(records.read(path)) == [make_row()]
-
-
-def test_the_latest_stand_in_the_order_in_which_they_were_written():
-    failed, other, result = failed_row(seed=0), make_row(seed=1), make_row(seed=0)
-    assert records.latest([failed, other, result]) == [other, result]
-    assert records.latest([other, result, make_row(0.9, seed=1)]) == [other, result]
 
 
 def test_a_diverged_seed_is_a_result(tmp_path):
@@ -287,22 +248,6 @@ def test_a_row_that_is_not_valid_is_not_written(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    ("task", "overrides", "expected"),
-    [
-        ("text", {}, True),
-        ("text", {"data.holdout": 0.1}, False),
-        ("image", {}, False),
-    ],
-)
-def test_rows_of_schema_0_are_read(task, overrides, expected):
-    values = json.loads(to_json(make_row(task=task, config_overrides=overrides)))
-    del values["val_is_test"], values["config"]
-    row = from_json(json.dumps(values | {"schema": 0}))
-    assert row.val_is_test is expected
-    assert row.schema == 1
-
-
 def test_write_once_leaves_what_is_there(tmp_path):
     path = tmp_path / "rows.jsonl"
     assert records.write_once(path, [make_row()])
@@ -388,13 +333,6 @@ def test_rows_and_what_is_set_aside_are_on_the_disk(tmp_path, monkeypatch):
     records.append(path, [make_row(seed=2)])
     files = (path, tmp_path / "rows.jsonl.broken")
     assert synced == {file.stat().st_ino: file.stat().st_size for file in files}
-
-
-def test_of_the_rows_of_a_key_the_first_result_counts_else_the_last_failure():
-    result, failures = make_row(0.5), [failed_row("killed"), failed_row("out of memory")]
-    rows = [failures[0], result, make_row(0.25), failures[1], *failures]
-    assert records.latest(rows) == [result]
-    assert records.latest(failures) == failures[1:]
 
 
 @pytest.mark.parametrize("name", ["/dev/full", "pipe"])

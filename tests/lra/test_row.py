@@ -1,0 +1,68 @@
+"""Rows: their lines of JSON, their keys, and which of a key counts."""
+
+import json
+
+import pytest
+
+from lra.row import from_json, key, latest, make_key, to_json
+from tests.lra.row_factory import diverged_row, failed_row, make_row
+
+
+def test_a_row_survives_its_line_of_json():
+    for row in (make_row(0.25), diverged_row(), failed_row()):
+        assert from_json(to_json(row)) == row
+
+
+@pytest.mark.parametrize(
+    ("task", "overrides", "expected"),
+    [
+        ("text", {}, True),
+        ("text", {"data.holdout": 0.1}, False),
+        ("image", {}, False),
+    ],
+)
+def test_rows_of_schema_0_are_read(task, overrides, expected):
+    values = json.loads(to_json(make_row(task=task, config_overrides=overrides)))
+    del values["val_is_test"], values["config"]
+    row = from_json(json.dumps(values | {"schema": 0}))
+    assert row.val_is_test is expected
+    assert row.schema == 1
+
+
+def test_tuples_in_the_config_do_not_change_the_key():
+    row = make_row(config_overrides={"model.attention.share": ("kv", "heads")})
+    assert key(from_json(to_json(row))) == key(row)
+
+
+def test_seeds_among_the_overrides_do_not_change_the_key():
+    plain = make_key("listops", "nystrom", {"a": 1}, 0, "table3", "official")
+    seeds = make_key("listops", "nystrom", {"seeds": (0, 1), "a": 1}, 0, "table3", "official")
+    assert plain == seeds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": "text"},
+        {"attention": "standard"},
+        {"seed": 1},
+        {"config_overrides": {"train.steps": 5}},
+        {"protocol": "changed: x=1"},
+        {"data": "official"},
+    ],
+)
+def test_each_part_of_the_key_counts(change):
+    assert key(make_row(**change)) != key(make_row())
+
+
+def test_the_latest_stand_in_the_order_in_which_they_were_written():
+    failed, other, result = failed_row(seed=0), make_row(seed=1), make_row(seed=0)
+    assert latest([failed, other, result]) == [other, result]
+    assert latest([other, result, make_row(0.9, seed=1)]) == [other, result]
+
+
+def test_of_the_rows_of_a_key_the_first_result_counts_else_the_last_failure():
+    result, failures = make_row(0.5), [failed_row("killed"), failed_row("out of memory")]
+    rows = [failures[0], result, make_row(0.25), failures[1], *failures]
+    assert latest(rows) == [result]
+    assert latest(failures) == failures[1:]
