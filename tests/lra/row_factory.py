@@ -11,6 +11,9 @@ CONFIG = {
     "model.attention.num_hashes": 2,
 }
 
+# Of a run in another number format.
+HALF = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
+
 
 def make_row(accuracy: float | None = 0.5, **values: Any) -> Row:
     """A row with test accuracy `accuracy`; None for one without results (say its status)."""

@@ -7,7 +7,7 @@ from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import tables
 from tests.lra.report.test_tables import first, five, line
-from tests.lra.row_factory import diverged_row, failed_row, make_row
+from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row
 
 
 def published_line(rows) -> str:
@@ -79,12 +79,11 @@ def test_an_average_over_survivors_says_so():
 
 
 def test_an_average_has_the_marks_of_its_cells():
-    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
-    rows = [make_row(0.5, **half), *five("nystrom", 0.5)[1:]]
+    rows = [make_row(0.5, **HALF), *five("nystrom", 0.5)[1:]]
     assert line(rows).endswith(" 50.00 (1) [bfloat16 and float32] |")
     assert "37.15 (+12.85, bfloat16) |" in published_line(rows)
     assert "58.95 (-8.95, bfloat16 and float32) |" in published_line(rows)
-    rows = five("nystrom", 0.5, **half)
+    rows = five("nystrom", 0.5, **HALF)
     assert line(rows).endswith(" 50.00 (1) |")
     assert "Ours all in bfloat16." in plain(tables(group(rows)[0])[1])
     rows = [*five("nystrom", 0.5)[:-1], make_row(0.5, task="pathfinder", data="mine")]

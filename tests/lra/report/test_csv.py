@@ -13,7 +13,7 @@ from lra.report.__main__ import main
 from lra.report.groups import group
 from lra.report.tables import tables
 from tests.lra.report.test_tables import five
-from tests.lra.row_factory import diverged_row, failed_row, make_row
+from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row
 
 
 @pytest.fixture
@@ -70,9 +70,8 @@ def test_csv_has_the_average(rendered):
 
 
 def test_csv_marks_other_data_and_other_number_formats(rendered):
-    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
     data = {task: "mine" if task == "retrieval" else "generated" for task in TASKS}
-    rows = [make_row(task=task, data=mark, **half) for task, mark in data.items()]
+    rows = [make_row(task=task, data=mark, **HALF) for task, mark in data.items()]
     lines = rendered([*rows, make_row(0.4)])
     assert of(lines)["dtype"] == "bfloat16"
     apart = of(lines, mark="other number format")

@@ -6,9 +6,7 @@ from lra.report.groups import group
 from lra.report.tables import Table, tables
 from tests.lra.report.test_averages import published_line
 from tests.lra.report.test_tables import first, five, line
-from tests.lra.row_factory import diverged_row, failed_row, make_row
-
-HALF = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
+from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row
 
 
 def apart(rows) -> Table:

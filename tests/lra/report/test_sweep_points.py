@@ -15,7 +15,7 @@ from tests.lra.report.swept_rows import (
     sweep_rows,
     swept,
 )
-from tests.lra.row_factory import failed_row, make_row
+from tests.lra.row_factory import HALF, failed_row, make_row
 
 
 def test_sweep_points_include_the_table_cell():
@@ -29,9 +29,8 @@ def test_sweep_points_include_the_table_cell():
 
 def test_a_sweep_is_on_one_device_and_in_one_number_format():
     # The table is bfloat16, and what is in both formats is shown in it there.
-    half = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
-    rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **half) for s in range(9))]
-    rows += [make_row(0.9, seed=s, **half) for s in range(12)]
+    rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **HALF) for s in range(9))]
+    rows += [make_row(0.9, seed=s, **HALF) for s in range(12)]
     rows.append(make_row(0.9, config_overrides={"model.attention.num_landmarks": 8}, **GPU))
     dots = swept(rows)
     speeds = {8: None, 16: 62.5, 32: 31.25, 64: 500, 128: 7.8125}

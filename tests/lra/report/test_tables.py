@@ -16,7 +16,7 @@ from lra.report.summary import summary
 from lra.report.tables import number, tables
 from lra.row import to_json
 from tests.lra.cost_row_factory import cost_row
-from tests.lra.row_factory import diverged_row, failed_row, make_row
+from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row
 
 TITLE = "Test accuracy"
 
@@ -126,8 +126,7 @@ def test_other_data_under_the_same_mark_are_shown_apart():
 
 
 def test_a_number_format_among_the_overrides_or_not_is_the_same_cell():
-    named = {"dtype": "bfloat16", "config_overrides": {"dtype": "bfloat16"}}
-    rows = [make_row(0.5, **named), make_row(0.3, seed=1, dtype="bfloat16")]
+    rows = [make_row(0.5, **HALF), make_row(0.3, seed=1, dtype="bfloat16")]
     assert "| 40.00 ± 14.14 (2) |" in line(rows)
     # A seed of both spellings counts once: its first result.
     again = [failed_row(dtype="bfloat16"), *rows, make_row(0.1, dtype="bfloat16")]
