@@ -176,7 +176,7 @@ _SECONDS = ("seconds", "seconds_min", "seconds_max")
 _TIMES = (*_SECONDS, "repeats")
 _SIZES = ("length", "batch", "dim", "heads", "head_dim")
 _MEMORIES = ("peak_memory_mb", *(f"{source}_memory_mb" for source in MEMORY_SOURCES))
-# Far beyond what can be measured, and yet such that reports can divide them and take logarithms.
+# Wider than anything that can be measured, yet reports can divide such numbers and take logarithms.
 _RANGES = {
     **dict.fromkeys(_SIZES, (1, 10**12)),
     **dict.fromkeys(_SECONDS, (1e-12, 1e15)),

@@ -1,4 +1,4 @@
-"""What rows of accuracy and rows of cost check alike: the fields of a dataclass read from JSON."""
+"""JSON of rows: reading and writing a line, and checking the fields of a dataclass."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 
 from lra.errors import UserError
 
-# Fields that a status demands or forbids.
+# By status, the fields that it demands or forbids.
 Rules = Mapping[str, Sequence[str]]
 _LARGEST = sys.float_info.max
 _SHOWN = 60  # characters of a wrong value in a message

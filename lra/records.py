@@ -114,7 +114,7 @@ def read(
     if not broken:
         return rows
     if repair and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-        # Perhaps it is only being written just now: looks again when nobody else can write.
+        # Perhaps the line is being written just now: looks again when nobody else can write.
         with _locked(path):
             return _read_and_repair(path, parse)
     _say_once(f"{path}: its last line is cut short and not used")
@@ -123,7 +123,7 @@ def read(
 
 @functools.cache
 def _say_once(line: str) -> None:
-    """Some files are read again and again."""
+    """Says a line once, however often its file is read."""
     say(line)
 
 
@@ -132,7 +132,7 @@ def check_writable(path: str | os.PathLike) -> None:
     target = pathlib.Path(os.path.realpath(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Before the lock: its library waits forever where a file cannot be made for some reasons.
+        # Checked before locking: the library of the lock may wait forever if no file can be made.
         if target.exists() and not (target.is_file() or target.is_dir()):
             raise UserError(f"cannot write rows to {path}: it is no file; choose another name")
         if target.exists():
@@ -149,7 +149,7 @@ def check_writable(path: str | os.PathLike) -> None:
 def _locked(path: pathlib.Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Of the file itself, whatever links lead to it.
+        # The lock is that of the file itself, whatever links lead to it.
         with filelock.FileLock(f"{os.path.realpath(path)}.lock"):
             yield
     except OSError as error:
@@ -206,5 +206,5 @@ def _parse(
 
 
 def _may_be_cut_short(line: bytes, before: list) -> bool:
-    """Whether the line was to become a row; files that hold anything else are left as they are."""
+    """Whether the line is the beginning of a row; a file of anything else must not be changed."""
     return bool(before) or line.lstrip().startswith(b"{")

@@ -114,12 +114,12 @@ def make_key(
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:
-    """One row a key, in their order: its result, which supersedes failures, or its last failure."""
+    """One row for each key: its first result or, without one, its last failure; order is kept."""
     chosen: dict[Key, Row] = {}
     for row in rows:
         name = key(row)
         if name not in chosen or not chosen[name].final:
-            chosen.pop(name, None)  # a result stands where it is, not where a failure was before it
+            chosen.pop(name, None)  # so that the row keeps its own place, not that of a failure
             chosen[name] = row
     return list(chosen.values())
 
@@ -146,7 +146,7 @@ def from_json(line: str | bytes) -> Row:
 
 
 def from_values(values: Any) -> Row:
-    """The row of what a line of JSON holds; raises UserError where that is no row."""
+    """The row that a line of JSON holds; raises UserError if it is none."""
     if not isinstance(values, dict):
         raise UserError("not a row: not an object of JSON")
     values.setdefault("schema", min(_UPGRADES))  # written by hand
