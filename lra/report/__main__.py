@@ -27,10 +27,10 @@ from lra.report.costs import sections as cost_sections
 from lra.report.costs.sheets import Setting, Sheet, sheets
 from lra.report.figures import NO_SPEED_FIGURE, Figure, figures, save, with_speed_figures
 from lra.report.groups import Group, group
+from lra.report.notes import summary
 from lra.report.page import page
 from lra.report.reading import read
 from lra.report.sections import Section
-from lra.report.summary import summary
 from lra.report.tables import tables
 
 _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "html": "results.html"}

@@ -11,8 +11,8 @@ from lra.report.__main__ import main
 from lra.report.cells import cells, differences, stat
 from lra.report.formats import document, plain
 from lra.report.groups import group
+from lra.report.notes import summary
 from lra.report.page import page
-from lra.report.summary import summary
 from lra.report.tables import number, tables
 from lra.row import to_json
 from tests.lra.cost_row_factory import cost_row
