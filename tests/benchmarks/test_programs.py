@@ -62,8 +62,9 @@ def test_what_a_program_needs_is_known_where_its_arguments_do_not_fit():
     assert analysis["memory"] >= 2 * 2**24 * 4096 * 16 * 4
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("mode", ["forward", "forward_backward"])
+@pytest.mark.parametrize(
+    ("mode", "dtype"), [("forward", "float32"), ("forward_backward", "bfloat16")]
+)
 def test_an_example_brings_its_arguments_and_outputs(mode, dtype):
     def total(batch):
         sizes = CASE | {"mode": mode, "dtype": dtype, "batch": batch}
