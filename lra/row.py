@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from lra.errors import UserError
@@ -149,11 +149,11 @@ def from_values(values: Any) -> Row:
     """The row that a line of JSON holds; raises UserError if it is none."""
     if not isinstance(values, dict):
         raise UserError("not a row: not an object of JSON")
-    values.setdefault("schema", min(_UPGRADES))  # written by hand
-    if type(values["schema"]) is not int:
+    schema = values.setdefault("schema", 0)  # a row written by hand has none
+    if type(schema) is not int:
         raise UserError("not a row: its schema is no number")
-    while values["schema"] in _UPGRADES:
-        values = _UPGRADES[values["schema"]](values)
+    if schema == 0:
+        values = _from_schema_0(values)
     if values["schema"] != SCHEMA:
         raise UserError(
             f"schema {values['schema']} is unknown, this version reads up to {SCHEMA}; "
@@ -163,15 +163,13 @@ def from_values(values: Any) -> Row:
     return Row(**values)
 
 
-def _val_is_test(values: dict[str, Any]) -> dict[str, Any]:
-    """Adds `val_is_test`, which schema 0 lacks: true only of Text without a holdout."""
+def _from_schema_0(values: dict[str, Any]) -> dict[str, Any]:
+    """Adds what schema 0 lacks; only Text without holdout validated on the test set then."""
     overrides = values.get("config_overrides") or {}
     is_test = values.get("task") == "text" and not overrides.get("data.holdout")
     added = {"val_is_test": is_test, "config": {}, "schema": 1}
     return added | {name: value for name, value in values.items() if name != "schema"}
 
-
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _val_is_test}
 
 _FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
 # What a row of each status must have, and what it must not.
