@@ -23,7 +23,7 @@ from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, file_to_write, positive_number, run
 from lra.data import prepared
-from lra.data.prepared import Prepared, Sequences, Split
+from lra.data.prepared import Prepared
 from lra.errors import UserError
 from lra.pace import MAX_STEPS_PER_CALL
 from lra.published import TASKS
@@ -74,20 +74,18 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-class _Few(Prepared):
-    """A prepared task with only `number` training examples."""
-
-    number: int
-
-    def split(self, name: str) -> Split:
-        """Examples that are spread evenly over the split `train`."""
-        whole = super().split(name)
-        chosen = np.linspace(0, len(whole.labels) - 1, self.number).astype(int)
-        if whole.pairs is not None:
-            return Split(whole.sequences, whole.labels[chosen], whole.pairs[chosen])
+def few(data: Prepared, number: int) -> Prepared:
+    """A prepared task with only so many training examples, spread evenly over all of them."""
+    whole = data.split("train")
+    chosen = np.linspace(0, len(whole.labels) - 1, number).astype(int)
+    arrays = {"labels": whole.labels[chosen]}
+    if whole.pairs is not None:
+        arrays["pairs"] = whole.pairs[chosen]
+    else:
         texts = [whole.sequences[i] for i in chosen]
-        offsets = np.cumsum([0, *map(len, texts)])
-        return Split(Sequences(np.concatenate(texts), offsets), whole.labels[chosen], None)
+        arrays |= {"tokens": np.concatenate(texts), "offsets": np.cumsum([0, *map(len, texts)])}
+    changed = {f"train/{name}.npy": array for name, array in arrays.items()}
+    return data._replace(arrays=data.arrays | changed)
 
 
 def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list[float]:
@@ -106,8 +104,7 @@ def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list
     config = load_config(
         f"configs/{task_name}.py:{attention}", [f"train.{k}={v}" for k, v in overrides.items()]
     )
-    data = _Few(*prepared.load(options.data_dir, task_name))
-    data.number = options.examples
+    data = few(prepared.load(options.data_dir, task_name), options.examples)
     trainer = Trainer(config, get_task(task_name), data, splits=("train",))
     state, losses = trainer.init(), []
     for start in range(0, options.epochs * epoch, epoch):

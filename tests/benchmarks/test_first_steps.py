@@ -51,10 +51,8 @@ def test_sizes_that_do_not_fit(tmp_path, flag):
 @pytest.mark.parametrize("task", ["listops", "retrieval"])
 def test_the_examples_are_those_of_the_training_set(data_dir, task):
     whole = prepared.load(data_dir, task)
-    few = first_steps._Few(*whole)
-    few.number = 8
     chosen = np.linspace(0, COUNTS["train"] - 1, 8).astype(int)
-    expected, found = whole.split("train"), few.split("train")
+    expected, found = whole.split("train"), first_steps.few(whole, 8).split("train")
     np.testing.assert_array_equal(found.labels, expected.labels[chosen])
     if task == "retrieval":
         np.testing.assert_array_equal(found.pairs, expected.pairs[chosen])
