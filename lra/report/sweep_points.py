@@ -1,5 +1,6 @@
 """The points of sweep figures: accuracy and speed against each option that was swept."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -45,16 +46,15 @@ def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
 
 def _swept(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
     """By attention and option, then by the fixed options and by task: values with cells."""
-    found: dict[tuple[str, str], dict[str, dict[str, _Sized]]] = {}
+    found: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for line, task, cell in group.all_cells():
         defaults = defaults_of(task, line.attention)
         options = {name: value for name, value in line.options.items() if value is not None}
         changed = {name: value for name, value in options.items() if defaults.get(name) != value}
         for name, value in options.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
-                of_option = found.setdefault((line.attention, name.removeprefix(OPTIONS)), {})
-                by_task = of_option.setdefault(_titled(changed, but=name), {})
-                by_task.setdefault(task, []).append((value, cell))
+                option, fixed = name.removeprefix(OPTIONS), _titled(changed, but=name)
+                found[line.attention, option][fixed][task].append((value, cell))
     return found
 
 
