@@ -68,8 +68,10 @@ def test_rows_are_of_one_run_and_complete(rows):
         assert row.repeats >= 2
         assert row.flops > 0
         assert row.peak_flops_per_second > row.flops_per_second > 0
-        assert row.memory_source == "xla"
-        assert row.peak_memory_mb == row.xla_memory_mb > 0
+        # So small that a process may grow by far more, which is shown then.
+        assert row.memory_source in ("xla", "process")
+        assert row.peak_memory_mb == getattr(row, f"{row.memory_source}_memory_mb")
+        assert row.peak_memory_mb >= row.xla_memory_mb > 0
         assert row.threads == 1
         assert row.versions["jax"] == cases.version_of("jax")
         assert row.source == ("jax" if "jax.nn" in row.label else "ours")
@@ -86,7 +88,7 @@ def test_a_filled_batch_is_larger_and_the_largest_larger_still(rows):
 @pytest.mark.slow
 def test_memory_grows_with_length(rows):
     standard = [r for r in rows if r.label == "standard (xla)" and not r.filled]
-    short, long = (r.peak_memory_mb for r in standard)
+    short, long = (r.xla_memory_mb for r in standard)
     assert long > short
 
 
