@@ -9,8 +9,8 @@ import numpy as np
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.axes import logarithmic
 from lra.report.cells import TITLES
-from lra.report.drawing import COLUMN, OPTIONS, RC
-from lra.report.styles import STYLES
+from lra.report.drawing import COLUMN, OPTIONS
+from lra.report.styles import RC, STYLES
 
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
 _LEAST, _MOST = 1e-2, 10  # errors beyond are not told apart

@@ -7,8 +7,8 @@ import numpy as np
 from lra.analysis.look import COLOURS, DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.analysis.spectrum import spectrum_rank
 from lra.report.axes import logarithmic
-from lra.report.drawing import COLUMN, RC
-from lra.report.styles import LINES, STYLES
+from lra.report.drawing import COLUMN
+from lra.report.styles import LINES, RC, STYLES
 
 
 class HeatMap(NamedTuple):
