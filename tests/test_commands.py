@@ -1,4 +1,4 @@
-"""train.py and eval.py as a user runs them: exit status and the one line on stderr."""
+"""train.py and eval.py as a user runs them; what they refuse is in test_bad_input.py."""
 
 import os
 import pathlib
@@ -20,49 +20,6 @@ def run(*command, **variables):
         timeout=120,
         env=os.environ | variables,
     )
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (["train.py"], "required: --config"),
-        (["train.py", "--config=configs/listops.py"], "--workdir=DIR is needed"),
-        (["train.py", "--confg=configs/listops.py"], "did you mean '--config'?"),
-        (["train.py", "--config=configs/lstops.py", "--workdir=x"], "configs/listops.py"),
-        (["train.py", "--config=configs/listops.py:nystrm", "--workdir=x"], "'nystrom'"),
-        (["train.py", "--config=configs/listops.py", "--config.seed=1"], "'seeds'"),
-        (["train.py", "--config=configs/default.py:nystrom", "--workdir=x"], "unknown task"),
-        (["train.py", "--config=configs/listops.py", "--config.seeds=()", "--workdir=x"], "empty"),
-        (
-            ["train.py", "--config=configs/listops.py", "--budget_minutes=-1"],
-            "not a positive number of minutes",
-        ),
-        (["train.py", "--config=configs/listops.py", "--budget_minutes=soon"], "budget_minutes"),
-        (["eval.py"], "required: --workdir"),
-        (["eval.py", "--workdir=nowhere"], "nowhere holds no run"),
-        (["eval.py", "--workdir=nowhere", "--split=dev"], "invalid choice: 'dev'"),
-    ],
-)
-def test_mistakes_end_with_status_2_and_one_line(command, expected):
-    ended = run(*command)
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert len(ended.stderr.splitlines()) == 1
-    assert ended.stderr.startswith("error: ")
-    assert expected in ended.stderr
-
-
-def test_data_that_are_not_prepared_leave_no_workdir(tmp_path):
-    ended = run(
-        "train.py",
-        "--config=configs/listops.py",
-        f"--workdir={tmp_path / 'run'}",
-        f"--data_dir={tmp_path}",
-    )
-    assert ended.returncode == 2
-    assert f"python -m lra.data.prepare listops --data_dir={tmp_path}" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_lack_of_memory_is_told_with_what_the_command_has_against_it(
     assert ("train." in cure) == ("train." in line)
 
 
-def test_other_errors_keep_their_traceback():
+def test_mistakes_of_the_program_keep_their_traceback():
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         run(raising(RuntimeError("a mistake of ours")), [])
 
@@ -127,11 +127,6 @@ def test_other_errors_keep_their_traceback():
 def test_an_interrupt_has_its_own_status(capsys):
     assert ended(raising(KeyboardInterrupt())) == STATUS_INTERRUPTED
     assert capsys.readouterr() == ("", "")
-
-
-def test_mistakes_of_the_program_keep_their_traceback():
-    with pytest.raises(ZeroDivisionError):
-        run(raising(ZeroDivisionError()), [])
 
 
 def test_a_reader_that_goes_away_is_told_by_the_status_alone():

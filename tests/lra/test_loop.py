@@ -25,7 +25,7 @@ from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.tasks import TASKS
 from lra.trainer import Trainer
-from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY, write_listops
+from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -305,36 +305,6 @@ def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, 
     assert "seed 0 diverged at step 1 (loss or gradient not finite)" in capsys.readouterr().err
     assert evaluate_workdir(tmp_path) == 0
     assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
-
-
-def test_another_configuration_in_the_workdir_is_refused(tiny_config, data_dir, tmp_path):
-    train(tiny_config(), tmp_path, data_dir)
-    with pytest.raises(UserError, match=r"another configuration: model.dropout \(0.1 there, 0.2"):
-        train(tiny_config("listops", "standard", "model.dropout=0.2"), tmp_path, data_dir)
-    # How a run is carried out may change.
-    assert train(tiny_config("listops", "standard", "mesh.data=2"), tmp_path, data_dir) == 0
-
-
-def test_other_data_is_refused(tiny_config, tmp_path):
-    write_listops(tmp_path / "one", seed=0)
-    write_listops(tmp_path / "other", seed=1)
-    train(tiny_config(), tmp_path / "run", tmp_path / "one")
-    with pytest.raises(UserError, match="holds a run on other data"):
-        train(tiny_config(), tmp_path / "run", tmp_path / "other")
-    with pytest.raises(UserError, match="is not the data that"):
-        evaluate_workdir(tmp_path / "run", data_dir=tmp_path / "other")
-
-
-def test_data_that_are_not_prepared_name_the_command(tiny_config, tmp_path):
-    with pytest.raises(UserError, match=r"python -m lra\.data\.prepare listops --data_dir="):
-        train(tiny_config(), tmp_path / "run", tmp_path / "nothing")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_workdir_that_cannot_be_made_is_refused(tiny_config, data_dir, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write to workdir"):
-        train(tiny_config(), tmp_path / "file" / "run", data_dir)
 
 
 def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):

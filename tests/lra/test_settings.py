@@ -1,4 +1,7 @@
-"""Configurations: every mistake is one line that names the cure; protocols are computed."""
+"""Configurations: every mistake is one line that names the cure; protocols are computed.
+
+More mistakes are in tests/bad_inputs.py, where commands are given them.
+"""
 
 import pytest
 
@@ -83,43 +86,24 @@ def test_ways_of_execution_are_neutral():
 @pytest.mark.parametrize(
     ("spec", "overrides", "expected"),
     [
-        ("configs/lisops.py", [], "did you mean 'configs/listops.py'?"),
         ("nowhere/listops.py", [], "no config file nowhere/listops.py"),
         ("listops", [], "no config file listops (did you mean 'configs/listops.py'?)"),
-        ("configs", [], "configs is a folder; name a file, as in configs/listops.py:nystrom"),
         ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
         (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
         (SPEC, ["train.init_from=a\0b"], "has a zero byte"),
-        ("configs/listops.py:nystrm", [], "did you mean 'nystrom'?"),
-        (SPEC, ["train.step=3"], "did you mean 'train.steps'?"),
         (
             SPEC,
             ["model.attention.proj_dim=3"],
             "unknown config key 'model.attention.proj_dim' (an option of linformer)",
         ),
-        (SPEC, ["train.steps"], "needs a value"),
-        (SPEC, ["train.steps=many"], "train.steps=many"),
-        (SPEC, ["train.steps=3.5"], "train.steps=3.5"),
         (SPEC, ["train.learning_rate=high"], "train.learning_rate=high"),
-        (SPEC, ["model.remat=perhaps"], "model.remat is True or False, not 'perhaps'"),
         (SPEC, ["seeds=(0, 'a')"], "seeds holds values of type int, not 'a' (str)"),
-        (SPEC, ["seeds=(0, 1.5)"], "seeds holds values of type int, not 1.5 (float)"),
         (SPEC, ["seeds=(0, True)"], "seeds holds values of type int, not True (bool)"),
-        (SPEC, ["seeds=()"], "seeds is empty"),
-        (SPEC, ["seeds=3"], 'seeds is a tuple, not 3: --config.seeds="(3,)"'),
         (SPEC, ["seeds=[3, 4]"], '--config.seeds="(3, 4)"'),
         (SPEC, ["seeds=many"], "seeds is a tuple, not 'many': --config.seeds=\"(0,)\""),
-        (SPEC, ["seeds=(1, 2, 1)"], "names a seed twice"),
-        (SPEC, ["seeds=(-1,)"], "a seed is an integer from 0"),
-        (SPEC, ["dtype=float16"], "dtype must be one of float32, bfloat16"),
-        (SPEC, ["matmul_precision=exact"], "matmul_precision must be one of"),
-        (SPEC, ["model.num_heads=3"], "3 * 32 is not model.dim = 64"),
         (SPEC, ["model.head_dim=0"], "model.head_dim must be at least 1"),
         (SPEC, ["model.dropout=1.0"], "model.dropout must be at least 0 and less than 1"),
-        (SPEC, ["train.steps=0"], "train.steps must be at least 1"),
-        (SPEC, ["train.batch_size=-1"], "train.batch_size must be at least 1"),
         (SPEC, ["train.max_grad_norm=inf"], "train.max_grad_norm must be a number from 0 on"),
-        (SPEC, ["model.attention.causal=True"], "no attention here is causal"),
         (
             "configs/listops.py:linformer",
             ["model.attention.share=kv,heads"],
@@ -131,16 +115,8 @@ def test_ways_of_execution_are_neutral():
             "train.learning_rate must be at most 1e+30, not 1e+31",
         ),
         (SPEC, ["train.learning_rate=0.1", "train.weight_decay=11.0"], "0.1 * 11.0 takes more"),
-        (SPEC, ["train.learning_rate=nan"], "train.learning_rate must be a number from 0 on"),
         (SPEC, ["train.steps_per_call=513"], "train.steps_per_call = 513 is more than 512"),
-        (
-            "configs/listops.py:linformer",
-            ["model.attention.proj_dim=(8, 8, 8)"],
-            "has 3 entries for model.num_layers = 2 layers",
-        ),
-        (SPEC, ["train.microbatches=3"], "is not a multiple of train.microbatches = 3"),
         (SPEC, ["data.holdout=1"], "data.holdout must be at least 0 and less than 1"),
-        (SPEC, ["task=text"], "task comes from --config"),
         ("configs/listops.py:linformer", ["model.attention.proj_dim=(8, 'a')"], "not 'a'"),
         (
             "configs/listops.py:linformer",
@@ -160,28 +136,15 @@ def test_mistakes_are_named(spec, overrides, expected):
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("return {}", "returns a dict, not a ConfigDict"),
-        ("return default.get_config(attention)", "unknown task"),
-        ("c = listops.get_config(attention); c.train.stepz = 3; return c", "'train.steps'"),
-        ("c = listops.get_config(attention); del c.train['steps']; return c", "lacks the key"),
         ("c = listops.get_config(attention); c.model.attention.name = 'x'; return c", "'x'"),
+        ("exit(0)", r"mine\.py.*SystemExit: 0"),
     ],
 )
-def test_a_config_of_ones_own_has_the_keys_of_the_default(tmp_path, body, expected):
+def test_a_config_file_of_ones_own_that_makes_no_configuration_is_refused(tmp_path, body, expected):
     path = tmp_path / "mine.py"
-    imports = "from configs import default, listops\n"
+    imports = "from configs import listops\n"
     path.write_text(f"{imports}def get_config(attention='standard'):\n    {body}\n")
     with pytest.raises(UserError, match=expected):
-        settings.load_config(str(path))
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"), [("1 / 0", "division by zero"), ("exit(0)", "SystemExit: 0")]
-)
-def test_a_config_file_that_raises_is_named(tmp_path, body, expected):
-    path = tmp_path / "mine.py"
-    path.write_text(f"def get_config(attention='standard'):\n    return {body}\n")
-    with pytest.raises(UserError, match=rf"mine\.py.*{expected}"):
         settings.load_config(str(path))
 
 
