@@ -6,6 +6,7 @@ import pytest
 from lra.data.task_writer import TaskWriter
 from lra.settings import load_config
 from tests.attention_cases import overrides_of
+from tests.lra.trainings import make_trainer
 
 # One block of width 16 learns the data below in a few steps.
 TINY = (
@@ -107,5 +108,15 @@ def tiny_config():
     def build(task="listops", attention="standard", *overrides):
         spec = f"configs/{task}.py:{attention}"
         return load_config(spec, (*TINY, *ONE_DEVICE, *overrides_of(attention), *overrides))
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tiny_trainer(tiny_config, data_dir):
+    """Builds the trainer of such a configuration, on the tiny data."""
+
+    def build(*arguments, **options):
+        return make_trainer(tiny_config(*arguments), data_dir, **options)
 
     return build

@@ -12,7 +12,7 @@ from lra.buckets import bucket_ends, by_length, choose_lengths, evaluation_order
 from lra.evaluation import evaluate
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
-from tests.lra.test_trainer import assert_close, make
+from tests.lra.test_trainer import assert_close
 
 SPREAD = np.arange(500, 2001)
 
@@ -113,12 +113,12 @@ def cut_short_sequences(monkeypatch):
 
 
 @pytest.fixture
-def both(tiny_config, data_dir, cut_short_sequences):
+def both(tiny_trainer, cut_short_sequences):
     """Makes trainers of whole batches and of cut parts of two examples."""
 
     def make_both(task, attention, *overrides):
-        config = tiny_config(task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
-        whole, cut = make(config, data_dir, cut_padding=False), make(config, data_dir)
+        own = (task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
+        whole, cut = (tiny_trainer(*own, cut_padding=cut) for cut in (False, True))
         assert len(whole.plan.eval_buckets) == 1 < len(cut.plan.eval_buckets)
         return whole, cut
 
@@ -156,10 +156,10 @@ def conditions(trainer):
     return list(branches(jax.make_jaxpr(trainer.programs.train_steps)(*arguments).jaxpr))
 
 
-def test_seeds_together_equal_seeds_alone(tiny_config, data_dir, cut_short_sequences):
+def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences):
     # Their parts differ in length; dropped attention weights do not tell.
     together, alone = (
-        make(tiny_config("listops", "standard", f"seeds={seeds}", "train.microbatches=4"), data_dir)
+        tiny_trainer("listops", "standard", f"seeds={seeds}", "train.microbatches=4")
         for seeds in ("(0, 1)", "(1,)")
     )
     state, _ = together.train(together.init(), 0, 3)
@@ -188,17 +188,14 @@ def test_a_resumed_evaluation_goes_on_in_the_same_order(both):
     np.testing.assert_array_equal(resumed.result().logits, expected.logits)
 
 
-def test_parts_without_microbatches_are_cut_too(
-    tiny_config, data_dir, monkeypatch, cut_short_sequences
-):
-    config = tiny_config("listops", "linear")
-    one_part = make(config, data_dir)
+def test_parts_without_microbatches_are_cut_too(tiny_trainer, monkeypatch, cut_short_sequences):
+    one_part = tiny_trainer("listops", "linear")
     monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
-    single = make(config, data_dir)
+    single = tiny_trainer("listops", "linear")
     assert len(one_part.plan.step_buckets) == 1 < len(single.plan.step_buckets)
     assert_close(one_part.train(one_part.init(), 0, 3), single.train(single.init(), 0, 3))
 
 
-def test_several_devices_take_whole_batches(tiny_config, data_dir, cut_short_sequences):
-    trainer = make(tiny_config("listops", "linear", *ALL_DEVICES), data_dir)
+def test_several_devices_take_whole_batches(tiny_trainer, cut_short_sequences):
+    trainer = tiny_trainer("listops", "linear", *ALL_DEVICES)
     assert trainer.plan.eval_buckets == (trainer.length,)

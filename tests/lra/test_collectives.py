@@ -8,9 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from lra.data import prepared
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 
@@ -21,10 +18,6 @@ COMMUNICATION = (
 # `%name = TYPE all-reduce(...), ..., replica_groups=GROUPS, ...`; a type may be a tuple.
 CALL = re.compile(rf"= (\(.*?\)|\S+) ({COMMUNICATION})(?:-start)?\(")
 GROUPS = re.compile(r"replica_groups=(\S+(?: \{[^}]*\})?)")
-
-
-def make(config, data_dir):
-    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
 
 
 def compiled_step(trainer):
@@ -84,13 +77,13 @@ QUICK = ("nystrom", "reformer")
     "attention",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
-def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_dir, attention):
-    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)", *ALL_DEVICES), data_dir)
+def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_trainer, attention):
+    trainer = tiny_trainer("listops", attention, "seeds=(0, 1)", *ALL_DEVICES)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
     state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
-    one = make(tiny_config("listops", attention, "seeds=(0, 1)"), data_dir)
+    one = tiny_trainer("listops", attention, "seeds=(0, 1)")
     expected, expected_metrics = one.train(one.init(), 0, 3)
     np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
     chex.assert_trees_all_close(
@@ -98,17 +91,17 @@ def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_config, data_
     )
 
 
-def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_config, data_dir, monkeypatch):
+def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_trainer, monkeypatch):
     """By the program for CPUs: the same code divides it among devices."""
     monkeypatch.setattr("models.embedding.this_backend", lambda: "gpu")
-    trainer = make(tiny_config("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES), data_dir)
+    trainer = tiny_trainer("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES)
     found = communication(compiled_step(trainer).as_text())
     assert found == [("all-reduce", {"f32"}, SEED_GROUPS)]
 
 
-def test_pairs_and_clipping_need_no_more(tiny_config, data_dir):
+def test_pairs_and_clipping_need_no_more(tiny_trainer):
     overrides = ("train.max_grad_norm=1.0", *ALL_DEVICES)
-    trainer = make(tiny_config("retrieval", "standard", *overrides), data_dir)
+    trainer = tiny_trainer("retrieval", "standard", *overrides)
     found = communication(compiled_step(trainer).as_text())
     assert [name for name, *_ in found] == ["all-reduce"]
 
@@ -128,9 +121,9 @@ def _reachable(computations, names):
     ("task", "attention"),
     [("listops", "standard"), pytest.param("retrieval", "nystrom", marks=pytest.mark.slow)],
 )
-def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, attention):
+def test_accumulation_adds_up_after_the_last_part(tiny_trainer, task, attention):
     overrides = ("seeds=(0, 1)", "train.microbatches=2")
-    trainer = make(tiny_config(task, attention, *overrides, *ALL_DEVICES), data_dir)
+    trainer = tiny_trainer(task, attention, *overrides, *ALL_DEVICES)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
@@ -144,7 +137,7 @@ def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, a
     assert any(" dot(" in text or "__ynn" in text or "dot_general" in text for text in inside)
     assert not any(communication(text) for text in inside)
     state, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
-    one = make(tiny_config(task, attention, *overrides), data_dir)
+    one = tiny_trainer(task, attention, *overrides)
     expected, expected_metrics = one.train(one.init(), 0, 3)
     np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
     chex.assert_trees_all_close(
@@ -155,22 +148,22 @@ def test_accumulation_adds_up_after_the_last_part(tiny_config, data_dir, task, a
 @pytest.mark.parametrize(
     "attention", ["nystrom", pytest.param("linformer", marks=pytest.mark.slow)]
 )
-def test_bfloat16_adds_up_once_in_float32(tiny_config, data_dir, attention):
-    config = tiny_config("listops", attention, "dtype=bfloat16", *ALL_DEVICES)
-    found = communication(compiled_step(make(config, data_dir)).as_text())
+def test_bfloat16_adds_up_once_in_float32(tiny_trainer, attention):
+    trainer = tiny_trainer("listops", attention, "dtype=bfloat16", *ALL_DEVICES)
+    found = communication(compiled_step(trainer).as_text())
     assert [(name, formats) for name, formats, _ in found] == [("all-reduce", {"f32"})]
 
 
-def test_seeds_on_devices_of_their_own_say_nothing(tiny_config, data_dir):
+def test_seeds_on_devices_of_their_own_say_nothing(tiny_trainer):
     seeds = f"seeds={tuple(range(8))}"
-    trainer = make(tiny_config("listops", "standard", seeds, *ALL_DEVICES), data_dir)
+    trainer = tiny_trainer("listops", "standard", seeds, *ALL_DEVICES)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 8, "data": 1}
     assert communication(compiled_step(trainer).as_text()) == []
 
 
 @pytest.mark.parametrize("attention", SMALL)
-def test_an_evaluation_call_says_nothing(tiny_config, data_dir, attention):
-    trainer = make(tiny_config("listops", attention, "seeds=(0, 1)", *ALL_DEVICES), data_dir)
+def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
+    trainer = tiny_trainer("listops", attention, "seeds=(0, 1)", *ALL_DEVICES)
     state = trainer.init()
     run = trainer.evaluation(state.params, state.rest, "validation")
     text = trainer.programs.logits.lower(*run.arguments(2)).compile().as_text()

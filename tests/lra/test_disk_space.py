@@ -15,7 +15,7 @@ from lra.errors import UserError
 from lra.loop import train
 from tests.lra.conftest import write_listops
 from tests.lra.test_command_line import ended
-from tests.lra.test_loop import assert_same_bits, final_state
+from tests.lra.trainings import assert_same_bits, final_state
 
 FULL = OSError(28, os.strerror(28))
 

@@ -7,29 +7,22 @@ import numpy as np
 import pytest
 
 from lra.checkpoints import Checkpoints, Progress
-from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 
 SEEDS = "seeds=(0, 1, 2, 3)"
 
 
-def make(config, data_dir):
-    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
-
-
-def on_mesh(tiny_config, data_dir, seed, data):
+def on_mesh(tiny_trainer, seed, data):
     mesh = (f"mesh.seed={seed}", f"mesh.data={data}")
-    return make(tiny_config("listops", "performer", SEEDS, *mesh), data_dir)
+    return tiny_trainer("listops", "performer", SEEDS, *mesh)
 
 
 @pytest.fixture(scope="module")
-def on_eight(tiny_config, data_dir, tmp_path_factory):
+def on_eight(tiny_trainer, tmp_path_factory):
     """The state after three steps on 2 x 4 devices, saved in a folder; and three steps later."""
     folder = tmp_path_factory.mktemp("saved") / "checkpoints"
-    trainer = on_mesh(tiny_config, data_dir, 2, 4)
+    trainer = on_mesh(tiny_trainer, 2, 4)
     state, _ = trainer.train(trainer.init(), 0, 3)
     state = trainer.update_best(state, np.array([0.1, 0.2, 0.3, 0.4], np.float32), 3)
     checkpoints = Checkpoints(folder)
@@ -51,9 +44,9 @@ def _bytes(state):
         for mesh in ((1, 1), (4, 2), (1, 4), (2, 1), (2, 2))
     ],
 )
-def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(tiny_config, data_dir, on_eight, mesh):
+def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(tiny_trainer, on_eight, mesh):
     folder, before, (expected, expected_metrics) = on_eight
-    trainer = on_mesh(tiny_config, data_dir, *mesh)
+    trainer = on_mesh(tiny_trainer, *mesh)
     assert trainer.num_devices == mesh[0] * mesh[1]
     checkpoints = Checkpoints(folder)
     state, progress = checkpoints.restore(trainer.abstract_state())
@@ -78,8 +71,8 @@ class _ProgressBefore(NamedTuple):
     train_examples: int = 24
 
 
-def test_a_checkpoint_that_does_not_say_its_devices_goes_on(tiny_config, data_dir, tmp_path):
-    trainer = make(tiny_config("listops", "standard"), data_dir)
+def test_a_checkpoint_that_does_not_say_its_devices_goes_on(tiny_trainer, tmp_path):
+    trainer = tiny_trainer("listops", "standard")
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(trainer.init(), _ProgressBefore())
     _, progress = checkpoints.restore(trainer.abstract_state())
@@ -97,10 +90,8 @@ def test_speed_and_memory_are_of_one_kind_and_number_of_devices():
         assert progress.going_on_with(device, number) == Progress(device=device, num_devices=number)
 
 
-def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(
-    tiny_config, data_dir, tmp_path, monkeypatch
-):
-    trainer = make(tiny_config("listops", "standard"), data_dir)
+def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(tiny_trainer, tmp_path, monkeypatch):
+    trainer = tiny_trainer("listops", "standard")
     state, abstract = trainer.init(), trainer.abstract_state()
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
@@ -125,14 +116,12 @@ def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(
 @pytest.mark.parametrize(
     ("attention", "changed"), [("linformer", ()), ("standard", ("model.mlp_dim=8",))]
 )
-def test_a_checkpoint_with_other_arrays_is_refused(
-    tiny_config, data_dir, tmp_path, attention, changed
-):
+def test_a_checkpoint_with_other_arrays_is_refused(tiny_trainer, tmp_path, attention, changed):
     """Others or of other shapes, as another version of the code may have written."""
     checkpoints = Checkpoints(tmp_path)
-    saved = make(tiny_config("listops", attention, *changed), data_dir)
+    saved = tiny_trainer("listops", attention, *changed)
     checkpoints.save(saved.init(), Progress(step=1))
-    trainer = make(tiny_config("listops", "standard"), data_dir)
+    trainer = tiny_trainer("listops", "standard")
     with pytest.raises(UserError, match="1 has other arrays than"):
         checkpoints.restore(trainer.abstract_state())
     checkpoints.close()
@@ -142,10 +131,10 @@ def _interrupt(_number: int) -> None:
     raise KeyboardInterrupt
 
 
-def test_evaluation_on_other_devices_gives_the_same(tiny_config, data_dir):
+def test_evaluation_on_other_devices_gives_the_same(tiny_trainer):
     results = []
     for mesh in ((2, 4), (1, 1), (4, 2)):
-        trainer = on_mesh(tiny_config, data_dir, *mesh)
+        trainer = on_mesh(tiny_trainer, *mesh)
         state = trainer.init()
         results.append(evaluate(trainer, state.params, state.rest, "test"))
     for other in results[1:]:

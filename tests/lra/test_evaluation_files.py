@@ -1,22 +1,17 @@
 """An evaluation that takes longer than any start lives is finished all the same."""
 
 import contextlib
-import dataclasses
 import io
 
 import numpy as np
 import pytest
 
-from lra import hosts, records
-from lra.data import prepared
+from lra import hosts
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import EvaluationRun
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
-from lra.tasks import TASKS
-from lra.trainer import Trainer
-
-TIMES = {"wall_seconds": None, "examples_per_second": None, "peak_memory_mb": None, "finished": ""}
+from tests.lra.trainings import rows_of
 
 
 @pytest.fixture
@@ -46,10 +41,6 @@ def advances(monkeypatch):
     return counts
 
 
-def rows_of(workdir):
-    return [dataclasses.replace(row, **TIMES) for row in records.read(workdir / "rows.jsonl")]
-
-
 def start_until_complete(config, workdir, data_dir, most):
     for starts in range(1, most + 1):
         if train(config, workdir, data_dir) != STATUS_STOPPED:
@@ -69,10 +60,9 @@ def test_no_batch_is_evaluated_twice(tiny_config, data_dir, tmp_path, advances, 
 
 
 def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
-    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+    tiny_trainer, tmp_path, capsys, monkeypatch
 ):
-    config = tiny_config("listops", "nystrom", "train.eval_batch_size=16")  # 2 batches
-    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    trainer = tiny_trainer("listops", "nystrom", "train.eval_batch_size=16")  # 2 batches
     params, rest = trainer.init().params, trainer.init().rest
     folder = tmp_path / "evaluations"
 

@@ -14,13 +14,10 @@ import numpy as np
 import pytest
 
 from lra import hosts, records
-from lra.checkpoints import Checkpoints
-from lra.data import prepared
 from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 from tests.lra.conftest import TINY, write_listops
+from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
 from tests.waiting import wait_for
 
@@ -91,14 +88,6 @@ def ended(pair, timeout=580):
     return [process.returncode for process in pair], errors
 
 
-def final_state(config, data_dir, workdir):
-    trainer = Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    state, progress = checkpoints.restore(trainer.abstract_state())
-    checkpoints.close()
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)], progress
-
-
 def wait_for_checkpoint(folder, number, pair):
     while not (folder / "checkpoints" / f"{number}.sha256.json").exists():
         for process in pair:
@@ -106,7 +95,7 @@ def wait_for_checkpoint(folder, number, pair):
         time.sleep(0.02)
 
 
-def test_two_hosts_train_as_two_devices_of_one(start, tiny_config, data_dir, tmp_path):
+def test_two_hosts_train_as_two_devices_of_one(start, tiny_trainer, data_dir, tmp_path):
     statuses, errors = ended(start(tmp_path / "run"))
     assert statuses == [0, 0], errors
     (row,) = records.read(tmp_path / "run" / "rows.jsonl")
@@ -116,10 +105,9 @@ def test_two_hosts_train_as_two_devices_of_one(start, tiny_config, data_dir, tmp
     assert steps == sorted(steps)
     assert "seed 0: test accuracy" in errors[0]
     assert "seed 0" not in errors[1]
-    config = tiny_config("listops", "standard", "mesh.data=2")
-    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    trainer = tiny_trainer("listops", "standard", "mesh.data=2")
     expected, _ = trainer.train(trainer.init(), 0, 12)
-    state, _ = final_state(config, data_dir, tmp_path / "run")
+    state, _ = final_state(trainer.config, data_dir, tmp_path / "run")
     parameters = jax.tree.leaves(expected.params)
     for one, other in zip(state, parameters, strict=False):
         np.testing.assert_allclose(one, other, atol=1e-4)
@@ -145,8 +133,7 @@ def test_a_lost_host_ends_the_other_and_both_go_on(start, tiny_config, data_dir,
     whole, _ = final_state(config, data_dir, tmp_path / "whole")
     broken, progress = final_state(config, data_dir, tmp_path / "broken")
     assert progress.step == 16
-    for one, other in zip(whole, broken, strict=True):
-        assert one.tobytes() == other.tobytes()
+    assert_same_bits(whole, broken)
     rows = [records.read(tmp_path / run / "rows.jsonl") for run in ("whole", "broken")]
     assert [row.test_accuracy for row in rows[0]] == [row.test_accuracy for row in rows[1]]
 

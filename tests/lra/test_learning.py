@@ -4,9 +4,6 @@ import pytest
 
 from configs.default import ATTENTIONS
 from configs.sweeps.table import TASKS as TABLE
-from lra.data import prepared
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 
 # Each task and each attention in the quick suite, all their pairs in the slow one.
 PAIRS = [
@@ -21,9 +18,8 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("task", "attention"), PAIRS)
-def test_the_loss_falls(tiny_config, data_dir, task, attention):
-    config = tiny_config(task, attention, "train.steps=60")
-    trainer = Trainer(config, TASKS[task], prepared.load(data_dir, task), splits=("train",))
+def test_the_loss_falls(tiny_trainer, task, attention):
+    trainer = tiny_trainer(task, attention, "train.steps=60", splits=("train",))
     state, first = trainer.train(trainer.init(), 0, 5)
     state, _ = trainer.train(state, 5, 45)
     _, last = trainer.train(state, 50, 10)

@@ -15,7 +15,6 @@ import pytest
 
 from lra import environment, records
 from lra.checkpoints import Checkpoints
-from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate_workdir
 from lra.evaluation_files import SavedEvaluations
@@ -23,25 +22,12 @@ from lra.evaluation_run import Evaluation
 from lra.loop import train
 from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
-from lra.tasks import TASKS
 from lra.trainer import Trainer
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
+from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def final_state(config, data_dir, workdir):
-    trainer = Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task))
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    state, progress = checkpoints.restore(trainer.abstract_state())
-    checkpoints.close()
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(state)], progress
-
-
-def assert_same_bits(one, other):
-    for a, b in zip(one, other, strict=True):
-        assert a.tobytes() == b.tobytes()
 
 
 def test_a_config_file_that_is_refused_by_itself_is_before_anything_is_written(

@@ -5,24 +5,9 @@ import jax.numpy as jnp
 import pytest
 
 from configs.default import ATTENTIONS
-from lra.data import prepared
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 PLATFORMS = ("tpu", "cuda")
-
-
-@pytest.fixture
-def trainer(tiny_config, data_dir):
-    """Builds the trainer of a tiny configuration on one device."""
-
-    def build(task, attention, *overrides):
-        one = ("mesh.seed=1", "mesh.data=1")
-        config = tiny_config(task, attention, *one, *overrides)
-        return Trainer(config, TASKS[task], prepared.load(data_dir, task))
-
-    return build
 
 
 def check(trainer, platforms=PLATFORMS):
@@ -52,31 +37,31 @@ def check(trainer, platforms=PLATFORMS):
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_every_attention(trainer, attention):
-    check(trainer("listops", attention, "seeds=(0, 1)"))
+def test_every_attention(tiny_trainer, attention):
+    check(tiny_trainer("listops", attention, "seeds=(0, 1)"))
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_as_a_gpu_would_have_it(trainer, attention, monkeypatch):
+def test_as_a_gpu_would_have_it(tiny_trainer, attention, monkeypatch):
     """With the sizes of blocks and the implementations that are chosen there."""
-    built = trainer("listops", attention)
+    built = tiny_trainer("listops", attention)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     check(built, ("cuda",))
 
 
-def test_pairs_in_bfloat16_with_everything_that_saves_memory(trainer):
+def test_pairs_in_bfloat16_with_everything_that_saves_memory(tiny_trainer):
     overrides = ("dtype=bfloat16", "model.remat=True", "train.microbatches=2")
-    check(trainer("retrieval", "nystrom", *overrides, "train.max_grad_norm=1.0"))
+    check(tiny_trainer("retrieval", "nystrom", *overrides, "train.max_grad_norm=1.0"))
 
 
-def test_pixels_with_blockwise_attention(trainer):
-    check(trainer("image", "standard", "model.attention.implementation=chunked"))
+def test_pixels_with_blockwise_attention(tiny_trainer):
+    check(tiny_trainer("image", "standard", "model.attention.implementation=chunked"))
 
 
 @TRITON_IS_LEAVING
-def test_attention_in_kernels(trainer, monkeypatch):
+def test_attention_in_kernels(tiny_trainer, monkeypatch):
     """The kernels of two seeds, inside the loops over steps and batches."""
     heads = ("model.num_heads=1", "model.head_dim=16")
     overrides = ("model.attention.implementation=flash", "seeds=(0, 1)", *heads)
     with on_an_h100(monkeypatch):
-        check(trainer("listops", "standard", *overrides), ("cuda",))
+        check(tiny_trainer("listops", "standard", *overrides), ("cuda",))

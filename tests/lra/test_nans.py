@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from lra import loop
-from lra.data import prepared
 from lra.errors import UserError
 from lra.loop import train
 from lra.nans import STATUS_NAN
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 
 
 def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path, capsys):
@@ -27,9 +24,8 @@ def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path,
 
 
 @pytest.mark.parametrize("donate", [True, False])
-def test_a_state_can_be_used_again_unless_it_is_donated(tiny_config, data_dir, donate):
-    data = prepared.load(data_dir, "listops")
-    trainer = Trainer(tiny_config(), TASKS["listops"], data, donate=donate)
+def test_a_state_can_be_used_again_unless_it_is_donated(tiny_trainer, donate):
+    trainer = tiny_trainer(donate=donate)
     state = trainer.init()
     after = trainer.train(state, 0, 1)[0].params
     assert any(leaf.is_deleted() for leaf in jax.tree.leaves(state)) == donate

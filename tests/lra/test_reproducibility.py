@@ -1,6 +1,5 @@
 """The same configuration gives the same row again, and a row is enough to repeat its run."""
 
-import dataclasses
 import os
 import pathlib
 import re
@@ -13,18 +12,10 @@ from lra import records
 from lra.loop import train
 from lra.settings import load_config
 from tests.lra.conftest import TINY
+from tests.lra.trainings import rows_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MESH = ("mesh.seed=2", "mesh.data=1")
-# What a second run may do differently.
-TIMES = {"wall_seconds": None, "examples_per_second": None, "peak_memory_mb": None, "finished": ""}
-
-
-def rows_of(workdir):
-    """The rows of a run without its times."""
-    rows = records.read(workdir / "rows.jsonl")
-    assert all(row.wall_seconds and row.finished for row in rows)
-    return [dataclasses.replace(row, **TIMES) for row in rows]
 
 
 def override(key, value):

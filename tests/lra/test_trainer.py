@@ -9,18 +9,11 @@ import pytest
 from flax import nnx
 
 from lra import arrays, parts, state
-from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 from models.attention.performer import orthogonal_features
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
-
-
-def make(config, data_dir, **options):
-    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task), **options)
 
 
 def leaves(tree):
@@ -39,18 +32,18 @@ QUICK = ("performer", "reformer")
     "attention",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
-def test_seeds_together_equal_seeds_alone(tiny_config, data_dir, attention):
-    together = make(tiny_config("listops", attention, "seeds=(7, 3)"), data_dir)
+def test_seeds_together_equal_seeds_alone(tiny_trainer, attention):
+    together = tiny_trainer("listops", attention, "seeds=(7, 3)")
     state, metrics = together.train(together.init(), 0, 4)
     for row, seed in enumerate((7, 3)):
-        alone = make(tiny_config("listops", attention, f"seeds=({seed},)"), data_dir)
+        alone = tiny_trainer("listops", attention, f"seeds=({seed},)")
         expected, expected_metrics = alone.train(alone.init(), 0, 4)
         assert_close(jax.tree.map(lambda x, row=row: x[row : row + 1], state), expected)
         np.testing.assert_allclose(metrics.loss[row], expected_metrics.loss[0], atol=1e-5)
 
 
-def test_the_length_of_calls_leaves_no_trace(tiny_config, data_dir):
-    trainer = make(tiny_config(), data_dir)
+def test_the_length_of_calls_leaves_no_trace(tiny_trainer):
+    trainer = tiny_trainer()
     one, _ = trainer.train(trainer.init(), 0, 6)
     other = trainer.init()
     for start, count in ((0, 1), (1, 3), (4, 2)):
@@ -58,9 +51,9 @@ def test_the_length_of_calls_leaves_no_trace(tiny_config, data_dir):
     chex.assert_trees_all_equal(one, other)
 
 
-def test_evaluation_counts_every_example_once(tiny_config, data_dir):
+def test_evaluation_counts_every_example_once(tiny_trainer):
     # 13 validation examples in batches of 8: the last batch is half empty.
-    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+    trainer = tiny_trainer("listops", "standard", "seeds=(0, 1)")
     state = trainer.init()
     result = evaluate(trainer, state.params, state.rest, "validation")
     assert result.logits.shape == (2, 13, 10)
@@ -73,20 +66,18 @@ def test_evaluation_counts_every_example_once(tiny_config, data_dir):
     np.testing.assert_allclose(result.loss, loss, atol=1e-5)
 
 
-def test_evaluation_does_not_depend_on_its_batches(tiny_config, data_dir):
+def test_evaluation_does_not_depend_on_its_batches(tiny_trainer):
     results = []
     for batch in (1, 8, 13, 32):
-        trainer = make(
-            tiny_config("listops", "nystrom", f"train.eval_batch_size={batch}"), data_dir
-        )
+        trainer = tiny_trainer("listops", "nystrom", f"train.eval_batch_size={batch}")
         state = trainer.init()
         results.append(evaluate(trainer, state.params, state.rest, "validation").logits)
     for other in results[1:]:
         np.testing.assert_allclose(other, results[0], atol=1e-5)
 
 
-def test_the_best_parameters_are_kept_per_seed(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+def test_the_best_parameters_are_kept_per_seed(tiny_trainer):
+    trainer = tiny_trainer("listops", "standard", "seeds=(0, 1)")
     start = leaves(trainer.init().params)
     state = trainer.update_best(trainer.init(), np.array([0.5, 0.1], np.float32), 3)
     state, _ = trainer.train(state, 0, 2)
@@ -100,9 +91,9 @@ def test_the_best_parameters_are_kept_per_seed(tiny_config, data_dir):
         np.testing.assert_array_equal(best[1], now[1])
 
 
-def test_no_program_changes_the_types_of_the_state(tiny_config, data_dir):
+def test_no_program_changes_the_types_of_the_state(tiny_trainer):
     # If only weakly: the next call of every program would compile it again.
-    trainer = make(tiny_config("listops", "performer"), data_dir)
+    trainer = tiny_trainer("listops", "performer")
     programs, abstract = trainer.programs, trainer.abstract_state()
     arguments = trainer.train_arguments(abstract, 0, 1)
     accuracy = np.zeros(1, np.float32)
@@ -126,17 +117,16 @@ def test_no_program_changes_the_types_of_the_state(tiny_config, data_dir):
         pytest.param("listops", "standard", marks=pytest.mark.slow),
     ],
 )
-def test_microbatches_equal_the_plain_step_dropout_included(tiny_config, data_dir, task, attention):
-    plain = make(tiny_config(task, attention), data_dir)
-    four = make(tiny_config(task, attention, "train.microbatches=4"), data_dir)
+def test_microbatches_equal_the_plain_step_dropout_included(tiny_trainer, task, attention):
+    plain = tiny_trainer(task, attention)
+    four = tiny_trainer(task, attention, "train.microbatches=4")
     assert_close(plain.train(plain.init(), 0, 3), four.train(four.init(), 0, 3))
 
 
-def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_config, data_dir, monkeypatch):
-    config = tiny_config()
-    whole = make(config, data_dir)
+def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_trainer, monkeypatch):
+    whole = tiny_trainer()
     monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
-    single = make(config, data_dir)
+    single = tiny_trainer()
     texts = [
         trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 1)).as_text()
         for trainer in (whole, single)
@@ -148,14 +138,14 @@ def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_config, data_dir, monkeyp
     np.testing.assert_allclose(one.logits, other.logits, atol=1e-5)
 
 
-def test_rematerialisation_changes_nothing(tiny_config, data_dir):
-    plain = make(tiny_config(), data_dir)
-    remat = make(tiny_config("listops", "standard", "model.remat=True"), data_dir)
+def test_rematerialisation_changes_nothing(tiny_trainer):
+    plain = tiny_trainer()
+    remat = tiny_trainer("listops", "standard", "model.remat=True")
     assert_close(plain.train(plain.init(), 0, 3), remat.train(remat.init(), 0, 3))
 
 
-def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_trainer):
+    trainer = tiny_trainer("listops", "standard", "seeds=(0, 1)")
     state, _ = trainer.train(trainer.init(), 0, 1)
     broken = jax.tree.map(lambda x: x, state)
     scale = broken.params["encoder"]["norm"]["scale"]
@@ -174,19 +164,18 @@ def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_config, data_d
     np.testing.assert_array_equal(after.best.step, [0, 4])
 
 
-def test_what_there_is_no_memory_for_is_told_and_not_waited_for(tiny_config, data_dir):
+def test_what_there_is_no_memory_for_is_told_and_not_waited_for(tiny_trainer):
     """On a CPU `jax.device_get` alone would never return."""
-    trainer = make(tiny_config(), data_dir)
+    trainer = tiny_trainer()
     square, widen = jax.jit(lambda x: x @ x), jax.jit(lambda x: jnp.zeros(2**50) + x[0, 0])
     waits = square(square(jnp.ones((1000, 1000))))  # so that what needs it is only dispatched
     with pytest.raises(Exception, match="RESOURCE_EXHAUSTED"):
         trainer.fetch(widen(waits))
 
 
-def test_what_the_last_step_destroyed_has_diverged(tiny_config, data_dir):
+def test_what_the_last_step_destroyed_has_diverged(tiny_trainer):
     """By a parameter or by the loss; a seed that had diverged before keeps its step."""
-    config = tiny_config("listops", "standard", "seeds=(0, 1, 2, 3)", *ALL_DEVICES)
-    trainer = make(config, data_dir)
+    trainer = tiny_trainer("listops", "standard", "seeds=(0, 1, 2, 3)", *ALL_DEVICES)
     state = trainer.init()
     state = state._replace(diverged_step=state.diverged_step.at[3].set(7))
     kernel = state.params["encoder"]["blocks"][0]["mlp_in"]["kernel"]
@@ -202,8 +191,8 @@ def _at(tree, path):
     return np.asarray(tree[...])
 
 
-def test_performer_redraws_its_features(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "performer", "seeds=(0, 1)"), data_dir)
+def test_performer_redraws_its_features(tiny_trainer):
+    trainer = tiny_trainer("listops", "performer", "seeds=(0, 1)")
     before = leaves(trainer.init().rest)
     drawn = leaves(trainer.redraw(trainer.init(), 10).rest)
     again = leaves(trainer.redraw(trainer.redraw(trainer.init(), 5), 10).rest)
@@ -222,16 +211,16 @@ def test_performer_redraws_its_features(tiny_config, data_dir):
         (("mesh.data=3",), r"a batch of 8 does not divide among mesh.data=3; fitting: 1, 2, 4, 8"),
     ],
 )
-def test_what_does_not_fit_is_refused(tiny_config, data_dir, overrides, message):
+def test_what_does_not_fit_is_refused(tiny_trainer, overrides, message):
     with pytest.raises(UserError, match=message):
-        make(tiny_config("listops", "standard", *overrides), data_dir)
+        tiny_trainer("listops", "standard", *overrides)
 
 
-def test_a_gpu_has_no_products_in_bfloat16(tiny_config, data_dir, monkeypatch):
-    make(tiny_config("listops", "standard", "matmul_precision=bfloat16"), data_dir)
+def test_a_gpu_has_no_products_in_bfloat16(tiny_trainer, monkeypatch):
+    tiny_trainer("listops", "standard", "matmul_precision=bfloat16")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with pytest.raises(UserError, match="matmul_precision=bfloat16: on a GPU"):
-        make(tiny_config("listops", "standard", "matmul_precision=bfloat16"), data_dir)
+        tiny_trainer("listops", "standard", "matmul_precision=bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -251,15 +240,13 @@ def test_a_gpu_has_no_products_in_bfloat16(tiny_config, data_dir, monkeypatch):
         ("standard", "model.attention.implementation=flash", "a head_dim that is a power of two"),
     ],
 )
-def test_options_that_do_not_fit_the_length_are_refused(
-    tiny_config, data_dir, attention, override, message
-):
+def test_options_that_do_not_fit_the_length_are_refused(tiny_trainer, attention, override, message):
     with pytest.raises(UserError, match=message):
-        make(tiny_config("listops", attention, override), data_dir)
+        tiny_trainer("listops", attention, override)
 
 
-def test_each_step_draws_its_own_dropout(tiny_config, data_dir):
-    trainer = make(tiny_config(), data_dir, donate=False)
+def test_each_step_draws_its_own_dropout(tiny_trainer):
+    trainer = tiny_trainer(donate=False)
     *arguments, _, count = trainer.train_arguments(trainer.init(), 0, 1)
     # The same parameters and examples.
     one, again, next_step = (
@@ -269,8 +256,8 @@ def test_each_step_draws_its_own_dropout(tiny_config, data_dir):
     assert abs(one - next_step) > 1e-4
 
 
-def test_each_seed_has_its_own_order_of_examples(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "standard", "seeds=(7, 3)"), data_dir)
+def test_each_seed_has_its_own_order_of_examples(tiny_trainer):
+    trainer = tiny_trainer("listops", "standard", "seeds=(7, 3)")
     _, _, _, indices, start, count = trainer.train_arguments(trainer.abstract_state(), 3, 2)
     assert (start, count) == (3, 2)
     for row, seed in enumerate((7, 3)):
@@ -278,8 +265,8 @@ def test_each_seed_has_its_own_order_of_examples(tiny_config, data_dir):
         np.testing.assert_array_equal(np.ravel(indices[row, :2]), stream)
 
 
-def test_layers_redraw_features_of_their_own(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "performer", "model.num_layers=2"), data_dir)
+def test_layers_redraw_features_of_their_own(tiny_trainer):
+    trainer = tiny_trainer("listops", "performer", "model.num_layers=2")
     one, other = leaves(trainer.redraw(trainer.init(), 10).rest)
     assert np.abs(one - other).max() > 0.1
 
@@ -298,8 +285,8 @@ def test_a_seed_has_different_keys_for_its_purposes():
     assert len(numbers) == 4
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_though_the_loss_is(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "standard", "seeds=(0, 1)"), data_dir)
+def test_a_gradient_that_is_not_finite_changes_nothing_though_the_loss_is(tiny_trainer):
+    trainer = tiny_trainer("listops", "standard", "seeds=(0, 1)")
     state = trainer.init()
     kernel = state.params["logits"]["kernel"]
     kernel[...] = kernel[...].at[0].multiply(1e30)  # the norm of the gradient is beyond float32
@@ -311,16 +298,16 @@ def test_a_gradient_that_is_not_finite_changes_nothing_though_the_loss_is(tiny_c
         np.testing.assert_array_equal(old[0], new[0])
 
 
-def test_of_parameters_as_good_the_first_are_kept(tiny_config, data_dir):
-    trainer = make(tiny_config(), data_dir)
+def test_of_parameters_as_good_the_first_are_kept(tiny_trainer):
+    trainer = tiny_trainer()
     state = trainer.init()
     for accuracy, step in ((0.5, 3), (0.5, 5), (0.25, 7)):
         state = trainer.update_best(state, np.array([accuracy], np.float32), step)
     np.testing.assert_array_equal(state.best.step, [3])
 
 
-def test_a_redraw_has_no_key_of_a_step(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "performer"), data_dir)
+def test_a_redraw_has_no_key_of_a_step(tiny_trainer):
+    trainer = tiny_trainer("listops", "performer")
     (drawn,) = leaves(trainer.redraw(trainer.init(), 10).rest)
     of_step = jax.random.fold_in(state.seed_keys(0)[1], 10)
     of_example = jax.random.fold_in(of_step, 0)
@@ -328,8 +315,8 @@ def test_a_redraw_has_no_key_of_a_step(tiny_config, data_dir):
         assert np.abs(drawn[0] - orthogonal_features(key, *drawn.shape[1:])).max() > 0.1
 
 
-def test_a_seed_that_has_diverged_draws_nothing_anew(tiny_config, data_dir):
-    trainer = make(tiny_config("listops", "performer", "seeds=(0, 1)"), data_dir)
+def test_a_seed_that_has_diverged_draws_nothing_anew(tiny_trainer):
+    trainer = tiny_trainer("listops", "performer", "seeds=(0, 1)")
     state = trainer.init()
     (before,) = leaves(state.rest)
     (after,) = leaves(trainer.redraw(state._replace(diverged_step=jnp.array([-1, 7])), 10).rest)

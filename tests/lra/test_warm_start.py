@@ -9,14 +9,11 @@ import pytest
 
 from configs.default import ATTENTIONS
 from lra import records, warm_start
-from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train
 from lra.protocol import protocol_of
 from lra.stopping import STATUS_STOPPED, Stop
-from lra.tasks import TASKS
-from lra.trainer import Trainer
 from lra.warm_start import initial_state
 from tests.lra.conftest import write_listops
 
@@ -55,11 +52,10 @@ def equal(one, other):
         for name in ATTENTIONS
     ],
 )
-def test_each_seed_takes_the_best_arrays_of_the_same_seed(source, tiny_config, data_dir, attention):
+def test_each_seed_takes_the_best_arrays_of_the_same_seed(source, tiny_trainer, attention):
     folder = source(attention)
     best = restore_workdir(folder).state.best
-    config = tiny_config("listops", attention, "seeds=(2, 4)", f"train.init_from={folder}")
-    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    trainer = tiny_trainer("listops", attention, "seeds=(2, 4)", f"train.init_from={folder}")
     drawn, state = trainer.init(), initial_state(trainer)
     there = np.array([SEEDS.index(2), SEEDS.index(4)])
     for name in ("params", "rest"):
@@ -86,23 +82,19 @@ def test_runs_that_start_there(source, tiny_config, data_dir, tmp_path):
     assert f"train.init_from={folder}" in row.protocol
 
 
-def test_another_attention_may_start_there_if_its_parameters_are_the_same(
-    source, tiny_config, data_dir
-):
+def test_another_attention_may_start_there_if_its_parameters_are_the_same(source, tiny_trainer):
     folder = source()
     overrides = (f"train.init_from={folder}", "model.attention.conv_kernel=0")
-    config = tiny_config("listops", "nystrom", *overrides)
-    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    trainer = tiny_trainer("listops", "nystrom", *overrides)
     best = restore_workdir(folder).state.best.params
     of_seed = jax.tree.map(lambda x: np.asarray(x)[[SEEDS.index(0)]], best)
     assert equal(initial_state(trainer).params, of_seed)
 
 
 @pytest.mark.parametrize("there", ["standard", "performer"])
-def test_untrained_arrays_that_the_source_has_not_are_drawn(source, tiny_config, data_dir, there):
+def test_untrained_arrays_that_the_source_has_not_are_drawn(source, tiny_trainer, there):
     here = {"standard": "performer", "performer": "standard"}[there]
-    config = tiny_config("listops", here, f"train.init_from={source(there)}")
-    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    trainer = tiny_trainer("listops", here, f"train.init_from={source(there)}")
     drawn, state = trainer.init(), initial_state(trainer)
     assert not equal(state.params, drawn.params)
     assert equal((state.rest, state.best.rest), (drawn.rest, drawn.best.rest))
@@ -138,7 +130,7 @@ def test_a_source_that_is_not_complete(source, tiny_config, data_dir, tmp_path):
         assert not (tmp_path / "b").exists()
 
 
-def test_a_seed_that_has_diverged_is_no_source(source, tiny_config, data_dir, monkeypatch):
+def test_a_seed_that_has_diverged_is_no_source(source, tiny_trainer, monkeypatch):
     """Though it was evaluated before, and the other seeds of its run were not harmed."""
 
     def with_one_diverged(*arguments):
@@ -147,28 +139,20 @@ def test_a_seed_that_has_diverged_is_no_source(source, tiny_config, data_dir, mo
         return found._replace(state=found.state._replace(diverged_step=steps))
 
     monkeypatch.setattr(warm_start, "restore_workdir", with_one_diverged)
-    folder, data = source(), prepared.load(data_dir, "listops")
-    others, all_three = (
-        Trainer(
-            tiny_config("listops", "standard", f"train.init_from={folder}", f"seeds={seeds}"),
-            TASKS["listops"],
-            data,
-        )
-        for seeds in ((4, 2), SEEDS)
-    )
+    own = ("listops", "standard", f"train.init_from={source()}")
+    others, all_three = (tiny_trainer(*own, f"seeds={seeds}") for seeds in ((4, 2), SEEDS))
     initial_state(others)
     with pytest.raises(UserError, match=r"seed 0 of .*a diverged at step 7; leave it out"):
         initial_state(all_three)
 
 
-def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_config, data_dir, monkeypatch):
+def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_trainer, monkeypatch):
     """The best parameters of the one before need not be those of its rows."""
 
     def of_an_earlier_step(*arguments):
         return restore_workdir(*arguments)._replace(step=10)
 
     monkeypatch.setattr(warm_start, "restore_workdir", of_an_earlier_step)
-    config = tiny_config("listops", "standard", f"train.init_from={source()}")
-    trainer = Trainer(config, TASKS["listops"], prepared.load(data_dir, "listops"))
+    trainer = tiny_trainer("listops", "standard", f"train.init_from={source()}")
     with pytest.raises(UserError, match=r"is not complete \(step 10 of 12\)"):
         initial_state(trainer)
