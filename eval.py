@@ -10,7 +10,7 @@ split `stored_split`: with `data.holdout` train and validation are both parts of
 """
 
 from lra.command_line import ArgumentParser, file_to_write, run
-from lra.device_errors import TRAIN_IN_LESS
+from lra.errors import TRAIN_IN_LESS
 
 
 def main(argv: list[str]) -> int:

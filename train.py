@@ -15,8 +15,7 @@ MPI says where they are, else with --coordinator_address, --num_processes and --
 import argparse
 
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
-from lra.device_errors import TRAIN_IN_LESS
-from lra.errors import UserError
+from lra.errors import TRAIN_IN_LESS, UserError
 from lra.stopping import Stop
 
 

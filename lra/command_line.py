@@ -9,9 +9,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from lra import device_errors
 from lra.disk_space import is_full
-from lra.errors import UserError, of_system
+from lra.errors import UserError, lack_of_memory, of_system
 
 STATUS_BAD_INPUT = 2
 STATUS_INTERRUPTED = 130
@@ -174,7 +173,7 @@ def run(
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
     except Exception as error:
-        line = device_errors.explained(error, out_of_memory)
+        line = lack_of_memory(error, out_of_memory)
         if line is None:
             raise
         status = _say(line)

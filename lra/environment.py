@@ -9,8 +9,8 @@ from importlib import metadata
 
 import jax
 
-from lra import device_errors, machine
-from lra.errors import UserError
+from lra import machine
+from lra.errors import UserError, first_line
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 # Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
@@ -49,7 +49,10 @@ def check_device() -> None:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         platforms = os.environ.get("JAX_PLATFORMS", "")
-        raise UserError(device_errors.no_device(error, platforms)) from error
+        raise UserError(
+            f"JAX finds no device for JAX_PLATFORMS='{platforms}' ({first_line(error)}); unset it, "
+            "or install JAX for that device (make JAX=cuda13 install)"
+        ) from error
 
 
 def device_name() -> str:

@@ -19,8 +19,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from lra import device_errors, environment
-from lra.errors import UserError, of_system
+from lra import environment
+from lra.errors import TRAIN_IN_LESS, UserError, first_line, lack_of_memory, of_system
 from lra.stopping import STATUS_STOPPED
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     except UserError as error:
         _leave(f"error: {error}", 2)
     except Exception as error:
-        line = device_errors.explained(error, device_errors.TRAIN_IN_LESS)
+        line = lack_of_memory(error, TRAIN_IN_LESS)
         if line is None and isinstance(error, OSError) and not _is_loss(error):
             line = of_system(error)
         if line is not None:
@@ -104,7 +104,7 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
             traceback.print_exc()
             _leave(f"error: host {jax.process_index()} failed and ends, the others will", 1)
         _leave(
-            f"error: lost another host ({device_errors.first_line(error)}); start the same command "
+            f"error: lost another host ({first_line(error)}); start the same command "
             "on every host to go on from the last checkpoint",
             STATUS_STOPPED,
         )
@@ -182,7 +182,7 @@ def _connect(addresses: Addresses) -> None:
             coordinator_bind_address=coordinator if local else None,
         )
     except (ValueError, RuntimeError) as error:
-        raise UserError(f"the hosts did not meet: {device_errors.first_line(error)}") from error
+        raise UserError(f"the hosts did not meet: {first_line(error)}") from error
 
 
 def _attempt(function: Callable[[], Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax
 
-from lra.device_errors import first_line
+from lra.errors import first_line
 
 STATUS_NAN = 1
 
