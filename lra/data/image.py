@@ -93,8 +93,7 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     }
     counts = {split: len(found.labels) for split, found in splits.items()}
     for split, found in splits.items():
-        writer.sequences(split, found.pixels)
-        writer.array(f"{split}/labels.npy", found.labels.astype(np.int32))
+        writer.examples(split, zip(found.pixels, found.labels, strict=True))
     same_content = content == OFFICIAL_CONTENT
     data = official.compare(counts, OFFICIAL_COUNTS, "images", same_content=same_content)
     return writer.finish(

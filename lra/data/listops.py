@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from lra.data import listops_tsv, official
@@ -102,8 +101,8 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
     source = expressions(rules, options.seed, options.workers)
     with tqdm(total=sum(counts.values()), unit=" expressions", disable=None) as bar:
         for split, count in counts.items():
-            pairs = ((tokens, evaluate(tokens)) for tokens in itertools.islice(source, count))
-            _write(writer, split, pairs, bar)
+            found = itertools.islice(source, count)
+            writer.examples(split, ((tokens, evaluate(tokens)) for tokens in found), bar)
     source.close()
     return writer.finish(
         data=options.data_label or _mark(rules, counts),
@@ -121,7 +120,7 @@ def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
         counts = {}
         for split, path in paths.items():
             examples = content.of(listops_tsv.read(path, options.max_length))
-            counts[split] = _write(writer, split, examples, bar)
+            counts[split] = writer.examples(split, examples, bar)
     return writer.finish(
         data=options.data_label or _mark_of_files(counts, options.max_length, content),
         source=", ".join(listops_tsv.FILES.values()),
@@ -158,20 +157,6 @@ def _mark_of_files(counts: dict[str, int], max_length: int, content: _Content) -
     return official.compare(
         counts, OFFICIAL_COUNTS, "expressions", same_content=content.keeps_the_rules()
     )
-
-
-def _write(writer: TaskWriter, split: str, examples: Iterable[tuple[bytes, int]], bar: tqdm) -> int:
-    labels = []
-
-    def tokens() -> Iterator[bytes]:
-        for expression, label in examples:
-            labels.append(label)
-            bar.update()
-            yield expression
-
-    count = writer.sequences(split, tokens())
-    writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
-    return count
 
 
 def _from_files(options: argparse.Namespace) -> bool:

@@ -12,10 +12,8 @@ own images are split: `pathfinder_folder`. Whether they are LRA's is judged by t
 
 import argparse
 import itertools
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 from lra.data import pathfinder_folder
@@ -95,11 +93,13 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
     settings = parameters(size, options.difficulty)
     made = batches(settings, seed=options.seed, count=options.num_images, workers=options.workers)
     examples = (
-        example for batch in made for example in zip(batch.images, batch.labels, strict=True)
+        (image.ravel(), label)
+        for batch in made
+        for image, label in zip(batch.images, batch.labels, strict=True)
     )
     with tqdm(total=options.num_images, unit=" images", disable=None) as bar:
         for split, number in counts.items():
-            _write(writer, split, itertools.islice(examples, number), bar)
+            writer.examples(split, itertools.islice(examples, number), bar)
     return writer.finish(
         data=options.data_label or _mark(options, counts, "generated"),
         source="lra.data.pathfinder_generator",
@@ -119,7 +119,7 @@ def _read(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
         raise UserError(f"{found.root} holds {len(found.files)} images, too few for three splits")
     with tqdm(total=len(found.files), unit=" images", disable=None) as bar:
         for split, its_indices in indices.items():
-            _write(writer, split, pathfinder_folder.examples(found, its_indices, size), bar)
+            writer.examples(split, pathfinder_folder.examples(found, its_indices, size), bar)
     return writer.finish(
         data=options.data_label or _mark(options, counts, "official"),
         source=f"pathfinder{size}/{pathfinder_folder.FOLDERS[difficulty]}, split of S4",
@@ -128,21 +128,6 @@ def _read(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
         seed=pathfinder_folder.SPLIT_SEED,
         parameters={"size": size, "difficulty": difficulty, "empty_images": len(found.empty)},
     )
-
-
-def _write(
-    writer: TaskWriter, split: str, examples: Iterable[tuple[np.ndarray, int]], bar: tqdm
-) -> None:
-    labels = []
-
-    def pixels() -> Iterator[np.ndarray]:
-        for image, label in examples:
-            labels.append(label)
-            bar.update()
-            yield image.reshape(-1)
-
-    writer.sequences(split, pixels())
-    writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
 
 
 def _from_folder(options: argparse.Namespace) -> bool:

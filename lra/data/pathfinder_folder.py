@@ -106,13 +106,14 @@ def count_lines(root: pathlib.Path) -> int:
 
 
 def examples(listing: Listing, indices: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields the images at `indices`, uint8 [size, size], with their labels.
+    """Yields the images at `indices`, uint8 [size * size] row by row, with their labels.
 
     Raises:
         UserError: an image of another size or mode, or one that cannot be decoded; names it.
     """
     for index in indices:
-        yield read_image(listing.root / listing.files[index], size), listing.labels[index]
+        image = read_image(listing.root / listing.files[index], size)
+        yield image.ravel(), listing.labels[index]
 
 
 def read_image(path: pathlib.Path, size: int) -> np.ndarray:

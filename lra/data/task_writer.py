@@ -5,10 +5,11 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
+from tqdm import tqdm
 
 from lra.data import atomic_folder
 from lra.data.prepared import FORMAT_VERSION, MANIFEST, data_sha256, seal
@@ -86,6 +87,32 @@ class TaskWriter:
         self._record(f"{folder}/tokens.npy")
         self.array(f"{folder}/offsets.npy", np.asarray(offsets, np.int64))
         return len(offsets) - 1
+
+    def examples(
+        self,
+        split: str,
+        examples: Iterable[tuple[np.ndarray | bytes, int]],
+        bar: tqdm | None = None,
+    ) -> int:
+        """Streams the examples of a split, each a sequence and its label; returns how many.
+
+        Args:
+            split: `train`, `validation` or `test`.
+            examples: in the order in which they are stored.
+            bar: counts them.
+        """
+        labels: list[int] = []
+
+        def items() -> Iterator[np.ndarray | bytes]:
+            for item, label in examples:
+                labels.append(label)
+                if bar is not None:
+                    bar.update()
+                yield item
+
+        count = self.sequences(split, items())
+        self.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
+        return count
 
     def array(self, name: str, values: np.ndarray) -> None:
         """Writes one array, `name` relative to the task folder (`train/labels.npy`)."""

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 from tqdm import tqdm
 
 from lra.data import official, prepared, raw, tfds_source
@@ -123,21 +122,19 @@ def _open(options: argparse.Namespace) -> _Source:
 
 def _write(writer: TaskWriter, split: str, source: _Source) -> tuple[int, str]:
     """Writes one split; returns its number of reviews and its fingerprint."""
-    labels: list[int] = []
-    fingerprint = official.Fingerprint()
+    fingerprint, seen = official.Fingerprint(), set()
 
-    def contents() -> Iterator[bytes]:
+    def examples() -> Iterator[tuple[bytes, int]]:
         for review in tqdm(source.splits[split], f"text {split}", unit=" reviews", disable=None):
             if not review.content:
                 raise UserError(f"{review.place}: the review is empty")
-            labels.append(review.label)
             fingerprint.add(review.label, review.content)
-            yield review.content
+            seen.add(review.label)
+            yield review.content, review.label
 
-    count = writer.sequences(split, contents())
-    writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
+    count = writer.examples(split, examples())
     for label, name in enumerate(_LABELS):
-        if label not in labels:
+        if label not in seen:
             raise UserError(f"{source.place}: no reviews in {split}/{name}")
     return count, str(fingerprint)
 

@@ -35,9 +35,7 @@ def write_listops(data_dir, *, seed=0, label="tiny"):
             items = [
                 rng.integers(1, 16, rng.integers(3, 15)).astype(np.uint8) for _ in range(count)
             ]
-            writer.sequences(split, items)
-            labels = np.array([item[0] % 10 for item in items], np.int32)
-            writer.array(f"{split}/labels.npy", labels)
+            writer.examples(split, [(item, item[0] % 10) for item in items])
         writer.finish(data=label, source="a test", counts=COUNTS, max_length=14)
 
 
@@ -61,13 +59,12 @@ def write_text(data_dir):
     counts = {split: COUNTS[split] for split in ("train", "test")}
     with TaskWriter(data_dir, "text") as writer:
         for split, count in counts.items():
-            labels = rng.integers(0, 2, count).astype(np.int32)
+            labels = rng.integers(0, 2, count)
             items = [
                 rng.integers(48 + 49 * label, 58 + 49 * label, rng.integers(3, 15)).astype(np.uint8)
                 for label in labels
             ]
-            writer.sequences(split, items)
-            writer.array(f"{split}/labels.npy", labels)
+            writer.examples(split, zip(items, labels, strict=True))
         writer.finish(
             data="tiny",
             source="a test",
@@ -83,9 +80,8 @@ def write_pixels(data_dir, task, classes):
     with TaskWriter(data_dir, task) as writer:
         for split, count in COUNTS.items():
             images = rng.integers(0, 256, (count, 16)) * (rng.random((count, 16)) > 0.25)
-            writer.sequences(split, images.astype(np.uint8))
-            ranks = images.mean(1).argsort().argsort()
-            writer.array(f"{split}/labels.npy", (ranks * classes // count).astype(np.int32))
+            labels = images.mean(1).argsort().argsort() * classes // count
+            writer.examples(split, zip(images.astype(np.uint8), labels, strict=True))
         writer.finish(data="tiny", source="a test", counts=COUNTS, max_length=16)
 
 

@@ -146,8 +146,7 @@ def test_a_holdout_that_leaves_nothing_is_refused(data_dir):
 def test_a_validation_set_that_is_the_test_set_is_held_once(tmp_path):
     with TaskWriter(tmp_path, "text") as writer:
         for split in ("train", "test"):
-            writer.sequences(split, [b"ab", b"c"])
-            writer.array(f"{split}/labels.npy", np.array([0, 1], np.int32))
+            writer.examples(split, [(b"ab", 0), (b"c", 1)])
         writer.finish(
             data="tiny",
             source="a test",

@@ -64,8 +64,7 @@ def test_listops_shows_what_the_root_operator_alone_reveals(tmp_path, capsys):
     }
     with TaskWriter(tmp_path, "listops") as writer:
         for split, (items, labels) in splits.items():
-            writer.sequences(split, items)
-            writer.array(f"{split}/labels.npy", np.array(labels, np.int32))
+            writer.examples(split, zip(items, labels, strict=True))
         counts = {split: len(labels) for split, (_, labels) in splits.items()}
         writer.finish(data="mine", source="a test", counts=counts, max_length=4)
     output = output_of(capsys, "listops", f"--data_dir={tmp_path}", "--examples=0")

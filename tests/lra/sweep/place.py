@@ -5,8 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import numpy as np
-
 from lra import records
 from lra.data.task_writer import TaskWriter
 from lra.sweep.__main__ import main
@@ -77,7 +75,6 @@ def fake(**behaviour: str) -> tuple[str, ...]:
 def write_data(data_dir: pathlib.Path, task: str, mark: str = "generated") -> None:
     with TaskWriter(data_dir, task) as writer:
         for split in ("train", "validation", "test"):
-            writer.sequences(split, [b"\x01\x02"])
-            writer.array(f"{split}/labels.npy", np.zeros(1, np.int32))
+            writer.examples(split, [(b"\x01\x02", 0)])
         counts = dict.fromkeys(("train", "validation", "test"), 1)
         writer.finish(data=mark, source="a test", counts=counts, max_length=2)
