@@ -36,8 +36,8 @@ class Progress(NamedTuple):
             excluded.
         train_examples: examples seen in `train_seconds`, summed over the seeds.
         peak_memory_mb: the maximum over all starts on `num_devices` of `device`.
-        device: what the last start ran on; empty in checkpoints that do not record it.
-        num_devices: how many of `device`; 0 in such checkpoints.
+        device: what the last start ran on.
+        num_devices: how many of `device`.
     """
 
     step: int = 0

@@ -1,7 +1,5 @@
 """A run goes on with other devices than it was saved with."""
 
-from typing import NamedTuple
-
 import jax
 import numpy as np
 import pytest
@@ -59,27 +57,6 @@ def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(tiny_trainer, on_eight,
     np.testing.assert_allclose(metrics.loss, expected_metrics.loss, atol=1e-5)
     for one, other in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
-
-
-class _ProgressBefore(NamedTuple):
-    """What checkpoints held before they said on what devices a speed was measured."""
-
-    step: int = 3
-    evaluated: int = 2
-    wall_seconds: float = 8.0
-    train_seconds: float = 4.0
-    train_examples: int = 24
-
-
-def test_a_checkpoint_that_does_not_say_its_devices_goes_on(tiny_trainer, tmp_path):
-    trainer = tiny_trainer("listops", "standard")
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(trainer.init(), _ProgressBefore())
-    _, progress = checkpoints.restore(trainer.abstract_state())
-    checkpoints.close()
-    assert progress == Progress(**_ProgressBefore()._asdict())
-    here = progress.going_on_with("a device", 1)
-    assert here == Progress(step=3, evaluated=2, wall_seconds=8.0, device="a device", num_devices=1)
 
 
 def test_speed_and_memory_are_of_one_kind_and_number_of_devices():
