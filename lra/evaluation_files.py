@@ -28,7 +28,7 @@ _DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.err
 
 
 class SavedEvaluations:
-    """Those whose result is not in a checkpoint yet, by name.
+    """The evaluations whose results are not in a checkpoint yet, by name.
 
     Args:
         trainer: of the run.

@@ -110,7 +110,7 @@ def _status_of_complete(folder: Workdir) -> int | None:
 class Run:
     """A run in its folder: restores what was saved, then alternates calls and evaluations.
 
-    `first` is the state before the first step, where it is known already.
+    `first` is the state before the first step, if it has been made already; else None.
     """
 
     def __init__(

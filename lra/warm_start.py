@@ -20,9 +20,9 @@ from lra.workdir import Workdir
 def initial_state(trainer: Trainer) -> TrainState:
     """The state before the first step.
 
-    With `train.init_from` each seed takes the best parameters of the same seed there, and where the
-    model has the same untrained arrays those that they were trained with; else these, like
-    optimizer, schedule and data order, start anew.
+    With `train.init_from` each seed takes the best parameters of the same seed there. Untrained
+    arrays (Performer's features, Reformer's rotations) are taken from there as well if both models
+    have the same ones. All else starts anew: optimizer, schedule and order of the data.
 
     Raises:
         UserError: no run or checkpoint there, or not its data; a run that is not complete, whose

@@ -25,7 +25,7 @@ from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
 _THEN = ", "
-# What a step and a metric, which is a float32, can be.
+# The largest number that a step can have, and the largest float32, which each metric is.
 _MOST_STEPS, _LARGEST = 2**63 - 1, 3.4028234663852886e38
 
 
@@ -189,9 +189,9 @@ class Metrics:
     """`metrics.jsonl`: appended line by line, flushed each time."""
 
     def __init__(self, path: pathlib.Path, step: int, evaluated: int):
-        """Opens for appending behind training step `step` and the evaluation of `evaluated`.
+        """Opens for appending, without the lines behind step `step` and evaluation `evaluated`.
 
-        Later lines, of a process killed since, go.
+        Those were written by a process that was killed before its next checkpoint.
         """
         kept = [
             values

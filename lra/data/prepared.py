@@ -85,7 +85,7 @@ class Prepared(NamedTuple):
 
 
 def data_sha256(manifest: dict[str, Any]) -> str:
-    """Of equal data under the same mark the same, whatever flags led to them."""
+    """A hash of the data and their mark; the flags they were prepared with do not count."""
     return _hash_without(manifest, _NOT_DATA)
 
 

@@ -21,9 +21,9 @@ class Budget:
         return None if self._end is None else max(0.0, (self._end - time.monotonic()) / 60)
 
     def to_spare(self) -> float | None:
-        """Minutes left before it is no longer worth starting a child; None for no limit.
+        """Minutes in which it is still worth starting a child; None for no limit.
 
-        For the first it is until the end.
+        The first child may start as long as there is any time left.
         """
         left = self.left()
         return left if left is None or not self._started else max(0.0, left - _SHORTEST_MINUTES)

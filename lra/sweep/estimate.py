@@ -76,10 +76,11 @@ def _possible(found: Estimate) -> Estimate | None:
 def _by_rows(
     run: Run, examples: int, rows: list[Row], takes: Callable[[str], bool], elsewhere: bool
 ) -> Estimate:
-    """By those of `rows` that are nearest to the run: of one device, then of its data, then of the
-    same model trained in the same way, as far as there are any. The basis says what they are not.
+    """An estimate by the rows that are most like the run.
 
-    On other data, whose examples may be of another length, they are the poorest guide.
+    Of the rows of one device, those on the run's data if there are any; of these, those of the same
+    model trained in the same way if there are any. `basis` says in what they differ from the run.
+    Data come first, since the examples of other data may have another length.
     """
     rows = [row for row in rows if _device(row) == _device(rows[-1])]
     on_data = [row for row in rows if takes(row.data)]

@@ -1,7 +1,7 @@
 """Which runs have failed since a sweep began, in it or in another one at the same work.
 
-Each failure adds its time to `failures.txt` in the folder of its run. The results cannot tell: they
-hold a reason once, however often a run fails for it.
+Each failure adds its time to `failures.txt` in the folder of its run. The rows do not tell: a run
+that fails again for the same reason adds none.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class Failures:
 
 def note(folder: Workdir) -> None:
     """Notes that the run in `folder`, which is ours, has failed."""
-    # On a full disk others try it once more, no worse.
+    # Where this fails, on a full disk, another sweep merely tries the run once more.
     with contextlib.suppress(OSError), open(_file(folder), "a") as file:
         file.write(f"{now()}\n")
 

@@ -37,7 +37,7 @@ class Place:
     repairs: bool = True
 
     def rows(self) -> list[Row]:
-        """The rows so far, results of other files first; among these none of older defaults."""
+        """All rows so far: of `known` the results by today's defaults, then those of `results`."""
         known = [row for path in self.known for row in records.read(path, repair=False)]
         known = [row for row in known if row.final and not older_defaults(row)]
         if not self.results.exists():
@@ -49,14 +49,14 @@ class Place:
         return Workdir(self.workdir / run.folder(mark))
 
     def row_files(self, runs: list[Run]) -> list[pathlib.Path]:
-        """The files of rows of `runs`, whatever their data and with whatever other seeds."""
+        """Each `rows.jsonl` that `runs` have written, on any data and with any of their seeds."""
         return sorted(
             {path for run in runs for path in self.workdir.glob(f"{run.folders()}/rows.jsonl")}
         )
 
     def command(self, run: Run, mark: str, minutes: float | None) -> list[str]:
         """The child that trains `run`."""
-        # Never 0.000, which is no budget.
+        # At least 0.001: train.py refuses a budget of 0.
         limit = [] if minutes is None else [f"--budget_minutes={max(minutes, 0.001):.3f}"]
         seeds = ", ".join(map(str, run.seeds)) + ("," if len(run.seeds) == 1 else "")
         return [
@@ -97,7 +97,7 @@ def find(
             unreadable[path] = f"{error}; {_CURE}"
         except OSError as error:
             unreadable[path] = f"cannot read {path}: {error.strerror}"
-    # Rows of older defaults would be in the way of those that the runs are to have.
+    # Copied to the results, rows of older defaults would block those that the runs are to make.
     return [row for row in found if not older_defaults(row)], unreadable
 
 
@@ -123,15 +123,16 @@ def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
 
 
 def to_train(run: Run, done: Done, mark: str | None, place: Place) -> Run:
-    """`run` with the seeds that have no result, or with all that an interrupted start began.
+    """`run` with the seeds still to train: those without a result, but for one exception.
 
-    What was trained together goes on together: a seed that has got its row elsewhere since then is
-    trained to its end once more, and its row is not doubled.
+    Seeds that an interrupted start began together go on together from its checkpoint. If one of
+    them has got its row elsewhere since then, it is trained to its end once more; its row is not
+    doubled.
     """
     missing = done.missing(run, mark)
     if missing and mark is not None:
         finished = done.finished(run, mark)
-        # It began without those that had rows at that time.
+        # That start left out the seeds that had rows by then: the first `number` of them.
         for number in range(len(finished)):
             begun = run.with_seeds(seed for seed in run.seeds if seed not in finished[:number])
             if under_way.read(place.folder(begun, mark).metrics).step:

@@ -45,9 +45,10 @@ class Run:
         return make_key(self.task, self.attention, self.changed, seed, self.protocol, data)
 
     def folder(self, data: str) -> str:
-        """The name of its workdir: readable, and another one for all that makes other rows.
+        """The name of its workdir: readable words and a hash.
 
-        Other defaults make other rows as well.
+        The hash is another one wherever the rows would be others: by overrides, seeds, data, or
+        defaults that have changed since.
         """
         facts = json.dumps([self.key(0, data), self.seeds, identity(self.config)])
         return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_DIGITS]}"
@@ -88,10 +89,11 @@ class Sweep(NamedTuple):
 
 
 class Done:
-    """Which seeds of which runs have their result.
+    """Which seeds of which runs have a result already.
 
-    A result of older defaults is none of the run: `lra.report` keeps it out of the tables of
-    today's defaults. Yet it blocks a new one, since a file of rows holds one result for each key.
+    A row that was trained when `configs` had other defaults is no result of today's run:
+    `lra.report` keeps it out of the tables. It still blocks a new row, since a file of rows holds
+    one result for each key.
 
     Args:
         rows: all there are.
@@ -114,7 +116,7 @@ class Done:
         return [seeds[name] for name in self._departures if name in seeds]
 
     def older(self, run: Run, data: str | None) -> dict[int, dict[str, Any]]:
-        """Seeds with a result of older defaults, and these defaults."""
+        """Seeds whose row was trained with older defaults, each with these defaults."""
         found = {seed: self._found(run, seed, data) for seed in run.seeds}
         return {seed: older for seed, older in found.items() if older}
 
@@ -125,7 +127,7 @@ class Done:
 
 
 def older_defaults(row: Row) -> dict[str, Any]:
-    """What a row does not say to have changed, and yet is not as `configs` has it now."""
+    """The values of a row that were defaults when it was trained and no longer are."""
     found = departures(row.task, row.attention, row.config)
     return {name: value for name, value in found.items() if name not in row.config_overrides}
 

@@ -20,9 +20,10 @@ class Ready:
     when the first run of their task comes up.
 
     Attributes:
-        cannot: how many cannot be: their data are neither prepared nor can be generated.
-        older: how many have rows of older defaults in their way.
-        postponed: whether others wait for data that the budget has no time to generate.
+        cannot: how many runs cannot start: their data are not prepared and cannot be generated.
+        older: how many runs are blocked by rows of older defaults.
+        postponed: whether runs were left out since generating their data would take longer than
+            the budget allows.
 
     Raises:
         UserError: the results file is damaged or cannot be written; runs are left, and none of
@@ -90,7 +91,10 @@ class Ready:
         return False
 
     def _say_what_is_not_read(self, unreadable: dict) -> None:
-        """All but what a run finds in its own folder: that is its failure."""
+        """Names the files of rows that cannot be read.
+
+        Not those in the folder of a run that is left: it will fail with that as its reason.
+        """
         own = {
             self._place.folder(run, mark).rows
             for task, mark in self._marks.items()
@@ -124,7 +128,7 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, 
 def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> dict[str, int]:
     """Says that what is left of `runs` cannot start, and why, with the number of these."""
     left = len(unfinished(runs, place, None))
-    # Damaged data are nothing to a sweep whose runs are done.
+    # Where all runs are done, nobody needs the data.
     return {f"{task}: {count(left)} cannot start: {reason}": left} if left else {}
 
 

@@ -51,6 +51,7 @@ class Outcome(enum.Enum):
         return self in (Outcome.STOPPED, Outcome.CANCELLED, Outcome.TOO_SHORT)
 
 
+# What a run was by the signal that stopped it.
 _TOLD = {
     signal.SIGTERM: Outcome.CANCELLED,
     signal.SIGINT: Outcome.CANCELLED,
@@ -114,7 +115,7 @@ def _say_too_short(run: Run, first: bool) -> None:
 
 
 def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
-    """Trains what `to_train` says is left of `run`, unless someone else is at it or saw it fail."""
+    """Trains what is left of `run`, unless another sweep is at it or has just seen it fail."""
     left = unfinished([run], place, mark)
     if not left:
         return Outcome.DONE

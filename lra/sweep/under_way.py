@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from lra.workdir import Workdir, read_metrics
 
-# The speed is that of so many calls of late, but not of the first, which compiled; those of later
-# starts, which did too, are few.
+# The speed is the median of so many of the latest training calls. The first call is left out, since
+# it compiled; so did the first of each later start, but these are too few to move a median.
 _CALLS = 20
 
 
