@@ -61,11 +61,6 @@ def test_predictions_say_where_their_examples_are_stored(
     np.testing.assert_array_equal(first % 10, found["label"])
 
 
-def test_evaluating_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(UserError, match="holds no run"):
-        evaluate_workdir(tmp_path)
-
-
 def test_predictions_need_a_validation(tiny_config, data_dir, tmp_path, capsys):
     folder, predictions = tmp_path / "run", tmp_path / "out.npz"
     assert train(tiny_config(), folder, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED

@@ -336,19 +336,6 @@ def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(
     assert seen["test-best"] != seen["test-last"]
 
 
-def test_nothing_is_drawn_anew_behind_the_last_step(tiny_config, data_dir, tmp_path, monkeypatch):
-    seen = {}
-
-    def evaluate(self, name, params, rest, split, before_call):
-        seen[name] = [np.array(leaf) for leaf in jax.tree.leaves(rest)]
-        return Evaluation(np.float32([0.5]), np.float32([1]), np.zeros((1, 1, 10)))
-
-    monkeypatch.setattr(SavedEvaluations, "evaluate", evaluate)
-    config = tiny_config("listops", "performer", "model.attention.redraw_steps=6")
-    assert train(config, tmp_path, data_dir) == 0
-    assert_same_bits(seen["test-last"], seen["validation-12"])
-
-
 @pytest.mark.parametrize("mesh", [ONE_DEVICE, ALL_DEVICES], ids=["one", "all"])
 def test_a_run_places_all_its_arrays_itself(tiny_config, data_dir, tmp_path, stop_after, mesh):
     """Under a guard that refuses every transfer nobody asked for, also when it is gone on with."""

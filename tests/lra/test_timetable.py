@@ -22,4 +22,4 @@ def test_redraws_end_a_call_too(tiny_config):
     timetable = Timetable(tiny_config("listops", "performer", "model.attention.redraw_steps=4"))
     assert stops(timetable, 12) == [4, 5, 8, 10, 12]
     # After the last step nothing is drawn, since none follows.
-    assert [step for step in range(12) if timetable.redraws(step)] == [4, 8]
+    assert [step for step in range(13) if timetable.redraws(step)] == [4, 8]

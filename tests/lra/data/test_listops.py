@@ -150,17 +150,6 @@ def test_files_of_short_expressions_are_not_official(tmp_path, monkeypatch, shor
     assert manifest["data"] == "differs (other content of the expressions)"
 
 
-def test_a_bad_file_leaves_the_earlier_data(tmp_path, short):
-    before = prepare.prepare_task("listops", tmp_path / "data", **SHORT)
-    write_tsv(tmp_path, short)
-    with open(tmp_path / "basic_test.tsv", "a") as file:
-        file.write("( ( [MIN 3 ) ] )\t4\n")
-    with pytest.raises(UserError, match=r"basic_test.tsv, line 62: label 4, but the value"):
-        prepare.prepare_task("listops", tmp_path / "data", source=str(tmp_path))
-    assert prepared.load(tmp_path / "data", "listops").manifest == before
-    assert not (tmp_path / "data" / ".listops.partial").exists()
-
-
 def test_length_limit_of_files_is_a_flag(tmp_path, short):
     write_tsv(tmp_path, short)
     with pytest.raises(UserError, match="--max_length=0: an expression has at least one token"):
@@ -171,22 +160,6 @@ def test_length_limit_of_files_is_a_flag(tmp_path, short):
         "listops", tmp_path / "data", source=str(tmp_path), max_length=64
     )
     assert manifest["max_length"] == 64
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"train": 0}, "--train=0: every split needs an expression"),
-        ({"test": -5}, "--test=-5: every split needs an expression"),
-        ({"min_length": 64}, "no length lies between --min_length=64 and --max_length=65"),
-        ({"max_depth": 1}, "1,048,576 attempts gave no expression beyond the 0 found"),
-        ({"source": "elsewhere"}, "of the flags of the generator only --max_length goes with"),
-    ],
-)
-def test_bad_requests(tmp_path, flags, message):
-    with pytest.raises(UserError, match=message):
-        prepare.prepare_task("listops", tmp_path, **SHORT | flags)
-    assert [path.name for path in tmp_path.iterdir()] in ([], [".listops.lock"])
 
 
 def test_estimate_bounds_what_is_written(tmp_path, short):

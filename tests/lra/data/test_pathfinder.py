@@ -123,27 +123,10 @@ def test_what_released_images_are_called(
     assert manifest["data"] == data
 
 
-def test_what_was_prepared_before_survives_a_damaged_image(tmp_path):
-    root = write_folder(tmp_path / "raw", batches=2, per_batch=10)
-    before = prepare_task("pathfinder", tmp_path, source=str(root))
-    damaged = root / "imgs/1/sample_4.png"
-    damaged.write_bytes(damaged.read_bytes()[:200])
-    with pytest.raises(UserError, match=r"imgs/1/sample_4\.png is damaged"):
-        prepare_task("pathfinder", tmp_path, source=str(root))
-    assert prepared.load(tmp_path, "pathfinder").manifest == before
-    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
-
-
 def test_too_few_released_images(tmp_path):
     write_folder(tmp_path / "raw", batches=1, per_batch=9)
     with pytest.raises(UserError, match="holds 9 images, too few for three splits"):
         prepare_task("pathfinder", tmp_path, source=str(tmp_path / "raw"))
-
-
-def test_flag_of_the_generator_with_files(tmp_path):
-    write_folder(tmp_path / "raw")
-    with pytest.raises(UserError, match="--num_images does not go with files"):
-        prepare_task("pathfinder", tmp_path, source=str(tmp_path / "raw"), num_images=20)
 
 
 @pytest.mark.parametrize("source", [None, "raw"])

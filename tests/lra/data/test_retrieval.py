@@ -126,18 +126,6 @@ def test_a_bad_line_is_named_and_what_was_prepared_stays(tmp_path, line, message
     assert prepared.load(tmp_path, "retrieval").sha256 == before
 
 
-def test_missing_files_are_named(tmp_path):
-    folder = write_tsv(tmp_path / "aan")
-    (folder / "new_aan_pairs.eval.tsv").write_bytes(b"")
-    with pytest.raises(UserError, match=r"new_aan_pairs\.eval\.tsv: no pairs"):
-        prepare_task("retrieval", tmp_path, source=folder)
-    (folder / "new_aan_pairs.eval.tsv").unlink()
-    with pytest.raises(UserError, match=r"new_aan_pairs\.eval\.tsv is missing"):
-        prepare_task("retrieval", tmp_path, source=folder)
-    with pytest.raises(UserError, match=r"neither new_aan_pairs.* nor a folder docs"):
-        prepare_task("retrieval", tmp_path, source=write_tsv(tmp_path / "empty", {}))
-
-
 @pytest.mark.parametrize("name", ["P9", "../secret", "/etc/passwd", "", "a\0b"])
 def test_a_document_that_is_not_in_the_folder_is_named(tmp_path, name):
     folder = write_documents(tmp_path / "aan", PAIRS)

@@ -92,20 +92,6 @@ def test_raw_data_are_found_in_the_data_folder(tmp_path, write):
     assert contents(tmp_path, "train") == expected("train")
 
 
-def test_without_raw_data_the_error_says_what_to_put_where(tmp_path):
-    with pytest.raises(UserError) as error:
-        prepare_task("text", tmp_path)
-    for word in (
-        "aclImdb",
-        "aclImdb_v1.tar.gz",
-        str(tmp_path / "raw"),
-        "--source=SOURCE, which is tfds, download or a path",
-    ):
-        assert word in str(error.value)
-    with pytest.raises(UserError, match="--source=nowhere is not a file"):
-        prepare_task("text", tmp_path, source="nowhere")
-
-
 def test_the_official_reviews_are_recognised_by_count_and_content(tmp_path, monkeypatch):
     root = write_folder(tmp_path)
     monkeypatch.setattr(text, "OFFICIAL_COUNTS", {"train": 4, "test": 2})
@@ -141,14 +127,6 @@ def test_a_missing_split_or_label_is_named(tmp_path, missing):
         path.unlink()
     with pytest.raises(UserError, match=f"aclImdb: no reviews in {missing[:-2]}"):
         prepare_task("text", tmp_path, source=root)
-
-
-def test_a_truncated_archive_is_named(tmp_path):
-    path = write_archive(tmp_path)
-    path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(UserError, match=r"aclImdb_v1\.tar\.gz: truncated"):
-        prepare_task("text", tmp_path / "data", source=path)
-    assert not (tmp_path / "data" / "text").exists()
 
 
 def test_the_download_is_checked_and_continued(tmp_path, monkeypatch):
