@@ -193,8 +193,7 @@ class Run:
         if self._timetable.redraws(self._step):
             self._state = self._trainer.redraw(self._state, self._step)
         while self._step < end and any(self._alive):
-            if hosts.any_of(self._stop.before(self._pace.call_seconds)):
-                raise Stopped
+            self._stop_rather_than_spend(self._pace.call_seconds)
             self._train(hosts.least(self._pace.next(end - self._step)))
             self._save_if_due()
 
@@ -231,11 +230,15 @@ class Run:
 
     def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
-            if hosts.any_of(self._stop.before(seconds)):
-                raise Stopped
+            self._stop_rather_than_spend(seconds)
             self._save_if_due()
 
         return self._evaluations.evaluate(name, params, rest, split, before_call)
+
+    def _stop_rather_than_spend(self, seconds: float) -> None:
+        """Raises Stopped if the run was told to stop, or has no time for a call of `seconds`."""
+        if hosts.any_of(self._stop.before(seconds)):
+            raise Stopped
 
     def _save_if_due(self) -> None:
         now = time.monotonic()
