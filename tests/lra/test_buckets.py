@@ -15,6 +15,8 @@ from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close
 
 SPREAD = np.arange(500, 2001)
+# Whose parameters or chunks depend on the length; the slow suite has the others.
+QUICK = ("linformer", "reformer")
 
 
 def batch_of(lengths, padded=16):
@@ -127,7 +129,13 @@ def both(tiny_trainer, cut_short_sequences):
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [("listops", name) for name in SMALL] + [("retrieval", "standard")],
+    [
+        ("retrieval", "standard"),
+        *(
+            pytest.param("listops", name, marks=() if name in QUICK else pytest.mark.slow)
+            for name in SMALL
+        ),
+    ],
 )
 def test_training_on_cut_parts_is_that_on_whole_ones(both, task, attention):
     whole, cut = both(task, attention)

@@ -71,12 +71,10 @@ SEED_GROUPS = {frozenset(range(4)), frozenset(range(4, 8))}
 
 
 QUICK = ("nystrom", "reformer")
+ATTENTIONS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL]
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
-)
+@pytest.mark.parametrize("attention", ATTENTIONS)
 def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_trainer, attention):
     trainer = tiny_trainer("listops", attention, "seeds=(0, 1)", *ALL_DEVICES)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 2, "data": 4}
@@ -161,7 +159,7 @@ def test_seeds_on_devices_of_their_own_say_nothing(tiny_trainer):
     assert communication(compiled_step(trainer).as_text()) == []
 
 
-@pytest.mark.parametrize("attention", SMALL)
+@pytest.mark.parametrize("attention", ATTENTIONS)
 def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
     trainer = tiny_trainer("listops", attention, "seeds=(0, 1)", *ALL_DEVICES)
     state = trainer.init()
