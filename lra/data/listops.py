@@ -17,22 +17,12 @@ from tqdm import tqdm
 
 from lra.data import listops_tsv, official
 from lra.data.listops_generator import Rules, expressions
-from lra.data.listops_language import VOCABULARY, decode, encode, evaluate
+from lra.data.listops_language import VOCABULARY as VOCABULARY  # for users of this module
+from lra.data.listops_language import evaluate
 from lra.data.prepared import SPLITS, Estimate
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.tasks import TASKS
-
-__all__ = [
-    "SOURCES",
-    "VOCABULARY",
-    "add_arguments",
-    "decode",
-    "encode",
-    "estimate",
-    "evaluate",
-    "prepare",
-]
 
 SOURCES = ("generate",)
 OFFICIAL_COUNTS = TASKS["listops"].counts
