@@ -13,7 +13,7 @@ from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.tasks import Task
 
-# Orders the choice of held-out examples: an epoch that no training reaches.
+# The epoch in whose order examples are held out; no training reaches it.
 _HOLDOUT_EPOCH = 2**63
 
 

@@ -26,7 +26,7 @@ from models.attention.machine import this_backend
 T = TypeVar("T")
 
 _STEP = 256  # buckets end at multiples: of blocks of exact attention, of segments of landmarks
-# The largest numbers of buckets: each is compiled, in training together with its backward pass.
+# At most so many buckets, since each is compiled, in training together with its backward pass.
 _MOST, _MOST_OF_EVALUATIONS = 4, 8
 _SHORTEST = 1024  # padded lengths below are not cut: compilation would cost more than it saves
 _LEAST_SAVING = 0.1  # of the positions

@@ -87,7 +87,7 @@ class Checkpoints:
         """
         number, unfinished = hosts.on_main(self._next_number)
         for other in unfinished:
-            # Would count among those kept, and push out one that can be restored.
+            # It would count among those kept, and push out one that can be restored.
             self._manager.delete(other)
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress._asdict())

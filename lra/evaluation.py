@@ -171,7 +171,7 @@ def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Cl
             f"seed {seed} has no validation yet (step {restored.step}), so no best parameters: "
             "choose those of the last step (--last, last=True)"
         )
-    # Through the host: arrays left on the mesh could not be used together with a caller's.
+    # By way of the host: arrays on the run's mesh cannot be used together with a caller's.
     params, rest = jax.tree.map(
         lambda x: jnp.asarray(x[row]), trainer.fetch((chosen.params, chosen.rest))
     )

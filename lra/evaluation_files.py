@@ -38,7 +38,7 @@ class SavedEvaluations:
     def __init__(self, trainer: Trainer, folder: pathlib.Path):
         self._trainer, self._folder = trainer, folder
         self._runs: dict[str, EvaluationRun] = {}
-        # Of each split: another number of batches is another program, whose first call compiles.
+        # By split: each has its own number of batches, so its own program, to be compiled first.
         self._paces: dict[str, Pace] = collections.defaultdict(Pace)
 
     def evaluate(
@@ -96,7 +96,7 @@ class SavedEvaluations:
 
     def _resume(self, name: str, run: EvaluationRun) -> None:
         done, logits = self._read(name, run)
-        # Hosts may see the file at different times: that which has least of it decides for all.
+        # Hosts may see the file at different times: all go on from the least that any of them has.
         least = hosts.least(done)
         if least:
             run.resume(logits, least)
@@ -113,7 +113,7 @@ class SavedEvaluations:
         except _DAMAGE:
             say(f"{path} is damaged: this evaluation begins again")
             return 0, None
-        # Other devices may divide a split into other batches, or go through it in another order.
+        # On other devices a split may be divided into other batches, or taken in another order.
         if logits.shape != run.logits.shape or logits.dtype != run.logits.dtype:
             return 0, None
         if not np.array_equal(order, run.order):

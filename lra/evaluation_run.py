@@ -61,7 +61,7 @@ class EvaluationRun:
         seeds, batch, classes = shape
         self.order, self._total = order, len(order)
         self._batches = -(-self._total // batch)
-        # The last batch is filled with the last example.
+        # The last batch is filled up with copies of the last example.
         table = np.pad(order.astype(np.int32), (0, self._batches * batch - self._total), "edge")
         self._table = sharding.put(table.reshape(self._batches, batch), shardings.table)
         self._place, self._replicated = shardings.logits, shardings.replicated

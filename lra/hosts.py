@@ -29,9 +29,9 @@ T = TypeVar("T")
 HEARTBEAT_SECONDS = 30
 
 _UNIT = 256  # bytes; messages have few different lengths, each is a program of its own
-# What the failures of a connection have in their text, and those of programs have not.
+# Words in the messages of failed connections that are not in those of other errors.
 _LOST = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination", "aborted")
-# `UNKNOWN: Gloo AllGather failed`: so begin errors of XLA, some of which are ValueErrors.
+# How errors of XLA begin (`UNKNOWN: Gloo AllGather failed`); some of them are ValueErrors.
 _STATUS = re.compile(r"[A-Z_]+: ")
 
 
@@ -168,7 +168,7 @@ def check_equal(values: dict[str, Any]) -> None:
 
 
 def _connect(addresses: Addresses) -> None:
-    # JAX would take SIGTERM for itself.
+    # Else JAX would handle SIGTERM itself.
     jax.config.update("jax_enable_preemption_service", False)
     coordinator = addresses.coordinator
     local = coordinator is not None and coordinator.startswith(("127.", "localhost:"))

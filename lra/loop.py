@@ -246,7 +246,7 @@ class Run:
             self._next_checkpoint = now + min(
                 _FIRST_CHECKPOINT_SECONDS, self._config.train.checkpoint_seconds
             )
-        # The next occasion is after another call.
+        # What falls due during the next call is saved now, before it.
         if hosts.any_of(now + self._pace.call_seconds >= self._next_checkpoint):
             self._save()
             self._next_checkpoint = now + self._config.train.checkpoint_seconds

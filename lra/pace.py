@@ -2,7 +2,7 @@
 
 import sys
 
-# The most training steps in a call: what its table of examples has room for.
+# The most training steps in a call; the table of its examples has room for so many.
 MAX_STEPS_PER_CALL = 512
 
 

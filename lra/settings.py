@@ -22,7 +22,7 @@ CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 DTYPES = ("float32", "bfloat16")
 MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
 
-# What a positive integer must be; everything else has a check of its own below.
+# Keys whose values are at least 1; the other keys have checks of their own below.
 _POSITIVE = (
     "model.num_layers",
     "model.dim",
@@ -179,7 +179,7 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         folders = {path.parent, pathlib.Path("configs")}
         found = [file for folder in folders for file in folder.glob("*.py")]
         known = {str(file) for file in found if file.name != "__init__.py"}
-        # `listops` stands for the file that is called so.
+        # Who writes `listops` means configs/listops.py.
         named = [name for name in known if pathlib.Path(name).stem == path.name]
         raise UserError(
             f"no config file {path}{near_match(named[0] if named else str(path), known)}"
@@ -187,7 +187,7 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     values = flags.FlagValues()
     argv = ["", f"--config={spec}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    # All config files are loaded as one module: what an earlier one defined would still be there.
+    # ml_collections loads all config files as one module, where an earlier one has left its names.
     sys.modules.pop("config_config", None)
     try:
         values(argv)

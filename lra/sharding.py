@@ -53,7 +53,7 @@ def make_shardings(
             f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {asked} devices, there are "
             f"{available}"
         )
-    # By default as few seeds as possible share a device, as many devices as remain a batch.
+    # By default the seeds take as many devices as divide them, the batch as many as remain.
     seed = seed or math.gcd(available // (data or 1), num_seeds)
     data = data or math.gcd(available // seed, *batch_sizes)
     if num_seeds % seed:
@@ -68,7 +68,7 @@ def make_shardings(
                 f"{_divisors(batch, available)}"
             )
     devices = _devices(seed * data)
-    # Explicit axes, JAX's default, refuse the gathers this project makes.
+    # With explicit axes, JAX's default, the gathers of this project are errors.
     mesh = jax.make_mesh(
         (seed, data), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=devices
     )
@@ -116,7 +116,7 @@ def put_number(number: int, sharding: jax.sharding.Sharding) -> jax.Array:
 
 def call(program: Callable, *arguments: Any) -> Any:
     """Calls a compiled program; an argument that is not on its devices is an error, not copied."""
-    # In search of a NaN, JAX repeats the call operation by operation, which places constants.
+    # When JAX looks for a NaN it repeats the call operation by operation, which places constants.
     guard = "allow" if jax.config.jax_debug_nans else "disallow"
     with (
         jax.transfer_guard_host_to_device(guard),

@@ -185,9 +185,9 @@ def redraw(
     state: TrainState, step: Int[Array, ""], key: Array, *, graphdef: nnx.GraphDef
 ) -> TrainState:
     """New untrained arrays for every attention that has a `redraw` method."""
-    # Drawn into copies: those of a diverged seed remain.
+    # Drawn into copies, since a diverged seed keeps its arrays.
     model = nnx.merge(graphdef, state.params, state.rest, copy=True)
-    # Training folds steps into `key` itself, so no step has a key from this branch.
+    # Training folds steps into `key` itself: no step draws from the keys below `_REDRAWS`.
     step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
     for layer, block in enumerate(model.encoder.blocks):
         attention = block.attention.attention

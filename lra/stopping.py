@@ -9,13 +9,13 @@ import time
 # EX_TEMPFAIL of sysexits.h: stopped before the end, run the same command again to go on.
 STATUS_STOPPED = 75
 
-# What a shell reports of a process that a signal has ended is this plus the signal's number.
+# A shell reports this plus the signal's number of a process that a signal has ended.
 _STATUS_OF_SIGNALS = 128
 
 # A signal to a whole tree of processes reaches a child twice: its parent passes it on as well.
 _SAME_SECONDS = 1.0
 
-# Left of a budget for saving and leaving.
+# Seconds of a budget that are kept for saving and leaving.
 _SAVE_SECONDS = 5.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -205,7 +205,7 @@ class Trainer:
             )
 
     def _check_precision(self) -> None:
-        # Of these names JAX makes the same products on a GPU, and rows would say another format.
+        # JAX takes this for tensorfloat32 on a GPU: rows would name a format that was not used.
         if self.config.matmul_precision == "bfloat16" and this_backend() == "gpu":
             raise UserError(
                 "matmul_precision=bfloat16: on a GPU these are the products of tensorfloat32; "

@@ -41,7 +41,7 @@ def initial_state(trainer: Trainer) -> TrainState:
     def taken(arrays: nnx.State) -> nnx.State:
         return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
 
-    # Twice: a step uses up the arrays it is given, each once.
+    # Two copies: a step uses up the arrays it is given, and none can be used up twice.
     state = state._replace(
         params=taken(best.params), best=state.best._replace(params=taken(best.params))
     )
@@ -66,7 +66,7 @@ def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -
 
 def _check_complete(source: Restored, workdir: str) -> None:
     steps = source.trainer.config.train.steps
-    # Without its last checkpoint (a damaged one is skipped) the best may be those of before.
+    # Where the last checkpoint is damaged, and so skipped, these may not be the best of the run.
     at_end = source.step == steps or all(source.trainer.fetch(source.state.diverged_step) >= 0)
     if not (hosts.on_main(lambda: Workdir(workdir).rows.exists()) and at_end):
         raise UserError(

@@ -54,7 +54,7 @@ ALL = "all"  # of the table; Path-X has 3.3 GB and is prepared when named
 
 # Flags that change neither what is prepared nor what it is called.
 _NOT_REQUESTED = ("task", "data_dir", "raw_dir", "workers", "dry_run")
-# Of one task or another; anything else is a path.
+# Values of --source that some task takes; anything else is a path.
 _SOURCES = ("generate", "tfds", "download")
 
 
@@ -224,7 +224,7 @@ def _request(options: argparse.Namespace) -> dict[str, Any] | None:
             raise UserError(f"{options.task} has no --source={source}; it takes {takes}")
         return None
     flags = {name: value for name, value in vars(options).items() if name not in _NOT_REQUESTED}
-    # As JSON gives it back.
+    # As it is read back from JSON.
     return json.loads(json.dumps(flags | {"source": source}, default=str))
 
 

@@ -115,7 +115,7 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
             arrays = _arrays(root, task, manifest)
         except (UserError, OSError) as error:
             problem = error
-        # Another process may have put other data there meanwhile, as a whole.
+        # Another process may have replaced the whole folder meanwhile; then it is read again.
         if _read_manifest(root, task) == manifest:
             if problem:
                 raise problem

@@ -53,7 +53,7 @@ class TaskWriter:
             atomic_folder.put_back(self.target)
             atomic_folder.remove_previous(self.target)
             self._refuse_foreign_folder()
-            # Only a killed process leaves one behind: a living one would hold the lock.
+            # What is there was left by a killed process: a living one would hold the lock.
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch.mkdir()
             self._held = held.pop_all()

@@ -58,7 +58,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         train=train,
         results=pathlib.Path(options.results),
         workdir=workdir,
-        # Data that only this sweep wants do not belong among everybody's.
+        # Data made with flags of this sweep are kept apart from the data of all others.
         data=Data(options.data_dir or str(workdir / "data" if sweep.data else "data"), sweep.data),
         known=tuple(map(pathlib.Path, options.known)),
         repairs=not options.dry_run,
@@ -75,7 +75,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
     if options.launcher == "slurm":
         options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
         executor = launchers.slurm_executor(place, parameters)
-    # As Ctrl-C: a sweep that is not just waiting for a child ends wherever it is.
+    # SIGTERM ends a sweep like Ctrl-C, wherever it is; while a child runs, it gets both instead.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _launch(sweep, place, options, executor)
@@ -92,7 +92,7 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
         _check_writable(place.workdir)
     if options.launcher == "print":
         for command in launchers.commands(ready, place, options.budget_minutes):
-            # As bytes: a path need not be text.
+            # As bytes, since a path need not be valid text.
             sys.stdout.buffer.write(os.fsencode(command) + b"\n")
     elif options.launcher == "slurm":
         jobs = launchers.submit(ready, place, options.budget_minutes, executor)

@@ -2,9 +2,9 @@
 
 import time
 
-# A start needs about this long before it makes progress; less of a budget is not worth one.
+# A start needs about this long until it makes progress; with less time left, none is made.
 _SHORTEST_MINUTES = 1.0
-# For trainings whose sweep was killed: they go on until they have saved.
+# How long trainings whose sweep was killed are waited for: they go on until they have saved.
 _PATIENCE_SECONDS = 30.0
 
 

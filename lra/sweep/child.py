@@ -11,9 +11,9 @@ from typing import BinaryIO, NamedTuple
 
 from lra.sweep import leash
 
-# The child looks for signals between calls of the device; it is asked this often how it goes.
+# How often it is looked whether the child has ended, and at the end of its log.
 _POLL_SECONDS = 0.2
-# By which submitit announces that the time of a job is nearly over.
+# The signal by which submitit announces that the time of a job is nearly over.
 WARNING = signal.SIGUSR2
 _LONGEST_REASON = 300
 

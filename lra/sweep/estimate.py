@@ -88,7 +88,7 @@ def _by_rows(
     alike = [row for row in rows if _what_costs(row.config) == _what_costs(run.config)]
     rows = alike or rows
     each = statistics.median(
-        # One by one: their product may be beyond the floats.
+        # Divided one by one, since the product of the divisors may be beyond the floats.
         row.wall_seconds / row.steps / _batch(row.config) / row.seeds_in_program
         for row in rows
     )

@@ -33,7 +33,7 @@ from lra.sweep.runner import Outcome, attempt
 # seconds before its limit at which submitit would interrupt it.
 _MARGIN_MINUTES = 3
 _LIMIT = "timeout_min"
-# Each of them has made some steps, so that there is no need for a limit; submitit's is 3.
+# In effect no limit, which is not needed since each start has made steps; submitit's own is 3.
 _MOST_TIMEOUTS = 100_000
 # Slurm kills sooner; longer than any usual grace time of a preemption.
 _GRACE_SECONDS = 600.0

@@ -31,7 +31,7 @@ from lra.sweep.plan import Run, count
 from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
-# With less than this free a child that says nothing had no room to, and the next will not either.
+# With less space free than this, a child that says nothing had no room for it.
 _FULL_BYTES = 1e6
 
 
