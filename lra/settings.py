@@ -22,6 +22,7 @@ CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 DTYPES = ("float32", "bfloat16")
 MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
 
+_CHOICES = {"dtype": DTYPES, "matmul_precision": MATMUL_PRECISIONS}
 # Keys whose values are at least 1; the other keys have checks of their own below.
 _POSITIVE = (
     "model.num_layers",
@@ -144,8 +145,9 @@ def check(config: config_dict.ConfigDict) -> None:
     for key in _SHARES:
         if key in flat and not 0 <= flat[key] < 1:
             raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
-    _check_choice("dtype", config.dtype, DTYPES)
-    _check_choice("matmul_precision", config.matmul_precision, MATMUL_PRECISIONS)
+    for key, choices in _CHOICES.items():
+        if flat[key] not in choices:
+            raise UserError(f"{key} must be one of {', '.join(choices)}, not '{flat[key]}'")
     _check_seeds(config.seeds)
     _check_rates(config.train)
     _check_sizes(config)
@@ -170,20 +172,8 @@ def _check_is_text(key: str, value: str) -> None:
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
-    path = pathlib.Path(spec.partition(":")[0])
-    if not path.is_file():
-        if spec.count(":") > 1:
-            raise UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
-        folders = {path.parent, pathlib.Path("configs")}
-        found = [file for folder in folders for file in folder.glob("*.py")]
-        known = {str(file) for file in found if file.name != "__init__.py"}
-        # Who writes `listops` means configs/listops.py.
-        named = [name for name in known if pathlib.Path(name).stem == path.name]
-        raise UserError(
-            f"no config file {path}{near_match(named[0] if named else str(path), known)}"
-        )
+    if not pathlib.Path(spec.partition(":")[0]).is_file():
+        raise _no_config_file(spec)
     values = flags.FlagValues()
     argv = ["", f"--config={spec}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
@@ -206,6 +196,21 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     if not isinstance(config, config_dict.ConfigDict):
         raise UserError(f"{spec}: get_config returns a {type(config).__name__}, not a ConfigDict")
     return config
+
+
+def _no_config_file(spec: str) -> UserError:
+    path = pathlib.Path(spec.partition(":")[0])
+    if spec.count(":") > 1:
+        return UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
+    if path.is_dir():
+        return UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
+    folders = {path.parent, pathlib.Path("configs")}
+    found = [file for folder in folders for file in folder.glob("*.py")]
+    known = {str(file) for file in found if file.name != "__init__.py"}
+    # Who writes `listops` means configs/listops.py.
+    named = [name for name in known if pathlib.Path(name).stem == path.name]
+    meant = near_match(named[0] if named else str(path), known)
+    return UserError(f"no config file {path}{meant}")
 
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:
@@ -261,11 +266,6 @@ def _check_keys(flat: dict[str, Any]) -> None:
     for key in expected:
         if key not in flat:
             raise UserError(f"the config lacks the key {key}; start from configs/default.py")
-
-
-def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise UserError(f"{key} must be one of {', '.join(choices)}, not '{value}'")
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:
