@@ -5,7 +5,7 @@ stuck, both are thrown away. Short distractors follow where there is room for th
 
 Positions are (row, column) of the image; a canvas has a halo around it into which stamps reach.
 A snake is a row of integers, and so is a dash: its row, column, stamp and gain. `scene` is a
-`pathfinder_layout.Scene`.
+`pathfinder_generator.Scene`.
 """
 
 import math
