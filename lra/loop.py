@@ -16,7 +16,7 @@ from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
-from lra.pace import MAX_STEPS_PER_CALL, Pace
+from lra.pace import MAX_STEPS_PER_CALL, Pace, Timetable
 from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
 from lra.records import read, write_once
@@ -25,7 +25,6 @@ from lra.settings import flatten
 from lra.state import TrainState
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from lra.tasks import get_task
-from lra.timetable import Timetable
 from lra.trainer import Trainer
 from lra.warm_start import initial_state
 from lra.workdir import Workdir
