@@ -15,8 +15,8 @@ from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close
 
 SPREAD = np.arange(500, 2001)
-# Whose parameters or chunks depend on the length; the slow suite has the others.
-QUICK = ("linformer", "reformer")
+# Whose parameters, segments or chunks depend on the length; the slow suite has the others.
+QUICK = ("linformer", "nystrom", "reformer")
 
 
 def batch_of(lengths, padded=16):
