@@ -146,7 +146,9 @@ class Schedule:
     def _tried(
         self, contender: Contender, case: Case, predicted: tuple[float, str], *, always: bool
     ) -> tuple[dict, dict]:
-        """Analysis and first call of a batch, which is called if it fits on a CPU, or `always`.
+        """The analysis of a batch and its first call, {} if it was not called.
+
+        It is called if `always`; otherwise only on a CPU, and if its memory fits.
 
         Raises:
             _Failure: with the row to record.

@@ -1,6 +1,6 @@
 """How much to ask of the device in one call: about a second's work, so that stops are prompt.
 
-And never more than up to the next evaluation or redraw.
+A call never goes beyond the next evaluation or redraw (`Timetable`).
 """
 
 import sys

@@ -33,6 +33,7 @@ def _requests() -> list[Case]:
         Case(f"{PREPARE} listops --data_label=", "the name is one line"),
         Case(f"{PREPARE} listops --data_dir=mine.py", "mine.py"),
         Case(f"{PREPARE} text --data_dir=data", "put aclImdb or aclImdb_v1.tar.gz into data/raw"),
+        Case(f"{PREPARE} text --data_dir=mine", "SOURCE, which is tfds, download or a path"),
         Case(f"{PREPARE} text --source=nowhere", "--source=nowhere is not a file or a folder"),
         Case(f"{PREPARE} image --source=nowhere", "--source=nowhere is not a file or a folder"),
         Case(f"{PREPARE} all --source=mine.py", "takes a folder of raw files"),

@@ -20,6 +20,8 @@ def _flags() -> list[Case]:
         Case(f"{SWEEP} swep.py {TO_RESULTS}", "did you mean 'sweep.py'?"),
         Case(f"{SWEEP} data {TO_RESULTS}", "data is a folder: name a sweep file"),
         Case(f"{COMMAND} --launcher=cloud", "invalid choice: 'cloud'"),
+        Case(f"{COMMAND} --budget_minutes=-1", "'-1' is not a positive number of minutes"),
+        Case(f"{COMMAND} --budget_minutes=soon", "'soon' is not a positive number of minutes"),
         Case(slurm, "needs the minutes a job may take: --slurm=timeout_min"),
         Case(f"{slurm} --slurm=timeout_min=2", "whole minutes above 3"),
         Case(f"{slurm} --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),

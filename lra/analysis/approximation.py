@@ -129,7 +129,10 @@ def sizes_of(method: Method, length: int, wanted: Iterable[int] | None) -> list[
 def too_large(
     methods: Iterable[Method], length: int, wanted: Iterable[int] | None
 ) -> list[tuple[Method, int]]:
-    """Methods and wanted sizes that `sizes_of` leaves out; of methods with one option the first."""
+    """Methods and wanted sizes that `sizes_of` leaves out.
+
+    Of several methods with the same option, only the first.
+    """
     once = {method.option: method for method in reversed(list(methods))}
     return [
         (method, size)

@@ -80,7 +80,7 @@ def trained_inputs(
     the longest ones, cut to the shortest of them. Of a pair, the first document is taken.
 
     So no position is padding, except where pixels of value 0 count as such. Images that consist of
-    more than three quarters of such pixels are taken only if there are no others.
+    more than three quarters of such pixels are taken only if there are too few others.
 
     Raises:
         UserError: a seed that the run does not have, best parameters before its first validation.

@@ -43,7 +43,7 @@ def values(row: Row, names: Iterable[str]) -> dict[str, Any]:
 
 
 def told(rows: list[Row]) -> str:
-    """In a sentence, what rows that change the same keys have changed; values that all share."""
+    """In a sentence, which keys such rows have changed, with the values that all of them share."""
     several = varying(rows)
     parts = [k if k in several else f"{k}={v}" for k, v in of_protocol(rows[0]).items()]
     if any(options(row) for row in rows):

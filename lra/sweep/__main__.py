@@ -75,7 +75,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
     if options.launcher == "slurm":
         options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
         executor = launchers.slurm_executor(place, parameters)
-    # SIGTERM ends a sweep like Ctrl-C, wherever it is; while a child runs, it gets both instead.
+    # SIGTERM ends a sweep like Ctrl-C. While a child runs, both are passed on to it instead.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _launch(sweep, place, options, executor)

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from lra.sweep import leash
 
-# How often it is looked whether the child has ended, and at the end of its log.
+# Seconds between two looks at whether the child has ended and at the last line of its log.
 _POLL_SECONDS = 0.2
 # The signal by which submitit announces that the time of a job is nearly over.
 WARNING = signal.SIGUSR2

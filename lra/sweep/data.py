@@ -81,8 +81,8 @@ class Data:
         """A function of a row's mark: whether the row was trained on this sweep's data of `task`.
 
         Prepared data have one mark, and only that is accepted. Where nothing is prepared yet,
-        all marks are that the data to be generated may get, as far as their flags tell. Where
-        the data cannot be generated, every mark is.
+        every mark is accepted that the data to be generated may get, as far as their flags tell.
+        Where the data cannot be generated, every mark is accepted.
         """
         with contextlib.suppress(UserError):
             if (present := self.mark(task)) is not None:

@@ -92,8 +92,8 @@ class Done:
     """Which seeds of which runs have a result already.
 
     A row that was trained when `configs` had other defaults is no result of today's run:
-    `lra.report` keeps it out of the tables. It still blocks a new row, since a file of rows holds
-    one result for each key.
+    `lra.report` keeps it out of the tables of today's protocol. It still blocks a new row, since a
+    file of rows holds one result for each key.
 
     Args:
         rows: all there are.

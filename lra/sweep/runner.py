@@ -51,7 +51,7 @@ class Outcome(enum.Enum):
         return self in (Outcome.STOPPED, Outcome.CANCELLED, Outcome.TOO_SHORT)
 
 
-# What a run was by the signal that stopped it.
+# The outcome of a run, by the signal that stopped it.
 _TOLD = {
     signal.SIGTERM: Outcome.CANCELLED,
     signal.SIGINT: Outcome.CANCELLED,

@@ -13,6 +13,11 @@ def test_few_rows_are_rendered_and_timed(capsys):
     assert said[1].startswith("rendering ")
 
 
+def test_a_sweep_adds_rows_for_each_value():
+    rows = make_rows(seeds=1, values=2)
+    assert len(rows) == 25 + 2 * 25
+
+
 @pytest.mark.slow
 def test_ten_thousand_rows_fill_every_cell(tmp_path):
     rows = make_rows(seeds=20, values=19)

@@ -68,7 +68,7 @@ def _facts(sheet: Sheet, line: Line, row: CostRow) -> dict[str, Any]:
     facts["options"] = json.dumps(row.options, sort_keys=True)
     if sheet.reference:
         facts["relative_to"] = sheet.reference.label
-    for name, what in (("times_faster", "seconds"), ("times_less_memory", "peak_memory_mb")):
+    for name, what in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
         found = times_less(sheet, line, sheet.reference, row.length, what, row.run)
         facts[name] = round(found[0], 4) if found else None
     return facts
