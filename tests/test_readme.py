@@ -75,7 +75,8 @@ def test_the_seeds_of_listops_are_those_of_the_rows(attention):
         assert_has_line("results/LISTOPS.md", line)
 
 
-SIZES = {"linformer": ("proj_dim", "projections"), "nystrom": ("num_landmarks", "landmarks")}
+SIZES = {"linformer": "projections", "nystrom": "landmarks"}
+SIZE_KEYS = ["model.attention.proj_dim"], ["model.attention.num_landmarks"]
 
 
 def lines_of(path: str) -> list[dict]:
@@ -83,38 +84,62 @@ def lines_of(path: str) -> list[dict]:
     return [json.loads(line) for line in (ROOT / "results" / path).read_text().splitlines()]
 
 
-def evaluated_sizes() -> dict[tuple[str, int], list[tuple[dict, dict]]]:
-    """Rows of ListOps by attention and size, by seed, with the evaluations of their runs."""
-    evaluations = {run["row_sha256"]: run for run in lines_of("curves/listops.jsonl")}
-    found: dict[tuple[str, int], list[tuple[dict, dict]]] = {}
-    for row in sorted(lines_of("sweeps.jsonl"), key=lambda row: row["seed"]):
-        option = f"model.attention.{SIZES.get(row['attention'], ('',))[0]}"
-        if list(row["config_overrides"]) == [option]:
-            of_size = found.setdefault((row["attention"], row["config_overrides"][option]), [])
-            of_size.append((row, evaluations.pop(row["sha256"])))
-    assert not evaluations, "evaluations of runs that have no row"
-    return found
+def evaluated_runs() -> list[tuple[dict, dict]]:
+    """Rows of ListOps whose runs have their evaluations committed, with these, by seed."""
+    rows = {
+        row["sha256"]: row for name in ("accuracy", "sweeps") for row in lines_of(f"{name}.jsonl")
+    }
+    pairs = [(rows[run["row_sha256"]], run) for run in lines_of("curves/listops.jsonl")]
+    return sorted(pairs, key=lambda pair: pair[0]["seed"])
 
 
 def leaves(run: dict) -> str:
     """The step of the last evaluation below 18 %."""
     evaluations = zip(run["step"], run["val_accuracy"], strict=True)
-    return f"{max(step for step, accuracy in evaluations if accuracy < 0.18):,}"
+    step = max(step for step, accuracy in evaluations if accuracy < 0.18)
+    return "never" if step == run["step"][-1] else f"{step:,}"
+
+
+def test_runs_of_other_sizes_have_their_evaluations():
+    of_sizes = [row for row in lines_of("sweeps.jsonl") if [*row["config_overrides"]] in SIZE_KEYS]
+    evaluated = {row["sha256"] for row, _ in evaluated_runs()}
+    assert of_sizes
+    assert all(row["sha256"] in evaluated for row in of_sizes)
+
+
+def test_evaluations_are_those_of_their_rows():
+    for row, run in evaluated_runs():
+        for key in ("task", "attention", "config_overrides", "seed"):
+            assert run[key] == row[key]
+        best = run["step"].index(row["best_step"])
+        assert run["val_accuracy"][best] == max(run["val_accuracy"])
+        assert run["val_accuracy"][best] == pytest.approx(row["val_accuracy"], abs=5e-5)
 
 
 def test_the_sizes_of_listops_are_those_of_rows_and_evaluations():
-    for (attention, size), runs in evaluated_sizes().items():
-        for row, run in runs:
-            best = run["step"].index(row["best_step"])
-            assert run["val_accuracy"][best] == max(run["val_accuracy"])
-            assert run["val_accuracy"][best] == pytest.approx(row["val_accuracy"], abs=5e-5)
+    sizes: dict[tuple[str, int], list[tuple[dict, dict]]] = {}
+    for row, run in evaluated_runs():
+        for size in row["config_overrides"].values():
+            sizes.setdefault((row["attention"], size), []).append((row, run))
+    assert len(sizes) >= 6
+    for (attention, size), runs in sizes.items():
         texts = [
             ", ".join(percent(row[field]) for row, _ in runs)
             for field in ("test_accuracy", "test_accuracy_last")
         ]
-        title = f"{NAMES[attention]}, {size} {SIZES[attention][1]}"
+        title = f"{NAMES[attention]}, {size} {SIZES[attention]}"
         steps = ", ".join(leaves(run) for _, run in runs)
         assert_has_line("results/LISTOPS.md", f"| {title} | {' | '.join([*texts, steps])} |")
+
+
+def test_when_seeds_of_the_table_learn_is_as_in_their_evaluations():
+    page = (ROOT / "results" / "LISTOPS.md").read_text()
+    table = page[page.index("| leaves 17 % at step | seed 0") :].partition("\n\n")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    found = {line[0]: dict(zip(lines[0], line, strict=True)) for line in lines}
+    for row, run in evaluated_runs():
+        if not row["config_overrides"]:
+            assert found[NAMES[row["attention"]]][f"seed {row['seed']}"] == leaves(run)
 
 
 @pytest.mark.parametrize("attention", NAMES)
