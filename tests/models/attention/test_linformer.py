@@ -147,6 +147,21 @@ def test_a_longer_sequence_than_the_module_is_made_for_is_refused():
         module()(*random_inputs(4, length=13), jnp.ones((2, 13), bool))
 
 
+# What the suite of all attentions has no case for: means, and a last window that is not full.
+@pytest.mark.parametrize(("projection", "proj_dim"), [("mean_pool", 6), ("conv", 7)])
+def test_neither_padding_nor_its_amount_matters(projection, proj_dim):
+    attention = module(length=20, proj_dim=proj_dim, projection=projection, share=())
+    inputs = random_inputs(4, length=20)
+    mask = jnp.zeros((2, 20), bool).at[1, 2:9].set(True)
+    whole = attention(*inputs, mask)
+    short = attention(*(x[:, :13] for x in (*inputs, mask)))
+    np.testing.assert_allclose(whole[:, :13], short, atol=1e-6)
+    assert np.all(whole[0] == 0)
+    assert np.any(whole[1] != 0)
+    gradients = jax.grad(lambda qkv: jnp.sum(attention(*qkv, mask) ** 2))(inputs)
+    assert all(np.all(np.isfinite(x)) for x in gradients)
+
+
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_bfloat16_is_close_to_float32(projection):
     attention = module(projection=projection)
