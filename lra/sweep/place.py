@@ -117,7 +117,7 @@ def gather(
 
 def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
     """The runs with seeds that still lack a result, each restricted to those by `to_train`."""
-    done = Done(place.rows())
+    done = Done(place.rows(), place.data)
     left = [to_train(run, done, mark, place) for run in runs]
     return [run for run in left if run.seeds]
 

@@ -1,6 +1,7 @@
 """Runs of a sweep, and which of them have no rows yet."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from lra.protocol import departures, identity
 from lra.records import Key, Row, key, latest, make_key
+from lra.sweep.data import Data
 
 OPTIONS = "model.attention."
 _DIGITS = 8  # of the hash in the name of a workdir
@@ -97,17 +99,19 @@ class Done:
 
     Args:
         rows: all there are.
+        data: of the sweep; where they are not prepared yet, a result counts if they may get the
+            mark of its data.
     """
 
-    def __init__(self, rows: Iterable[Row]):
+    def __init__(self, rows: Iterable[Row], data: Data):
         self._departures = {key(row): older_defaults(row) for row in latest(rows) if row.final}
-        self._on_any_data: dict[tuple, dict[str, Any]] = {}
-        for name, older in self._departures.items():
-            if not older or name[:-1] not in self._on_any_data:
-                self._on_any_data[name[:-1]] = older
+        self._marks: dict[tuple, list[str]] = {}
+        for name in self._departures:
+            self._marks.setdefault(name[:-1], []).append(name[-1])
+        self._takes = functools.cache(data.takes)
 
     def missing(self, run: Run, data: str | None) -> tuple[int, ...]:
-        """Seeds without a result on data marked `data`; None: on any data (not prepared yet)."""
+        """Seeds without a result on data marked `data`; None: they are not prepared yet."""
         return tuple(seed for seed in run.seeds if self._found(run, seed, data) is None)
 
     def finished(self, run: Run, data: str) -> list[int]:
@@ -121,9 +125,11 @@ class Done:
         return {seed: older for seed, older in found.items() if older}
 
     def _found(self, run: Run, seed: int, data: str | None) -> dict[str, Any] | None:
-        if data is None:
-            return self._on_any_data.get(run.key(seed, "")[:-1])
-        return self._departures.get(run.key(seed, data))
+        if data is not None:
+            return self._departures.get(run.key(seed, data))
+        marks = filter(self._takes(run.task), self._marks.get(run.key(seed, "")[:-1], ()))
+        found = [self._departures[run.key(seed, mark)] for mark in marks]
+        return min(found, key=bool, default=None)  # one of today's defaults, if there is one
 
 
 def older_defaults(row: Row) -> dict[str, Any]:

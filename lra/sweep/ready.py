@@ -134,7 +134,7 @@ def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> dict
 
 def _of_older_defaults(runs: list[Run], place: Place, mark: str | None) -> int:
     """Says which rows are in the way of new ones; returns of how many runs."""
-    done = Done(place.rows())
+    done = Done(place.rows(), place.data)
     found = [(run, outdated) for run in runs if (outdated := done.older(run, mark))]
     for run, outdated in found:
         say(f"{older_text(run, outdated)} ({place.results})")

@@ -163,19 +163,39 @@ def test_what_the_report_leaves_out_of_the_table_is_not_done():
     ]
     table = [group for group in report.group(rows) if group.is_table3]
     filled = {row.seed for group in table for *_, cell in group.all_cells() for row in cell.rows}
-    done = Done(rows)
+    done = Done(rows, Data("nowhere", {}))
     assert filled == {0, 2}
     assert set(done.older(run, "generated")) == {1} == set(done.older(run, None))
     assert done.missing(run, "generated") == ()
 
 
-def test_a_result_of_todays_defaults_on_any_data_counts_before_the_data_are_there(place):
+def test_a_result_of_todays_defaults_counts_before_the_data_are_there(place):
     (run, *_) = load_sweep(str(place.file)).runs
+    data = Data("nowhere", {})
     older = row_of(run, 0, **{"train.learning_rate": 1e-3})
     newer = dataclasses.replace(row_of(run, 0), data="official")
     for rows in ([older, newer], [newer, older]):
-        assert Done(rows).older(run, None) == {}
-        assert Done(rows).older(run, "generated").keys() == {0}
+        assert Done(rows, data).older(run, None) == {}
+        assert Done(rows, data).older(run, "generated").keys() == {0}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "counting"),
+    [
+        ({}, ("official", "generated")),
+        ({"data_label": "mine"}, ("mine",)),
+        ({"train": 200}, ("official", "generated", "differs (200 / 20 / 20)")),
+    ],
+)
+def test_before_the_data_are_there_only_results_on_what_they_may_become_count(
+    place, wanted, counting
+):
+    (run, *_) = load_sweep(str(place.file)).runs
+    marks = ("official", "generated", "differs (200 / 20 / 20)", "mine")
+    for mark in marks:
+        rows = [dataclasses.replace(row_of(run, seed), data=mark) for seed in run.seeds]
+        done = Done(rows, Data("nowhere", {"listops": wanted}))
+        assert done.missing(run, None) == (() if mark in counting else run.seeds)
 
 
 def test_the_folder_of_older_defaults_is_another_one(place):
