@@ -142,7 +142,13 @@ class TaskWriter:
             seed: of the generator or the shuffle, None where there is neither.
             parameters: the generator's.
             aliases: splits that are another one (`{"validation": "test"}`), not stored twice.
+
+        Raises:
+            UserError: a split without examples.
         """
+        for split, count in counts.items():
+            if not count:
+                raise UserError(f"{self.task}: no examples for {split}; add raw data")
         manifest = {
             "format": FORMAT_VERSION,
             "task": self.task,

@@ -84,17 +84,6 @@ def test_pairs_share_their_documents(tmp_path):
     assert split.labels.tolist() == [1, 0]
 
 
-def test_empty_arrays(tmp_path):
-    with TaskWriter(tmp_path, "toy") as writer:
-        for split in prepared.SPLITS:
-            assert writer.sequences(split, []) == 0
-            writer.array(f"{split}/labels.npy", np.zeros(0, np.int32))
-        writer.finish(data="x", source="x", counts=dict.fromkeys(prepared.SPLITS, 0), max_length=1)
-    sequences, labels, _ = load(tmp_path, "toy").split("train")
-    assert len(sequences) == len(sequences.tokens) == len(labels) == 0
-    assert sequences.offsets.tolist() == [0]
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_is_refused(tmp_path, name):
     write(tmp_path)

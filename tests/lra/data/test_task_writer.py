@@ -41,6 +41,14 @@ def test_sequences_are_streamed(tmp_path):
         assert writer.sequences("train", items()) == 100
 
 
+def test_a_split_without_examples_is_refused(tmp_path):
+    with TaskWriter(tmp_path, "toy") as writer:
+        counts = {"train": 2, "validation": writer.examples("validation", [])}
+        with pytest.raises(UserError, match="toy: no examples for validation; add raw data"):
+            writer.finish(data="x", source="x", counts=counts, max_length=1)
+    assert not (tmp_path / "toy").exists()
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, UserError])
 def test_an_error_leaves_the_earlier_data(tmp_path, error):
     before = write(tmp_path)
