@@ -18,7 +18,7 @@ Ratios = dict[int, tuple[float, bool]]
 
 
 def exponents(of_setting: list[Sheet]) -> Table:
-    """The fitted exponents of all lines of a setting, a column for time and memory of each pass.
+    """The fitted exponents of the lines of a setting, a column for time and memory of each pass.
 
     Memory has no column if the batch was taken in parts, whose size it then reflects.
     """
@@ -30,7 +30,8 @@ def exponents(of_setting: list[Sheet]) -> Table:
         if what == "seconds" or not sheet.in_parts
     ]
     titles = dict.fromkeys(line for sheet in sheets for line in sheet.lines)
-    lines = [[line.title, *(_exponent(*column, line) for column in columns)] for line in titles]
+    found = {line.title: [_exponent(*column, line) for column in columns] for line in titles}
+    lines = [[title, *texts] for title, texts in found.items() if set(texts) != {MISSING}]
     header = [f"{_WHAT[what].title()}, {MODES[sheet.mode]}" for sheet, what in columns]
     setting = sheets[0].setting
     caption = (

@@ -31,6 +31,7 @@ def test_exponents_say_which_lengths_were_measured():
     rows.append(standard(1.0, None, length=8192, status="extrapolated"))
     assert line(exponents([only(rows)]), "Standard (xla)")[0] == "2.00 (512–4,096)"
     assert fit(only(rows[:1]), only(rows).lines[0], "seconds") is None
+    assert exponents([only(rows[:1])]).lines == []
 
 
 def test_ours_against_peers():
