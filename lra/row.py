@@ -194,8 +194,9 @@ def _check(values: dict[str, Any]) -> None:
     versions = values.get("versions") or {}
     if not all(isinstance(version, str) for version in versions.values()):
         raise UserError("not a row: versions are text")
-    if not can_be_shown(values["config_overrides"]):
-        raise UserError("not a row: config_overrides has a number that is none or too large")
+    for name in ("config", "config_overrides"):
+        if not can_be_shown(values[name]):
+            raise UserError(f"not a row: {name} has a number that is none or too large")
     status = values["status"]
     if status not in STATUSES:
         raise UserError(f"not a row: status is one of {', '.join(STATUSES)}, not '{status}'")

@@ -13,6 +13,7 @@ from lra.report.provenance import Platform
 
 # Pairs of a value of an option and a cell that has it.
 _Sized = list[tuple[float, Cell]]
+_LARGEST = 2**31  # `lra.settings` refuses larger integers
 
 
 class Sweep(NamedTuple):
@@ -52,10 +53,16 @@ def _swept(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
         options = {name: value for name, value in line.options.items() if value is not None}
         changed = {name: value for name, value in options.items() if defaults.get(name) != value}
         for name, value in options.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if _can_be_drawn(value):
                 option, fixed = name.removeprefix(OPTIONS), _titled(changed, but=name)
                 found[line.attention, option][fixed][task].append((value, cell))
     return found
+
+
+def _can_be_drawn(value: Any) -> bool:
+    """Whether it is a number that a configuration may have; on an axis, larger ones overflow."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= _LARGEST
 
 
 def _titled(options: dict[str, Any], but: str) -> str:

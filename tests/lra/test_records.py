@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -147,6 +148,7 @@ def test_a_broken_line_elsewhere_is_named(tmp_path):
         ({"params": 10**400}, "params cannot be 1000"),
         ({"versions": {"jax": 3}}, "versions are text"),
         ({"config_overrides": {"a": [1, {"b": 10**400}]}}, "config_overrides has a number"),
+        ({"config": {"a": 10**400}}, "config has a number"),
         ({"attention": "\ud800"}, "half of a surrogate pair"),
         ({"status": "fine"}, "status is one of"),
         ({"accuracy": 0.5}, "unknown field 'accuracy'"),
@@ -345,7 +347,7 @@ def test_rows_are_written_to_files_alone(tmp_path, name):
 
 def test_a_number_beyond_floats_is_no_override(tmp_path):
     path = tmp_path / "rows.jsonl"
-    line = to_json(make_row(config_overrides={"train.learning_rate": 0.5}))
-    path.write_text(line.replace("0.5}", "1e999}") + "\n")
+    line = to_json(make_row(config_overrides={"train.learning_rate": 0.123}))
+    path.write_text(re.sub(r'("config_overrides": .*?)0\.123', r"\g<1>1e999", line) + "\n")
     with pytest.raises(UserError, match="config_overrides has a number"):
         records.read(path)

@@ -27,6 +27,13 @@ def test_sweep_points_include_the_table_cell():
     assert dots[32].speed == 1000 / 32
 
 
+def test_sizes_that_no_axis_holds_have_no_points():
+    huge = (10**17, 10**17 + 1, 10**308, -(10**308))
+    rows = [make_row(config_overrides={"model.attention.num_landmarks": size}) for size in huge]
+    assert sweeps(options(rows)) == {}
+    assert list(swept(sweep_rows() + rows)) == [16, 32, 64, 128]
+
+
 def test_a_sweep_is_on_one_device_and_in_one_number_format():
     # The table is bfloat16, and what is in both formats is shown in it there.
     rows = [*sweep_rows(), *(make_row(0.9, seed=s, task="image", **HALF) for s in range(9))]
