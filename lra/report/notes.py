@@ -156,7 +156,7 @@ def _on_chance(data: set[str]) -> list[str]:
         ]
     if any(mark.startswith(_SHORTER) for mark in data):
         return [
-            "ListOps: the most frequent of the ten classes makes up 13 to 17 %, depending on the "
+            "ListOps: the most frequent of the ten classes makes up 10 to 17 %, depending on the "
             "lengths."
         ]
     return []
