@@ -245,7 +245,8 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
     for run, (colour, marker, line) in zip(runs, run_styles(runs, looks), strict=True):
         look = {"color": colour, "linestyle": line}
         loss, accuracy = run.loss, run.accuracy
-        upper.plot(loss.steps, loss.mean, linewidth=1, **look)
+        single = marker if len(loss.steps) == 1 else None  # no line shows it
+        upper.plot(loss.steps, loss.mean, linewidth=1, marker=single, **look)
         lower.plot(
             accuracy.steps,
             [100 * value for value in accuracy.mean],

@@ -28,6 +28,7 @@ STYLES: dict[str, Style] = {
 _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
 # No attention above has one of these. Shades of an attention have them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
+_SHADES = 6  # of a colour
 
 
 RC = {
@@ -75,14 +76,20 @@ def _other(number: int) -> Style:
 
 
 def shade(own: Style, nth: int) -> Style:
-    """The style of a further line of an attention (`nth` 1, 2, ...): paler, with other marks."""
+    """The style of a further line of an attention (`nth` 1, 2, ...): paler, with other marks.
+
+    A seventh shade could not be told from the sixth: those of other colours follow.
+    """
     from matplotlib.colors import to_rgb
 
     if not nth:
         return own
     colour, _, line = own
-    pale = max(0.3, 0.6 * 0.75 ** (nth - 1) + 0.1)
-    paler = tuple(1 - pale * (1 - part) for part in to_rgb(colour))
+    before, shades = divmod(nth, _SHADES)
+    colours = (colour, *_OTHER_COLOURS)
+    strength = max(0.3, 0.6 * 0.75 ** (shades - 1) + 0.1) if shades else 1.0
+    full = to_rgb(colours[before % len(colours)])
+    paler = tuple(1 - strength * (1 - part) for part in full)
     marker = _OTHER_MARKERS[nth % len(_OTHER_MARKERS)]
     return paler, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
 

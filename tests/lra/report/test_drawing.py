@@ -48,6 +48,15 @@ def test_a_legend_of_long_titles_is_within_its_figure(more):
     assert min(panels) > 80
 
 
+@pytest.mark.parametrize(("steps", "marked"), [([10], True), ([10, 20], False)])
+def test_a_single_loss_is_visible(steps, marked):
+    losses = [2.3 for _ in steps]
+    loss, accuracy = Curve(steps, losses, losses, losses), Curve([20], [0.1], [0.1], [0.1])
+    drawn = drawing.draw_histories([History("nystrom", "a run", loss, accuracy)], STYLES)
+    (line,) = drawn.axes[0].lines
+    assert (line.get_marker() == STYLES["nystrom"][1]) == marked
+
+
 def test_every_value_of_the_default_sweep_has_its_label():
     dots = {size: Dot(Stat(0.3655, 0.0012, 3), 1e6 / size) for size in (16, 32, 64, 128, 256, 512)}
     sweep = Sweep("", {"listops": dots, "image": dots}, {}, {})

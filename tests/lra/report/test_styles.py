@@ -4,6 +4,7 @@ import math
 
 import pytest
 from matplotlib import pyplot
+from matplotlib.colors import to_rgb
 
 from lra.report.figures import figures
 from lra.report.groups import group
@@ -37,9 +38,11 @@ def test_attentions_without_a_style_differ_from_all_others():
 
 
 def test_shades_of_an_attention_look_like_no_other():
-    looks = [shade(STYLES["performer"], nth) for nth in range(10)]
+    looks = [shade(STYLES["performer"], nth) for nth in range(36)]
     assert looks[0] == STYLES["performer"]
-    assert len(set(looks)) == 10
+    assert len(set(looks)) == 36
+    assert all(min(to_rgb(colour)) < 0.85 for colour, *_ in looks)  # none is nearly white
+    assert len({colour for colour, *_ in looks}) == 36
     assert not {marker for _, marker, _ in looks[1:]} & {marker for _, marker, _ in STYLES.values()}
 
 
