@@ -238,6 +238,8 @@ def _flags(options: argparse.Namespace) -> list[str]:
     }
     if options.source not in sources:
         flags["source"] = "PATH"
+    elif options.source == "generate":  # so does who names no source
+        del flags["source"]
     return [shlex.quote(f"--{name}={value}") for name, value in flags.items()]
 
 

@@ -153,6 +153,8 @@ def test_the_flags_to_make_it_again_are_kept(tmp_path, toy):
     command(tmp_path, "listops", "--seed=4", "--data_label=my own", "--workers=2", "--size=3")
     kept = prepared.load(tmp_path, "listops").manifest["flags"]
     assert kept == ["--seed=4", "'--data_label=my own'"]
+    command(tmp_path, "listops", "--source=generate", "--seed=5")
+    assert prepared.load(tmp_path, "listops").manifest["flags"] == ["--seed=5"]
     command(tmp_path, "listops", f"--source={tmp_path}")
     assert prepared.load(tmp_path, "listops").manifest["flags"] == ["--source=PATH"]
     command(tmp_path, "text", "--source=download")
