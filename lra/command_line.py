@@ -5,6 +5,7 @@ import difflib
 import io
 import math
 import os
+import pathlib
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
@@ -24,6 +25,13 @@ def near_match(name: str, known: Iterable[str]) -> str:
     if close:
         return f" (did you mean '{close[0]}'?)"
     return f" (known: {', '.join(known)})" if known else ""
+
+
+def near_file(path: pathlib.Path, files: Iterable[pathlib.Path]) -> str:
+    """`near_match` of Python files by their names alone: a common folder makes none close."""
+    by_name = {file.stem: str(file) for file in files if file.name != "__init__.py"}
+    close = difflib.get_close_matches(path.stem, by_name, n=1)
+    return near_match(by_name[close[0]] if close else "", by_name.values())
 
 
 class ArgumentParser(argparse.ArgumentParser):

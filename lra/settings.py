@@ -12,7 +12,7 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from configs import default
-from lra.command_line import near_match
+from lra.command_line import near_file, near_match
 from lra.errors import UserError
 from lra.pace import MAX_STEPS_PER_CALL
 from lra.tasks import get_task
@@ -23,13 +23,20 @@ DTYPES = ("float32", "bfloat16")
 MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
 
 _CHOICES = {"dtype": DTYPES, "matmul_precision": MATMUL_PRECISIONS}
-# Keys whose values are at least 1; the other keys have checks of their own below.
+# Keys whose values are at least 1; the other keys have checks of their own below, and models check
+# names and what depends on the data. Only some configurations have options of attentions.
 _POSITIVE = (
     "model.num_layers",
     "model.dim",
     "model.mlp_dim",
     "model.num_heads",
     "model.head_dim",
+    "model.attention.num_landmarks",
+    "model.attention.pinv_iterations",
+    "model.attention.num_features",
+    "model.attention.num_hashes",
+    "model.attention.chunk_length",
+    "model.attention.window",
     "train.steps",
     "train.batch_size",
     "train.eval_every",
@@ -37,6 +44,8 @@ _POSITIVE = (
     "train.microbatches",
 )
 _NOT_NEGATIVE = (
+    "model.attention.conv_kernel",
+    "model.attention.redraw_steps",
     "train.warmup_steps",
     "train.learning_rate",
     "train.weight_decay",
@@ -49,7 +58,7 @@ _NOT_NEGATIVE = (
 _FROM_THE_SPEC = ("task", "model.attention.name")
 _LARGEST_INTEGER = 2**31 - 1  # of an array's size and of a step's number
 _LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about as much
-_SHARES = ("model.dropout", "model.attention.dropout", "data.holdout")
+_SHARES = ("model.dropout", "model.attention.dropout", "model.attention.epsilon", "data.holdout")
 
 
 def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigDict:
@@ -132,15 +141,17 @@ def check(config: config_dict.ConfigDict) -> None:
     """Raises UserError for values that no run can have, naming the key and the cure."""
     flat = flatten(config)
     _check_keys(flat)
+    if config.task is None:
+        raise UserError("the config sets no task; name that of a task, as configs/listops.py")
     get_task(config.task)
     for key, value in flat.items():
         if isinstance(value, int) and value > _LARGEST_INTEGER:
             raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")
     for key in _POSITIVE:
-        if flat[key] < 1:
+        if key in flat and flat[key] < 1:
             raise UserError(f"{key} must be at least 1, not {flat[key]}")
     for key in _NOT_NEGATIVE:
-        if not 0 <= flat[key] < float("inf"):
+        if key in flat and not 0 <= flat[key] < float("inf"):
             raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
     for key in _SHARES:
         if key in flat and not 0 <= flat[key] < 1:
@@ -172,10 +183,15 @@ def _check_is_text(key: str, value: str) -> None:
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
-    if not pathlib.Path(spec.partition(":")[0]).is_file():
+    path, *attention = spec.split(":", 1)
+    file = pathlib.Path(path)
+    if not file.is_file():
+        file = CONFIGS.parent / path  # for who calls us from another folder
+    if not file.is_file():
         raise _no_config_file(spec)
+    found = ":".join([str(file), *attention])
     values = flags.FlagValues()
-    argv = ["", f"--config={spec}", *(f"--config.{override}" for override in overrides)]
+    argv = ["", f"--config={found}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     # ml_collections loads all config files as one module, where an earlier one has left its names.
     sys.modules.pop("config_config", None)
@@ -204,13 +220,8 @@ def _no_config_file(spec: str) -> UserError:
         return UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
-    folders = {path.parent, pathlib.Path("configs")}
-    found = [file for folder in folders for file in folder.glob("*.py")]
-    known = {str(file) for file in found if file.name != "__init__.py"}
-    # Who writes `listops` means configs/listops.py.
-    named = [name for name in known if pathlib.Path(name).stem == path.name]
-    meant = near_match(named[0] if named else str(path), known)
-    return UserError(f"no config file {path}{meant}")
+    ours = [pathlib.Path(CONFIGS.name, file.name) for file in CONFIGS.glob("*.py")]
+    return UserError(f"no config file {path}{near_file(path, [*ours, *path.parent.glob('*.py')])}")
 
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:

@@ -122,7 +122,7 @@ def _config_files() -> list[Case]:
         Case(MINE, "returns a dict, not a ConfigDict", config("return {}")),
         Case(MINE, "did you mean 'train.steps'", config("c.train.stepz = 3; return c")),
         Case(MINE, "lacks the key train.steps", config("del c.train['steps']; return c")),
-        Case(MINE, "unknown task", config("return default.get_config(attention)")),
+        Case(MINE, "sets no task", config("return default.get_config(attention)")),
         Case(MINE, "mine.py", write("mine.py", "def get_config(")),
         Case(MINE, "mine.py", write("mine.py", "x = 1\n")),
         Case(MINE, "mine.py", write("mine.py", b"\xff\x00\xfe")),

@@ -1,6 +1,6 @@
 """Sweep files: read, and resolved to runs.
 
-A sweep file is Python and names nothing of ours. It holds a list of runs, or a function that
+A sweep file is Python and needs nothing of ours. It holds a list of runs, or a function that
 returns one for some tasks; a run is a config and what it overrides:
 
     RUNS = [
@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from lra.command_line import near_match
+from lra.command_line import near_file
 from lra.errors import UserError
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Key
@@ -68,8 +68,7 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
     if file.is_dir():
         raise UserError(f"{path} is a folder: name a sweep file, {file / 'SWEEP.py'}")
     if not file.is_file():
-        there = [str(other) for other in file.parent.glob("*.py") if other.name != "__init__.py"]
-        raise UserError(f"no sweep file {path}{near_match(path, there)}")
+        raise UserError(f"no sweep file {path}{near_file(file, file.parent.glob('*.py'))}")
     try:
         # What the file prints would be commands of --launcher=print.
         with contextlib.redirect_stdout(sys.stderr):

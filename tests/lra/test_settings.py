@@ -88,6 +88,12 @@ def test_ways_of_execution_are_neutral():
     [
         ("nowhere/listops.py", [], "no config file nowhere/listops.py"),
         ("listops", [], "no config file listops (did you mean 'configs/listops.py'?)"),
+        (
+            "configs/zzzz.py:nystrom",
+            [],
+            "no config file configs/zzzz.py (known: configs/",
+        ),
+        ("configs/default.py:nystrom", [], "sets no task; name that of a task"),
         ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
         (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
         (SPEC, ["train.init_from=a\0b"], "has a zero byte"),
@@ -102,6 +108,8 @@ def test_ways_of_execution_are_neutral():
         (SPEC, ["seeds=[3, 4]"], '--config.seeds="(3, 4)"'),
         (SPEC, ["seeds=many"], "seeds is a tuple, not 'many': --config.seeds=\"(0,)\""),
         (SPEC, ["model.head_dim=0"], "model.head_dim must be at least 1"),
+        (SPEC, ["model.attention.num_landmarks=0"], "num_landmarks must be at least 1, not 0"),
+        (SPEC, ["model.attention.conv_kernel=-1"], "conv_kernel must be a number from 0 on"),
         (SPEC, ["model.dropout=1.0"], "model.dropout must be at least 0 and less than 1"),
         (SPEC, ["train.max_grad_norm=inf"], "train.max_grad_norm must be a number from 0 on"),
         (
@@ -161,3 +169,11 @@ def test_the_schema_has_an_option_for_every_one_of_an_attention():
     assert set(default.ATTENTIONS) == set(ATTENTIONS)
     for name, options in default.ATTENTIONS.items():
         assert options == options_of(name)
+
+
+def test_configs_are_found_from_any_folder(tmp_path, monkeypatch):
+    here = settings.load_config(SPEC)
+    monkeypatch.chdir(tmp_path)
+    assert settings.load_config(SPEC) == here
+    with pytest.raises(UserError, match="did you mean 'configs/listops"):
+        settings.load_config("configs/listop.py:nystrom")

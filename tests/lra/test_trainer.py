@@ -228,8 +228,6 @@ def test_a_gpu_has_no_products_in_bfloat16(tiny_trainer, monkeypatch):
     [
         ("linformer", "model.attention.proj_dim=17", "proj_dim"),
         ("reformer", "model.attention.chunk_length=17", "chunk_length"),
-        ("reformer", "model.attention.num_hashes=-1", "num_hashes"),
-        ("performer", "model.attention.num_features=0", "num_features"),
         ("performer", "model.attention.kernel=cosine", "cosine"),
         ("standard", "model.attention.implementation=fast", "fast"),
         (
