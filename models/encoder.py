@@ -37,8 +37,8 @@ _EMBEDDING_STD = 0.02
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
     """sin and cos of wavelengths 2π to 10,000 · 2π, interleaved (arXiv 1706.03762, section 3.5)."""
-    rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0.0, dim, 2) / dim)
-    angles = jnp.arange(float(length))[:, None] * rates[None, :]
+    rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0, dim, 2, jnp.float32) / dim)
+    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * rates[None, :]
     waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return waves.reshape(length, -1)[:, :dim]
 

@@ -13,7 +13,7 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
   ones. Outputs at masked positions are arbitrary but finite.
 - q, k and v have one shape: an attention from one sequence to another is none of this contract.
   Other shapes, numbers that are not real floating-point ones, and a mask that is not bool raise
-  ValueError (`check_inputs`), from modules and from the pure functions above them.
+  ValueError (`check_inputs`), from modules and from the pure functions that attend.
 - Gradients are those of reverse mode (`jax.grad`, `jax.vjp`); forward mode is not supported.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its

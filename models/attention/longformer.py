@@ -146,7 +146,7 @@ def _attention_backward(window, tile, saved, g):
     scale = 1 / math.sqrt(q.shape[-1])
     dq = _join_queries(dq * scale, length)
     dk, dv = _join_keys(dk * scale, length, tile), _join_keys(dv, length, tile)
-    return *(x.astype(g.dtype) for x in (dq, dk, dv)), None
+    return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
 
 
 _attention.defvjp(_attention_forward, _attention_backward)

@@ -72,8 +72,8 @@ def _backward(_, saved, g):
     dk, dv = jax.lax.optimization_barrier(
         (product("bhld,bhlm->bhdm", q, ds), product("bhld,bhlm->bhdm", g, kept))
     )
-    dk, dv = (jnp.swapaxes(x, 2, 3).astype(q.dtype) for x in (dk, dv))
-    return dq, dk, dv, None, None
+    dk, dv = (jnp.swapaxes(x, 2, 3) for x in (dk, dv))
+    return dq, dk.astype(k.dtype), dv.astype(v.dtype), None, None
 
 
 _attention.defvjp(_forward, _backward)

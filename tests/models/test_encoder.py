@@ -149,6 +149,10 @@ def test_bfloat16_stays_near_float32(inputs):
     np.testing.assert_allclose(half.astype(jnp.float32), full, atol=0.08)
 
 
+def test_sinusoidal_positions_are_float32_with_64_bit_types_too(float64):
+    assert sinusoidal_positions(5, 6).dtype == jnp.float32
+
+
 def test_sinusoidal_positions_are_those_of_the_paper():
     table = sinusoidal_positions(5, 6)
     for position in range(5):

@@ -100,6 +100,17 @@ def test_shapes_formats_and_finite_gradients(case, key):
 
 
 @every_case
+def test_each_gradient_has_the_format_of_its_input(case):
+    q, k, _, g = inputs(case)
+    v = inputs(case, jnp.bfloat16)[2]
+    with jax.numpy_dtype_promotion("standard"):
+        arrays = nnx.split(build(case))[1]
+        out, gradients = jax.eval_shape(compiled(case), arrays, q, k, v, masks(), g, None)
+    assert out.dtype == jnp.float32
+    assert [x.dtype for x in gradients[1:]] == [jnp.float32, jnp.float32, jnp.bfloat16]
+
+
+@every_case
 def test_float64_stays_float64_and_float32_agrees(case, float64):
     real = masks()[:, :, None, None]
     out, gradients = run(case, *inputs(case, jnp.float64))
