@@ -13,6 +13,7 @@ from models.dense import Linear
 from models.dtypes import accumulation_dtype
 from models.encoder import Encoder
 from models.keys import draw, one_per_example
+from models.largest import largest
 
 POOLINGS = ("padded_mean", "mean", "max", "first")
 
@@ -35,7 +36,7 @@ def pool(
         return jnp.where(real[:, 0], wide[:, 0], 0)
     if pooling == "max":
         lowest = jnp.finfo(wide.dtype).min
-        highest = jnp.max(jnp.where(real, wide, lowest), axis=1)
+        highest = largest(jnp.where(real, wide, lowest), axis=1)
         return jnp.where(jnp.any(real, axis=1), highest, 0)
     total = jnp.sum(jnp.where(real, wide, 0), axis=1)
     if pooling == "padded_mean":

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.contract import Heads, Mask, check_positive
 from models.dtypes import accumulation_dtype
+from models.largest import largest
 
 
 def check_segments(num_segments: int, length: int, name: str = "num_segments") -> None:
@@ -70,5 +71,5 @@ def segment_max(
 ) -> Float[Array, "batch num_segments heads head_dim"]:
     """The largest value among each segment's real tokens, by feature; 0 where it has none."""
     lowest = jnp.finfo(x.dtype).min
-    peak = segment_reduce(jnp.where(mask[:, :, None, None], x, lowest), num_segments, jnp.max)
+    peak = segment_reduce(jnp.where(mask[:, :, None, None], x, lowest), num_segments, largest)
     return jnp.where(segment_any(mask, num_segments)[:, :, None, None], peak, 0)

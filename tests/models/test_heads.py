@@ -1,5 +1,7 @@
 """Pooling by hand-computed numbers; the two classifiers."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,30 @@ def test_pooling(pooling, expected):
     np.testing.assert_allclose(pool(X, MASK, pooling), [expected, [0, 0]])
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_an_addend_of_all_positions_has_the_sum_of_their_gradients(pooling):
+    """However the compiler arranges it: see `models.largest`."""
+    # A width at which XLA rounds in two ways on a CPU (that of JAX 0.10 only with its fusion
+    # emitters, which tests switch off).
+    model = build(Classifier, pooling=pooling, dim=12, num_heads=3, length=16)
+    graph, params = nnx.split(model)
+
+    # As fully optimised as trainings are: the tests' own level would hide what is tested.
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 2})
+    @functools.partial(jax.grad, argnums=(0, 1))
+    def gradients(params, more, ids, mask):
+        model = nnx.merge(graph, params)
+        pooled = pool(model.encoder(ids, mask) + more, mask, pooling)
+        return jnp.sum(model._classify(pooled) ** 2)
+
+    for seed in range(5):
+        ids = jax.random.randint(jax.random.key(seed), (4, 16), 0, 9)
+        mask = jax.random.bernoulli(jax.random.key(seed + 5), 0.7, (4, 16))
+        of_params, of_positions = gradients(params, jnp.zeros((4, 16, 12)), ids, mask)
+        of_bias = of_params["encoder"]["norm"]["bias"][...]
+        np.testing.assert_allclose(of_bias, of_positions.sum((0, 1)), atol=1e-6)
+
+
 def test_the_padded_length_may_be_longer_than_the_sequence():
     short = pool(X[:, :2], MASK[:, :2], "padded_mean", padded_length=4)
     np.testing.assert_allclose(short, pool(X, MASK, "padded_mean"))
@@ -46,13 +72,13 @@ def test_what_is_behind_the_pooling_is_not_rounded():
     np.testing.assert_array_equal(logits, build(Classifier)._classify(features))
 
 
-def build(model_class, classes=3, dtype=jnp.float32, **changes):
+def build(model_class, classes=3, dtype=jnp.float32, length=8, **changes):
     config = default.get_config()
     config.model.update({"dim": 8, "mlp_dim": 6, "head_dim": 4, "num_layers": 1, **changes})
     return model_class(
         config.model.to_dict(),
         vocab_size=9,
-        length=8,
+        length=length,
         num_classes=classes,
         dtype=dtype,
         rngs=nnx.Rngs(0),
