@@ -100,21 +100,17 @@ def _describe_split(name: str, split: prepared.Split) -> list[str]:
     if split.pairs is not None:
         lengths = lengths[split.pairs.ravel()]
     labels, counts = np.unique(split.labels, return_counts=True)
-    shares = zip(labels, counts / max(1, len(split.labels)), strict=True)
-    lines = [f"{name}: {len(split.labels):,} {noun}"]
-    if len(lengths):
-        lines.append(
-            f"  lengths     {lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}, "
-            f"median {np.median(lengths):,.0f}"
-        )
-    lines.append("  labels      " + "  ".join(f"{label}: {share:.2%}" for label, share in shares))
-    return lines
+    shares = zip(labels, counts / len(split.labels), strict=True)
+    return [
+        f"{name}: {len(split.labels):,} {noun}",
+        f"  lengths     {lengths.min():,} to {lengths.max():,}, mean {lengths.mean():,.1f}, "
+        f"median {np.median(lengths):,.0f}",
+        "  labels      " + "  ".join(f"{label}: {share:.2%}" for label, share in shares),
+    ]
 
 
 def _guesses(train: prepared.Split, split: prepared.Split) -> list[str]:
     """How often answers are right that look at no more than the root operator of an expression."""
-    if not (len(train.labels) and len(split.labels)):
-        return []
     of_train, of_split = (
         each.sequences.tokens[each.sequences.offsets[:-1]] for each in (train, split)
     )
