@@ -47,7 +47,6 @@ from models.attention.low_rank import low_rank_attention
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
-from models.largest import largest
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
@@ -82,8 +81,8 @@ def iterative_pinv(
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     magnitude = jnp.abs(a)
-    largest_column = largest(jnp.sum(magnitude, axis=-2), axis=-1)
-    largest_row = largest(jnp.sum(magnitude, axis=-1), axis=-1)
+    largest_column = jnp.max(jnp.sum(magnitude, axis=-2), axis=-1)
+    largest_row = jnp.max(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
 
     def step(z, _):
