@@ -26,7 +26,7 @@ from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
-from lra.settings import DTYPES
+from lra.setting_values import DTYPES
 from lra.trainer import Trainer
 from models.attention.machine import Machine, assumed
 

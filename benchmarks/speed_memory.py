@@ -47,7 +47,7 @@ from benchmarks.worker import Worker, WorkerError, check_threads
 from lra import efficiency, records
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
-from lra.settings import MATMUL_PRECISIONS
+from lra.setting_values import MATMUL_PRECISIONS
 
 
 def main(argv: list[str]) -> int:

@@ -58,7 +58,8 @@ from lra.command_line import (
 )
 from lra.errors import UserError
 from lra.published import TASKS
-from lra.settings import DTYPES, load_config
+from lra.setting_values import DTYPES
+from lra.settings import load_config
 from lra.tasks import get_task
 
 

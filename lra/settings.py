@@ -14,51 +14,11 @@ from ml_collections import config_dict, config_flags
 from configs import default
 from lra.command_line import near_file, near_match
 from lra.errors import UserError
-from lra.pace import MAX_STEPS_PER_CALL
-from lra.tasks import get_task
+from lra.setting_values import check_values
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
-DTYPES = ("float32", "bfloat16")
-MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
-
-_CHOICES = {"dtype": DTYPES, "matmul_precision": MATMUL_PRECISIONS}
-# Keys whose values are at least 1; the other keys have checks of their own below, and models check
-# names and what depends on the data. Only some configurations have options of attentions.
-_POSITIVE = (
-    "model.num_layers",
-    "model.dim",
-    "model.mlp_dim",
-    "model.num_heads",
-    "model.head_dim",
-    "model.attention.num_landmarks",
-    "model.attention.pinv_iterations",
-    "model.attention.num_features",
-    "model.attention.num_hashes",
-    "model.attention.chunk_length",
-    "model.attention.window",
-    "train.steps",
-    "train.batch_size",
-    "train.eval_every",
-    "train.eval_batch_size",
-    "train.microbatches",
-)
-_NOT_NEGATIVE = (
-    "model.attention.conv_kernel",
-    "model.attention.redraw_steps",
-    "train.warmup_steps",
-    "train.learning_rate",
-    "train.weight_decay",
-    "train.max_grad_norm",
-    "train.steps_per_call",
-    "train.checkpoint_seconds",
-    "mesh.seed",
-    "mesh.data",
-)
 _FROM_THE_SPEC = ("task", "model.attention.name")
-_LARGEST_INTEGER = 2**31 - 1  # of an array's size and of a step's number
-_LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about as much
-_SHARES = ("model.dropout", "model.attention.dropout", "model.attention.epsilon", "data.holdout")
 
 
 def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigDict:
@@ -141,28 +101,7 @@ def check(config: config_dict.ConfigDict) -> None:
     """Raises UserError for values that no run can have, naming the key and the cure."""
     flat = flatten(config)
     _check_keys(flat)
-    if config.task is None:
-        raise UserError("the config sets no task; name that of a task, as configs/listops.py")
-    get_task(config.task)
-    for key, value in flat.items():
-        if isinstance(value, int) and value > _LARGEST_INTEGER:
-            raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")
-    for key in _POSITIVE:
-        if key in flat and flat[key] < 1:
-            raise UserError(f"{key} must be at least 1, not {flat[key]}")
-    for key in _NOT_NEGATIVE:
-        if key in flat and not 0 <= flat[key] < float("inf"):
-            raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
-    for key in _SHARES:
-        if key in flat and not 0 <= flat[key] < 1:
-            raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
-    for key, choices in _CHOICES.items():
-        if flat[key] not in choices:
-            raise UserError(f"{key} must be one of {', '.join(choices)}, not '{flat[key]}'")
-    _check_seeds(config.seeds)
-    _check_rates(config.train)
-    _check_sizes(config)
-    _check_is_text("train.init_from", config.train.init_from)
+    check_values(flat)
 
 
 def _whose(key: str) -> str:
@@ -170,16 +109,6 @@ def _whose(key: str) -> str:
     option = key.removeprefix("model.attention.")
     names = [name for name, options in default.ATTENTIONS.items() if option in options]
     return f" (an option of {', '.join(names)})" if names and option != key else ""
-
-
-def _check_is_text(key: str, value: str) -> None:
-    """Of a path, which need not be text, as rows must be."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"{key}={value!r} is no text in UTF-8; rename the folder") from None
-    if "\0" in value:
-        raise UserError(f"{key}={value!r} has a zero byte, which no path has")
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
@@ -277,53 +206,6 @@ def _check_keys(flat: dict[str, Any]) -> None:
     for key in expected:
         if key not in flat:
             raise UserError(f"the config lacks the key {key}; start from configs/default.py")
-
-
-def _check_seeds(seeds: tuple[int, ...]) -> None:
-    if not seeds:
-        raise UserError("seeds is empty; give at least one, e.g. --config.seeds='(0,)'")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds {seeds} names a seed twice")
-    for seed in seeds:
-        if not 0 <= seed < 2**31:
-            raise UserError(f"a seed is an integer from 0 to 2**31 - 1, not {seed}")
-
-
-def _check_rates(train: config_dict.ConfigDict) -> None:
-    """Checks the bounds within which a seed is frozen before its parameters stop being finite."""
-    if train.learning_rate > _LARGEST_RATE:
-        raise UserError(
-            f"train.learning_rate must be at most {_LARGEST_RATE:g}, not {train.learning_rate}"
-        )
-    if train.learning_rate * train.weight_decay > 1:
-        raise UserError(
-            f"train.learning_rate * train.weight_decay = {train.learning_rate} * "
-            f"{train.weight_decay} takes more than each weight away in a step; it is at most 1"
-        )
-
-
-def _check_sizes(config: config_dict.ConfigDict) -> None:
-    model, train = config.model, config.train
-    if train.steps_per_call > MAX_STEPS_PER_CALL:
-        raise UserError(
-            f"train.steps_per_call = {train.steps_per_call} is more than {MAX_STEPS_PER_CALL}"
-        )
-    proj_dim = model.attention.proj_dim if "proj_dim" in model.attention else ()
-    if isinstance(proj_dim, tuple) and proj_dim and len(proj_dim) != model.num_layers:
-        raise UserError(
-            f"model.attention.proj_dim = {proj_dim} has {len(proj_dim)} entries for "
-            f"model.num_layers = {model.num_layers} layers"
-        )
-    if model.num_heads * model.head_dim != model.dim:
-        raise UserError(
-            f"model.num_heads * model.head_dim = {model.num_heads} * {model.head_dim} is not "
-            f"model.dim = {model.dim}; set the three together"
-        )
-    if train.batch_size % train.microbatches:
-        raise UserError(
-            f"train.batch_size = {train.batch_size} is not a multiple of train.microbatches = "
-            f"{train.microbatches}"
-        )
 
 
 def _tuples(value: Any) -> Any:

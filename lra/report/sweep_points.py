@@ -13,7 +13,7 @@ from lra.report.provenance import Platform
 
 # Pairs of a value of an option and a cell that has it.
 _Sized = list[tuple[float, Cell]]
-_LARGEST = 2**31  # `lra.settings` refuses larger integers
+_LARGEST = 2**31  # `lra.setting_values` refuses larger integers
 
 
 class Sweep(NamedTuple):

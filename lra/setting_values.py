@@ -1,0 +1,138 @@
+"""Which values a configuration may have, as far as can be told without its model and data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lra.errors import UserError
+from lra.pace import MAX_STEPS_PER_CALL
+from lra.tasks import get_task
+
+DTYPES = ("float32", "bfloat16")
+MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
+
+_CHOICES = {"dtype": DTYPES, "matmul_precision": MATMUL_PRECISIONS}
+# Keys whose values are at least 1; the other keys have checks of their own below, and models check
+# names and what depends on the data. Only some configurations have options of attentions.
+_POSITIVE = (
+    "model.num_layers",
+    "model.dim",
+    "model.mlp_dim",
+    "model.num_heads",
+    "model.head_dim",
+    "model.attention.num_landmarks",
+    "model.attention.pinv_iterations",
+    "model.attention.num_features",
+    "model.attention.num_hashes",
+    "model.attention.chunk_length",
+    "model.attention.window",
+    "train.steps",
+    "train.batch_size",
+    "train.eval_every",
+    "train.eval_batch_size",
+    "train.microbatches",
+)
+_NOT_NEGATIVE = (
+    "model.attention.conv_kernel",
+    "model.attention.redraw_steps",
+    "train.warmup_steps",
+    "train.learning_rate",
+    "train.weight_decay",
+    "train.max_grad_norm",
+    "train.steps_per_call",
+    "train.checkpoint_seconds",
+    "mesh.seed",
+    "mesh.data",
+)
+_LARGEST_INTEGER = 2**31 - 1  # of an array's size and of a step's number
+_LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about as much
+_SHARES = ("model.dropout", "model.attention.dropout", "model.attention.epsilon", "data.holdout")
+
+
+def check_values(flat: Mapping[str, Any]) -> None:
+    """Raises UserError for values that no run can have, naming the key and the cure.
+
+    Args:
+        flat: every value under its dotted key.
+    """
+    if flat["task"] is None:
+        raise UserError("the config sets no task; name that of a task, as configs/listops.py")
+    get_task(flat["task"])
+    for key, value in flat.items():
+        if isinstance(value, int) and value > _LARGEST_INTEGER:
+            raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")
+    for key in _POSITIVE:
+        if key in flat and flat[key] < 1:
+            raise UserError(f"{key} must be at least 1, not {flat[key]}")
+    for key in _NOT_NEGATIVE:
+        if key in flat and not 0 <= flat[key] < float("inf"):
+            raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
+    for key in _SHARES:
+        if key in flat and not 0 <= flat[key] < 1:
+            raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
+    for key, choices in _CHOICES.items():
+        if flat[key] not in choices:
+            raise UserError(f"{key} must be one of {', '.join(choices)}, not '{flat[key]}'")
+    _check_seeds(flat["seeds"])
+    _check_rates(flat["train.learning_rate"], flat["train.weight_decay"])
+    _check_sizes(flat)
+    _check_is_text("train.init_from", flat["train.init_from"])
+
+
+def _check_is_text(key: str, value: str) -> None:
+    """Of a path, which need not be text, as rows must be."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{key}={value!r} is no text in UTF-8; rename the folder") from None
+    if "\0" in value:
+        raise UserError(f"{key}={value!r} has a zero byte, which no path has")
+
+
+def _check_seeds(seeds: tuple[int, ...]) -> None:
+    if not seeds:
+        raise UserError("seeds is empty; give at least one, e.g. --config.seeds='(0,)'")
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds {seeds} names a seed twice")
+    for seed in seeds:
+        if not 0 <= seed < 2**31:
+            raise UserError(f"a seed is an integer from 0 to 2**31 - 1, not {seed}")
+
+
+def _check_rates(learning_rate: float, weight_decay: float) -> None:
+    """Checks the bounds within which a seed is frozen before its parameters stop being finite."""
+    if learning_rate > _LARGEST_RATE:
+        raise UserError(
+            f"train.learning_rate must be at most {_LARGEST_RATE:g}, not {learning_rate}"
+        )
+    if learning_rate * weight_decay > 1:
+        raise UserError(
+            f"train.learning_rate * train.weight_decay = {learning_rate} * {weight_decay} takes "
+            "more than each weight away in a step; it is at most 1"
+        )
+
+
+def _check_sizes(flat: Mapping[str, Any]) -> None:
+    layers, dim = flat["model.num_layers"], flat["model.dim"]
+    heads, head_dim = flat["model.num_heads"], flat["model.head_dim"]
+    batch_size, microbatches = flat["train.batch_size"], flat["train.microbatches"]
+    if flat["train.steps_per_call"] > MAX_STEPS_PER_CALL:
+        raise UserError(
+            f"train.steps_per_call = {flat['train.steps_per_call']} is more than "
+            f"{MAX_STEPS_PER_CALL}"
+        )
+    proj_dim = flat.get("model.attention.proj_dim")
+    if isinstance(proj_dim, tuple) and proj_dim and len(proj_dim) != layers:
+        raise UserError(
+            f"model.attention.proj_dim = {proj_dim} has {len(proj_dim)} entries for "
+            f"model.num_layers = {layers} layers"
+        )
+    if heads * head_dim != dim:
+        raise UserError(
+            f"model.num_heads * model.head_dim = {heads} * {head_dim} is not model.dim = {dim}; "
+            "set the three together"
+        )
+    if batch_size % microbatches:
+        raise UserError(
+            f"train.batch_size = {batch_size} is not a multiple of train.microbatches = "
+            f"{microbatches}"
+        )
