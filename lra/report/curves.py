@@ -1,10 +1,10 @@
 """Learning curves, read from the folders of runs."""
 
-import math
+import itertools
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
@@ -17,6 +17,10 @@ from lra.workdir import Workdir, read_metrics
 # The most points of a curve. More losses than a column can show are noise. Evaluations choose the
 # parameters, so there is room for each one of every task's protocol.
 MOST_LOSSES, MOST_EVALUATIONS = 80, 200
+
+
+# The number of steps that a point stands for; its step, and mean, lowest and highest of the seeds.
+_Point = tuple[int, tuple[float, float, float, float]]
 
 
 class Curve(NamedTuple):
@@ -155,9 +159,39 @@ def _known(values: list[float | None]) -> list[float]:
 
 
 def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
-    """Mean and range over the seeds; averages neighbours if there are more than `most` points."""
-    points = [(step, sum(v) / len(v), min(v), max(v)) for step, v in entries if v]
-    width = max(1, math.ceil(len(points) / most))
-    parts = [points[start : start + width] for start in range(0, len(points), width)]
-    averages = [[sum(column) / len(part) for column in zip(*part, strict=True)] for part in parts]
-    return Curve(*([point[field] for point in averages] for field in range(4)))
+    """Mean and range over the seeds; averages neighbours if there are more than `most` points.
+
+    The value of an entry is a mean over the steps since the one before it, so each counts by its
+    number of steps: an evaluation often cuts a call to a few steps, whose loss is mostly noise.
+    """
+    steps = [step for step, _ in entries]
+    lengths = [max(1, step - before) for before, step in itertools.pairwise([0, *steps])]
+    points = [
+        (length, (step, sum(v) / len(v), min(v), max(v)))
+        for length, (step, v) in zip(lengths, entries, strict=True)
+        if v
+    ]
+    least = steps[-1] / most if len(points) > most else 0
+    means = [_weighted_mean(part) for part in _parts(points, least)]
+    return Curve(*([point[field] for point in means] for field in range(4)))
+
+
+def _parts(points: list[_Point], least: float) -> Iterator[list[_Point]]:
+    """Neighbouring points, as many together as have `least` steps; the last part may have fewer."""
+    part: list[_Point] = []
+    for point in points:
+        part.append(point)
+        if sum(length for length, _ in part) >= least:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _weighted_mean(points: list[_Point]) -> list[float]:
+    steps = sum(length for length, _ in points)
+    columns = zip(*(values for _, values in points), strict=True)
+    return [
+        sum(length / steps * value for (length, _), value in zip(points, column, strict=True))
+        for column in columns
+    ]

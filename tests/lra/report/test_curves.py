@@ -92,6 +92,20 @@ def test_long_histories_are_thinned_by_averaging(tmp_path):
     assert np.mean(run.loss.steps) == pytest.approx(500.5, rel=0.01)
 
 
+def test_losses_of_short_calls_count_by_their_steps(tmp_path):
+    metrics = write_run(tmp_path / "run") / "metrics.jsonl"
+    evaluations = [line for line in metrics.read_text().splitlines() if '"eval"' in line]
+    both = ((9, 1.0), (10, 5.0))
+    calls = [(step + length, loss) for step in range(0, 2000, 10) for length, loss in both]
+    losses = [{"kind": "train", "step": step, "loss": [loss, loss]} for step, loss in calls]
+    metrics.write_text("\n".join([*map(json.dumps, losses), *evaluations]))
+    ((run,),) = curves.histories([tmp_path / "run"]).values()
+    assert len(run.loss.steps) <= 80
+    # One step in ten has a loss of 5, the others 1. A part has some 30 steps, so that one call more
+    # or less changes its mean; if calls counted alike, it would be 3.
+    assert run.loss.mean == pytest.approx([1.4] * len(run.loss.steps), abs=0.2)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_each_evaluation_of_a_protocol_is_a_point(tmp_path, task):
     train = load_config(f"configs/{task}.py:standard").train
