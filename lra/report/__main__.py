@@ -25,7 +25,7 @@ from lra.report import formats
 from lra.report.accuracy_csv import accuracy_csv, costs_csv
 from lra.report.costs import sections as cost_sections
 from lra.report.costs.sheets import Setting, Sheet, sheets
-from lra.report.figures import NO_SPEED_FIGURE, Figure, figures, save, with_speed_figures
+from lra.report.figures import NO_SPEED_FIGURE, Figure, beyond_speed_figures, figures, save
 from lra.report.groups import Group, group
 from lra.report.notes import summary
 from lra.report.page import page
@@ -51,9 +51,9 @@ class Report:
     @functools.cached_property
     def sections(self) -> list[Section]:
         """All of the report."""
-        fast = with_speed_figures(self.groups)
+        crowded = beyond_speed_figures(self.groups)
         found = [
-            Section(one.title, tables(one), drawn, "" if one in fast else NO_SPEED_FIGURE)
+            Section(one.title, tables(one), drawn, NO_SPEED_FIGURE if one in crowded else "")
             for one, drawn in zip(self.groups, self.figures, strict=True)
         ]
         if self.curves:

@@ -22,7 +22,7 @@ _MOST_SPEED_FIGURES = 6  # of groups other than the table
 NO_SPEED_FIGURE = (
     "Accuracy against speed is drawn for the table and for the "
     f"{_MOST_SPEED_FIGURES} other groups with most results, of which this is none: give its rows "
-    "to `lra.report` alone."
+    "to lra.report alone."
 )
 _PNG_DPI = 300
 _COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its time
@@ -101,22 +101,22 @@ def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]
             *(run for of_task in runs.values() for run in of_task),
         ]
     )
-    fast = with_speed_figures(groups)
+    crowded = beyond_speed_figures(groups)
     of_groups = [
-        [*(_speed_figures(each, looks) if each in fast else []), *_sweep_figures(each, looks)]
+        [*([] if each in crowded else _speed_figures(each, looks)), *_sweep_figures(each, looks)]
         for each in groups
     ]
     return of_groups, [_curves_figure(task, of_task, looks) for task, of_task in runs.items()]
 
 
-def with_speed_figures(groups: list[Group]) -> list[Group]:
-    """The groups that may have a figure of accuracy against speed: the table and the largest."""
+def beyond_speed_figures(groups: list[Group]) -> list[Group]:
+    """The groups whose figure of accuracy against speed is left out: all but the largest."""
 
     def results(one: Group) -> int:
         return sum(len(cell.ok) for _, _, cell in one.all_cells())
 
-    ranked = sorted(groups, key=lambda one: (not one.is_table3, -results(one)))
-    return ranked[: _MOST_SPEED_FIGURES + any(one.is_table3 for one in groups)]
+    others = [one for one in groups if not one.is_table3 and panels(one).by_task]
+    return sorted(others, key=lambda one: -results(one))[_MOST_SPEED_FIGURES:]
 
 
 def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from lra import records
 from lra.report.__main__ import main
-from lra.report.figures import figures, save
+from lra.report.figures import beyond_speed_figures, figures, save
 from lra.report.groups import group
 from tests.lra.report.swept_rows import (
     beside,
@@ -72,11 +72,20 @@ def test_only_the_largest_groups_have_figures_of_speed():
         for seed in range(1 + number)
     ]
     rows += [make_row(attention=name) for name in ("nystrom", "linformer")]
+    # One attention alone has no such figure, however many results it has.
+    rows += [make_row(seed=seed, config_overrides={"train.batch_size": 9}) for seed in range(20)]
     groups = group(rows)
+    beyond = beyond_speed_figures(groups)
     drawn = [any("speed" in f.name for f in fs) for fs in figures(groups, [])[0]]
-    largest = [one.is_table3 or len(one.lines[0].cell("listops").rows) > 3 for one in groups]
+    results = [sum(len(cell.ok) for _, _, cell in one.all_cells()) for one in groups]
+    assert results == [2, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
+    largest = [
+        one.is_table3 or 6 < number < 20 for one, number in zip(groups, results, strict=True)
+    ]
     assert drawn == largest
     assert sum(drawn) == 7
+    left_out = [number for one, number in zip(groups, results, strict=True) if one in beyond]
+    assert sorted(left_out) == [2, 4, 6]
 
 
 def test_every_figure_becomes_png_and_svg_of_a_columns_width(tmp_path):
