@@ -119,7 +119,8 @@ def test_evaluations_are_those_of_their_rows():
 def test_the_sizes_of_listops_are_those_of_rows_and_evaluations():
     sizes: dict[tuple[str, int], list[tuple[dict, dict]]] = {}
     for row, run in evaluated_runs():
-        for size in row["config_overrides"].values():
+        if [*row["config_overrides"]] in SIZE_KEYS:
+            (size,) = row["config_overrides"].values()
             sizes.setdefault((row["attention"], size), []).append((row, run))
     assert len(sizes) >= 6
     for (attention, size), runs in sizes.items():
@@ -144,6 +145,17 @@ def test_when_seeds_of_the_table_learn_is_as_in_their_evaluations():
     assert list(steps["Nyströmformer"]) == [3, 4, 5, 6]
     for name, of_seeds in steps.items():
         assert found[name]["seeds 3 to 6"] == ", ".join(of_seeds.values())
+
+
+def test_the_seeds_that_trained_longer_are_those_of_their_rows():
+    longer = [pair for pair in evaluated_runs() if "train.steps" in pair[0]["config_overrides"]]
+    assert [row["seed"] for row, _ in longer] == [2, 4]
+    for row, run in longer:
+        assert (row["attention"], row["steps"]) == ("nystrom", 10_000)
+        cells = [percent(row[field]) for field in ("test_accuracy", "test_accuracy_last")]
+        assert_has_line(
+            "results/LISTOPS.md", f"| {row['seed']} | {' | '.join(cells)} | {leaves(run)} |"
+        )
 
 
 @pytest.mark.parametrize("attention", NAMES)
