@@ -54,7 +54,7 @@ def check_values(flat: Mapping[str, Any]) -> None:
     Args:
         flat: every value under its dotted key.
     """
-    if flat["task"] is None:
+    if not isinstance(flat["task"], str):
         raise UserError("the config sets no task; name that of a task, as configs/listops.py")
     get_task(flat["task"])
     for key, value in flat.items():
@@ -84,8 +84,8 @@ def _check_is_text(key: str, value: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise UserError(f"{key}={value!r} is no text in UTF-8; rename the folder") from None
-    if "\0" in value:
-        raise UserError(f"{key}={value!r} has a zero byte, which no path has")
+    if not {"\0", "\n", "\r"}.isdisjoint(value):
+        raise UserError(f"{key}={value!r} has a zero byte or a line break; rename the folder")
 
 
 def _check_seeds(seeds: tuple[int, ...]) -> None:
@@ -100,10 +100,9 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
 
 def _check_rates(learning_rate: float, weight_decay: float) -> None:
     """Checks the bounds within which a seed is frozen before its parameters stop being finite."""
-    if learning_rate > _LARGEST_RATE:
-        raise UserError(
-            f"train.learning_rate must be at most {_LARGEST_RATE:g}, not {learning_rate}"
-        )
+    for key, rate in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
+        if rate > _LARGEST_RATE:
+            raise UserError(f"train.{key} must be at most {_LARGEST_RATE:g}, not {rate}")
     if learning_rate * weight_decay > 1:
         raise UserError(
             f"train.learning_rate * train.weight_decay = {learning_rate} * {weight_decay} takes "

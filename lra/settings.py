@@ -4,6 +4,7 @@ import ast
 import functools
 import json
 import pathlib
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +19,7 @@ from lra.setting_values import check_values
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _FROM_THE_SPEC = ("task", "model.attention.name")
 
 
@@ -40,6 +42,10 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
         key, equals, value = override.partition("=")
         if not equals:
             raise UserError(f"--config.{key} needs a value: --config.{key}=VALUE")
+        if _CONTROL_CHARACTER.search(value):
+            raise UserError(
+                f"--config.{key} has a line break or other control character: {value!r}"
+            )
         if key == "model.attention.causal":
             raise UserError(
                 "no attention here is causal: the tasks classify whole sequences, and each sees "
@@ -52,8 +58,9 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
         if isinstance(known[key], tuple):
             _check_is_tuple(key, value, known[key])
     config = _parse(spec, last_of_each_key(overrides))
-    _check_types(flatten(config), known)
     check(config)
+    if "share" in config.model.attention:  # a set: any order is the same configuration
+        config.model.attention.share = tuple(sorted(set(config.model.attention.share)))
     return config.lock()
 
 
@@ -100,7 +107,8 @@ def from_json(text: str | bytes) -> config_dict.ConfigDict:
 def check(config: config_dict.ConfigDict) -> None:
     """Raises UserError for values that no run can have, naming the key and the cure."""
     flat = flatten(config)
-    _check_keys(flat)
+    defaults = _check_keys(flat)
+    _check_types(flat, defaults)
     check_values(flat)
 
 
@@ -131,7 +139,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         # An exception in the config file arrives as text with its traceback: keep its last line.
         reason = str(error).strip().splitlines()[-1].removeprefix("ValueError: ")
         if "Non-boolean argument" in reason:
-            key, value = reason.removeprefix("flag --config.").split(": ")[0].split("=", 1)
+            told = reason.removeprefix("flag --config.").partition(": ('Non-boolean argument")[0]
+            key, _, value = told.partition("=")
             raise UserError(f"config key {key} is True or False, not {value!r}") from None
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
@@ -170,19 +179,27 @@ def _check_is_tuple(key: str, text: str, default: tuple) -> None:
     raise UserError(f'{key} is a tuple, not {value!r}: --config.{key}="{meant!r}"')
 
 
-def _check_types(flat: dict[str, Any], base: dict[str, Any]) -> None:
-    """Tuples hold what their defaults hold, which the flags' parser does not check."""
+def _check_types(flat: dict[str, Any], defaults: dict[str, Any]) -> None:
+    """Each value is of its default's type; ml_collections checks neither None nor what tuples hold.
+
+    Floats may be integers. Numbers of NumPy are none: rows hold what JSON can.
+    """
     for key, value in flat.items():
+        kind = type(defaults[key])
         if key == "model.attention.proj_dim":
             _check_nested_integers(key, value)
-        elif isinstance(value, tuple):
-            kind = type(base[key][0])
+        elif kind is tuple and isinstance(value, tuple):
+            inner = type(defaults[key][0])
             for element in value:
-                if type(element) is not kind:
+                if type(element) is not inner:
                     raise UserError(
-                        f"{key} holds values of type {kind.__name__}, not {element!r} "
+                        f"{key} holds values of type {inner.__name__}, not {element!r} "
                         f"({type(element).__name__})"
                     )
+        elif type(value) is not kind and (kind, type(value)) != (float, int) and key != "task":
+            raise UserError(
+                f"{key} is of type {kind.__name__}, not {value!r} ({type(value).__name__})"
+            )
 
 
 def _check_nested_integers(key: str, value: Any) -> None:
@@ -193,8 +210,8 @@ def _check_nested_integers(key: str, value: Any) -> None:
         raise UserError(f"{key} holds positive integers, not {value!r}")
 
 
-def _check_keys(flat: dict[str, Any]) -> None:
-    """Exactly the keys of `configs/default.py`, whatever file they come from."""
+def _check_keys(flat: dict[str, Any]) -> dict[str, Any]:
+    """Exactly the keys of `configs/default.py`, whatever file they come from; returns these."""
     attention = flat.get("model.attention.name")
     if attention not in default.ATTENTIONS:
         known = near_match(str(attention), default.ATTENTIONS)
@@ -206,6 +223,7 @@ def _check_keys(flat: dict[str, Any]) -> None:
     for key in expected:
         if key not in flat:
             raise UserError(f"the config lacks the key {key}; start from configs/default.py")
+    return expected
 
 
 def _tuples(value: Any) -> Any:

@@ -96,7 +96,14 @@ def test_ways_of_execution_are_neutral():
         ("configs/default.py:nystrom", [], "sets no task; name that of a task"),
         ("a:b/listops.py:nystrom", [], "the path of a config file has no colon"),
         (SPEC, ["train.init_from=caf\udce9"], "is no text in UTF-8; rename the folder"),
-        (SPEC, ["train.init_from=a\0b"], "has a zero byte"),
+        (SPEC, ["train.init_from=a\0b"], "has a line break or other control character: 'a\\x00b'"),
+        (SPEC, ["model.remat=\n1"], "--config.model.remat has a line break or other control"),
+        (SPEC, ["model.remat=a: b"], "config key model.remat is True or False, not 'a: b'"),
+        (
+            SPEC,
+            ["train.weight_decay=1e39", "train.learning_rate=0"],
+            "weight_decay must be at most",
+        ),
         (
             SPEC,
             ["model.attention.proj_dim=3"],
@@ -154,6 +161,40 @@ def test_a_config_file_of_ones_own_that_makes_no_configuration_is_refused(tmp_pa
     path.write_text(f"{imports}def get_config(attention='standard'):\n    {body}\n")
     with pytest.raises(UserError, match=expected):
         settings.load_config(str(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("seeds", "(0.2, 0.7)", "seeds holds values of type int, not 0.2 (float)"),
+        ("seeds", "tuple(numpy.arange(3))", "(int64)"),
+        ("seeds", "(True,)", "seeds holds values of type int, not True (bool)"),
+        ("train.steps", "None", "train.steps is of type int, not None (NoneType)"),
+        ("train.steps", "True", "train.steps is of type int, not True (bool)"),
+        ("train.learning_rate", "None", "train.learning_rate is of type float, not None"),
+        ("train.init_from", "None", "train.init_from is of type str, not None"),
+        ("train.init_from", "'a\\nb'", "has a zero byte or a line break"),
+        ("model.remat", "None", "model.remat is of type bool, not None"),
+        ("data", "dict(holdout=0, zero_is_padding='no')", "is of type bool, not 'no' (str)"),
+    ],
+)
+def test_values_of_a_config_file_have_the_types_of_the_defaults(tmp_path, key, value, expected):
+    path = tmp_path / "mine.py"
+    body = f"c = listops.get_config(attention); c.{key} = {value}; return c"
+    imports = "import numpy\nfrom configs import listops\n"
+    path.write_text(f"{imports}def get_config(attention='standard'):\n    {body}\n")
+    with pytest.raises(UserError) as caught:
+        settings.load_config(str(path))
+    assert expected in str(caught.value)
+
+
+def test_what_linformer_shares_is_a_set():
+    one, other = (
+        settings.load_config("configs/listops.py:linformer", [f"model.attention.share={share}"])
+        for share in ("('kv', 'layers')", "('layers', 'kv', 'kv')")
+    )
+    assert one == other
+    assert protocol.protocol_of(other) == "table3"
 
 
 def test_config_files_do_not_see_each_other(tmp_path):
