@@ -52,7 +52,7 @@ class Reporter:
             first = step + (evaluated == step)
             self._events = _open_events(tensorboard, first)
             for line in read_metrics(metrics):
-                if line["step"] >= first:
+                if line["step"] >= first and len(line["loss"]) == len(seeds):  # else damaged
                     self._add_events("train", line["step"], line["loss"], line["accuracy"])
         self._speed, self._calls, self._first_seconds = 0.0, 0, 0.0
         # Without a terminal there is no bar; the lines of `say` remain.

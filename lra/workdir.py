@@ -89,11 +89,16 @@ class Workdir:
         """
         try:
             run = json.loads(unseal(self.run.read_bytes()))
-            return {key: run[key] for key in ("data_dir", "data_sha256", "versions", "commit")}
+            facts = {key: run[key] for key in ("data_dir", "data_sha256", "versions", "commit")}
+            versions = facts["versions"]
+            texts = [facts[key] for key in facts if key != "versions"] + list(versions.values())
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
-        except (ValueError, TypeError, KeyError, UserError):
+        except (ValueError, TypeError, AttributeError, KeyError, UserError):
             raise UserError(f"{self.run} is damaged or was edited") from None
+        return facts
 
     def _history(self, run: dict[str, Any]) -> dict[str, Any]:
         """Commit and versions of this start behind those of the starts before."""
@@ -164,7 +169,7 @@ def _is_metric(values: Any) -> bool:
     """Whether a line of JSON is one that a run writes; damage may make any number of another."""
     if not isinstance(values, dict) or values.get("kind") not in ("train", "eval"):
         return False
-    series = [values.get(name, []) for name in ("loss", "accuracy")]
+    series = [values.get(name) for name in ("loss", "accuracy")]
     step, speed = values.get("step"), values.get("examples_per_second", 0)
     return (
         type(step) is int
@@ -172,6 +177,7 @@ def _is_metric(values: Any) -> bool:
         and _is_number(speed)
         and speed >= 0
         and all(map(_is_series, series))
+        and len(series[0]) == len(series[1])
     )
 
 

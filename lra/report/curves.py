@@ -146,9 +146,9 @@ def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
     """Training losses and validation accuracies: of each a list of (step, values of the seeds)."""
     loss, accuracy = [], []
     for entry in read_metrics(path):
-        if entry["kind"] == "train" and "loss" in entry:
+        if entry["kind"] == "train":
             loss.append((entry["step"], _known(entry["loss"])))
-        elif entry.get("split") == "validation" and "accuracy" in entry:
+        elif entry.get("split") == "validation":
             accuracy.append((entry["step"], _known(entry["accuracy"])))
     return loss, accuracy
 

@@ -75,6 +75,24 @@ def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
         folder.load_config()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"data_dir": 5},
+        {"data_sha256": 0},
+        {"versions": ""},
+        {"versions": {"jax": 1}},
+        {"commit": [None]},
+    ],
+)
+def test_facts_of_a_wrong_type_are_noticed(tmp_path, tiny_config, damage):
+    open_again(tmp_path, tiny_config())
+    folder = Workdir(tmp_path)
+    folder.run.write_text(json.dumps(FACTS | damage))  # without a seal, as if written by hand
+    with pytest.raises(UserError, match="is damaged or was edited"):
+        open_again(tmp_path, tiny_config())
+
+
 def test_every_flipped_bit_that_changes_a_value_is_noticed(tmp_path, tiny_config):
     config = tiny_config()
     open_again(tmp_path, config)
@@ -95,6 +113,8 @@ def test_every_flipped_bit_that_changes_a_value_is_noticed(tmp_path, tiny_config
     [
         {"loss": [1e308]},
         {"accuracy": [0.5, -(10**400)]},
+        {"accuracy": [0.5]},
+        {"loss": None},
         {"loss": [float("nan")]},
         {"loss": [float("inf")]},
         {"step": -1},

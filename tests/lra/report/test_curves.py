@@ -97,7 +97,10 @@ def test_losses_of_short_calls_count_by_their_steps(tmp_path):
     evaluations = [line for line in metrics.read_text().splitlines() if '"eval"' in line]
     both = ((9, 1.0), (10, 5.0))
     calls = [(step + length, loss) for step in range(0, 2000, 10) for length, loss in both]
-    losses = [{"kind": "train", "step": step, "loss": [loss, loss]} for step, loss in calls]
+    losses = [
+        {"kind": "train", "step": step, "loss": [loss, loss], "accuracy": [0.5, 0.5]}
+        for step, loss in calls
+    ]
     metrics.write_text("\n".join([*map(json.dumps, losses), *evaluations]))
     ((run,),) = curves.histories([tmp_path / "run"]).values()
     assert len(run.loss.steps) <= 80
@@ -110,7 +113,8 @@ def test_losses_of_short_calls_count_by_their_steps(tmp_path):
 def test_each_evaluation_of_a_protocol_is_a_point(tmp_path, task):
     train = load_config(f"configs/{task}.py:standard").train
     entries = [
-        {"kind": "eval", "split": "validation", "step": step, "accuracy": [1 / step, 1 / step]}
+        {"kind": "eval", "split": "validation", "step": step}
+        | {"accuracy": [1 / step, 1 / step], "loss": [1.0, 1.0]}
         for step in range(train.eval_every, train.steps + 1, train.eval_every)
     ]
     metrics = write_run(tmp_path / "run") / "metrics.jsonl"
@@ -125,7 +129,8 @@ def test_numbers_that_no_run_writes_are_not_drawn(tmp_path):
     damaged.append({"step": 2**62, "accuracy": [3e38]})  # as large as a float32 and a step can be
     with open(run / "metrics.jsonl", "a") as file:
         for line in damaged:
-            file.write("\n" + json.dumps({"kind": "eval", "split": "validation"} | line))
+            line |= {"kind": "eval", "split": "validation", "loss": [1.0]}
+            file.write("\n" + json.dumps(line))
     _, (figure,) = figures([], [str(run)])
     draw(figure)
     ((history,),) = curves.histories([run]).values()
