@@ -120,7 +120,7 @@ def _about(
         f"{trained.step} ({chosen})"
     )
     return {
-        "workdir": os.fspath(workdir),
+        "workdir": os.fsencode(workdir).decode(errors="replace"),
         "task": config.task,
         "attention": options["name"],
         "options": options,

@@ -190,8 +190,8 @@ def own_rows(
         size = config[method.option] if method.option else 0
         if config["name"] == "nystrom":
             size, _ = attention.segments(inputs.length)  # fewer if the model reads longer sequences
-        # Linformer may have one a layer, or one a head.
-        size = size if isinstance(size, int) else int(np.max(attention.sizes))
+        if config["name"] == "linformer":
+            size = attention.sizes  # one a head
         yield from _rows(inputs, layer, method, size, 1, errors, target.best)
 
 
@@ -241,13 +241,14 @@ def _rows(
     inputs: Inputs,
     layer: int,
     method: Method,
-    size: int,
+    sizes: int | tuple[int, ...],
     draws: int,
     errors: Errors,
     best: Errors,
 ) -> Iterator[dict[str, Any]]:
-    rank = method.rank_at(size, inputs.length)
-    for head in range(errors.matrix.shape[1]):
+    heads = errors.matrix.shape[1]
+    for head, size in enumerate((sizes,) * heads if isinstance(sizes, int) else sizes):
+        rank = method.rank_at(size, inputs.length)
         yield {
             "kind": "approximation",
             "data": inputs.data,

@@ -15,7 +15,12 @@ from lra.analysis.approximation import (
     too_large,
 )
 from lra.analysis.inputs import random_inputs
-from lra.analysis.matrices import exact_matrix, matrix_errors, module_matrix
+from lra.analysis.matrices import (
+    best_rank_errors,
+    exact_matrix,
+    matrix_errors,
+    module_matrix,
+)
 from lra.errors import UserError
 from models.attention import make
 
@@ -93,6 +98,17 @@ def test_a_linformer_is_judged_by_its_own_projections(float64):
     of_model = matrix_errors(module_matrix(graphdef, state, q, k, mask), exact, v)
     found = [row["matrix_error"] for row in own_rows(INPUTS, [attention], config)]
     np.testing.assert_allclose(found, np.mean(of_model.matrix, axis=0), rtol=1e-12)
+
+
+def test_each_head_of_a_linformer_is_compared_at_its_own_size(float64):
+    config = {"name": "linformer", "proj_dim": ((2, 5),), "share": ("kv",), "projection": "linear"}
+    attention = make(**config, length=INPUTS.length, heads=2, head_dim=8, rngs=nnx.Rngs(7))
+    rows = list(own_rows(INPUTS, [attention], config))
+    assert [(row["head"], row["size"], row["rank"]) for row in rows] == [(0, 2, 2), (1, 5, 5)]
+    q, k, v, mask = INPUTS.layer(0)
+    best = best_rank_errors(exact_matrix(q, k, mask), v)
+    expected = [np.mean(best.matrix[:, head, rank]) for head, rank in ((0, 2), (1, 5))]
+    assert [row["best_rank_matrix_error"] for row in rows] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("chunk", "rank"), [(2, 8), (4, 16), (16, 16), (32, 16)])
