@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lra.published import TABLE3
+from lra.published import TABLE3, TASKS
 from lra.report.cells import Cell, task_title
 from lra.report.groups import Group
-from lra.tasks import TASKS
+from lra.tasks import TASKS as ALL_TASKS
 
 BELOW = "▼"
 ABOVE = "▲"
@@ -25,11 +25,12 @@ def spreads(group: Group) -> dict[str, Spread]:
 
     It is sqrt(sum (n - 1) s^2 / sum (n - 1)) over all cells with n > 1 results of standard
     deviation s, since that of one cell with two or three seeds may be far off. Columns without such
-    a cell are left out, and so are columns on data that are not LRA's: nothing is compared there.
+    a cell are left out, and so are those without published numbers and those on data that are not
+    LRA's: nothing is compared there.
     """
     found = {}
     for task in group.tasks:
-        if group.data_of(task):
+        if task not in TASKS or group.data_of(task):
             continue
         parts = [cell for line in group.lines for cell in line.cells.get(task, [])]
         several = [cell.stat() for cell in parts if len(cell.ok) > 1]
@@ -70,7 +71,7 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
         of_test_sets = published * (1 - published)
         if row.data != "official" or row.task == "pathfinder":
             of_test_sets += mean * (1 - mean)
-        variance += of_test_sets / TASKS[row.task].counts["test"]
+        variance += of_test_sets / ALL_TASKS[row.task].counts["test"]
         variance += spread[row.task].std ** 2 * (1 + 1 / len(cell.ok))
     return math.sqrt(variance) / len(ours)
 

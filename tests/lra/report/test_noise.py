@@ -37,6 +37,14 @@ def test_the_spread_is_pooled_over_the_cells_of_a_column():
     assert found["listops"].freedom == 3
 
 
+@pytest.mark.parametrize("task", ["pathx", "parity"])
+def test_columns_without_published_numbers_are_not_judged(task):
+    rows = [*pair(0.36, 0.38), *pair(0.6, 0.7, task=task)]
+    assert list(spreads(group(rows)[0])) == ["listops"]
+    (note,) = (note for note in published(rows).notes if note.startswith("▼ below, ▲ above"))
+    assert "that would be marked: ListOps 1.41 (1, " in note
+
+
 def test_cells_in_another_format_have_no_part_in_the_spread():
     fast = {"dtype": "bfloat16"}
     rows = [*pair(0.30, 0.32), *pair(0.2, 0.4, **fast), *pair(0.5, 0.52, attention="standard")]
