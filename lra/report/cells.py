@@ -144,9 +144,9 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
     """The rows of one place in a table as cells, the one with most results first.
 
     Rows that differ in number format, overrides, data (mark or hash) or number of steps are
-    different cells: they are shown side by side, never averaged. A seed without a result joins the
-    largest cell of its configuration (on the same data, if its row names them). If a cell has two
-    rows of one seed, the first result counts.
+    different cells: they are shown side by side, never averaged. A diverged seed joins the largest
+    cell of its configuration on the same data, and so does a failed one whose row names its data;
+    others join the largest cell. If a cell has two rows of one seed, the first result counts.
     """
     configurations = defaultdict(list)
     for row in rows:
@@ -157,8 +157,9 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
         for row in members:
             if row.status == "ok":
                 alike[row.steps, row.data_sha256].setdefault(row.seed, row)
-        parts = sorted(alike.values(), key=len, reverse=True) or [{}]
-        for row in sorted(members, key=lambda row: not row.final):
+        parts = sorted(alike.values(), key=len, reverse=True)
+        # Rows that name no data last, so that there is a cell for them to join.
+        for row in sorted(members, key=lambda row: (not row.final, row.data_sha256 is None)):
             if row.status != "ok":
                 _part_of(row, parts).setdefault(row.seed, row)
         found += [Cell(tuple(part[seed] for seed in sorted(part))) for part in parts]
@@ -166,10 +167,16 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
 
 
 def _part_of(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
-    """The cell that a row without a result joins; `parts` are sorted, largest first."""
+    """The cell of `parts`, largest first, that a row without a result joins, or a new one.
+
+    A failed run may not have come as far as its data: its row need not name them.
+    """
     for part in parts:
         if row.data_sha256 in {other.data_sha256 for other in part.values()}:
             return part
+    if row.final or row.data_sha256 or not parts:
+        parts.append({})
+        return parts[-1]
     return parts[0]
 
 

@@ -1,5 +1,6 @@
 """Tables against what they should say, from rows written by hand."""
 
+import dataclasses
 import math
 
 import pytest
@@ -227,6 +228,22 @@ def test_a_diverged_seed_is_counted_with_those_on_its_data():
     rows += [make_row(seed=3, **small), diverged_row(seed=4, **small), failed_row(seed=5)]
     found = [[row.seed for row in cell.rows] for cell in cells(rows)]
     assert found == [[0, 1, 2, 5], [3, 4]]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("known", "name"), [("a" * 64, "aaaaaaaa"), (None, "unknown")])
+def test_a_diverged_seed_on_data_of_its_own_is_shown_apart(known, name, seed):
+    rows = [make_row(data_sha256=known), diverged_row(seed=seed, data_sha256="b" * 64)]
+    apart = (
+        f"50.00 (1) [5,000 steps, data {name}] / diverged (0 of 1 seeds) [7 steps, data bbbbbbbb]"
+    )
+    rows[1] = dataclasses.replace(rows[1], steps=7)
+    assert f"| {apart} |" in line(rows)
+    # Failed seeds that name no data are counted with the results, whatever the order of the rows.
+    rows += [failed_row(seed=2), failed_row(seed=3, data_sha256="b" * 64)]
+    for mixed in (rows, rows[::-1]):
+        found = [[row.seed for row in cell.rows] for cell in cells(mixed)]
+        assert found == [[0, 2], [seed, 3]]
 
 
 def test_a_place_with_several_cells_has_no_difference_and_says_so():
