@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lra import records
 from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
-from lra.report.provenance import number_format_of
+from lra.report.provenance import NUMBER_FORMAT, number_format_of
 from lra.row import Row
 from lra.stderr import say
 
@@ -62,7 +62,10 @@ def read(paths: Iterable[str]) -> Rows:
 
 def _key(row: Row) -> tuple:
     """What identifies a result: its run and seed, its data, its number format."""
-    return records.key(row), row.data_sha256, number_format_of(row)
+    # Not every row lists its number format among the overrides.
+    rest = {k: v for k, v in row.config_overrides.items() if k not in NUMBER_FORMAT}
+    run = records.make_key(row.task, row.attention, rest, row.seed, row.protocol, row.data)
+    return run, row.data_sha256, number_format_of(row)
 
 
 def _found_out(row: Row) -> tuple:

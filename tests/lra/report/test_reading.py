@@ -5,7 +5,7 @@ import pytest
 from lra import records
 from lra.report.__main__ import main
 from lra.report.reading import read
-from tests.lra.row_factory import failed_row, make_row
+from tests.lra.row_factory import HALF, failed_row, make_row
 
 
 def test_files_are_joined_and_the_first_counts(tmp_path, capsys):
@@ -34,6 +34,16 @@ def test_a_result_on_any_bytes_of_the_data_comes_before_a_failure(tmp_path):
     records.append(one, [failed_row()])
     records.append(two, [make_row(data_sha256=64 * "a")])
     assert [row.status for row in read([str(one), str(two)]).accuracies] == ["ok"]
+
+
+def test_a_number_format_among_the_overrides_or_not_is_the_same_run(tmp_path, capsys):
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    records.append(one, [make_row(0.3, dtype="bfloat16")])
+    records.append(two, [make_row(0.4, **HALF), make_row(0.5, seed=1, **HALF)])
+    main([str(one), str(two)])
+    said = capsys.readouterr()
+    assert "| 40.00 ± 14.14 (2) |" in said.out
+    assert said.err.startswith(f"{two}: 1 row left out: a row before it is of the same run")
 
 
 @pytest.mark.parametrize(
