@@ -60,8 +60,9 @@ def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> An
         axis.margins(0.18)
         axis.xaxis.set_major_formatter(tick_label)
     drawn.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
-    drawn.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
+    label = drawn.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
     _legend_of_dots(drawn, by_task.values(), looks)
+    label.set_y(height / 2 / drawn.get_figheight())  # beside the panels, not beside a tall legend
     return drawn
 
 
@@ -116,7 +117,8 @@ def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[st
 def _legend(drawn: Any, handles: list[Any]) -> None:
     """A legend above the axes, in as many columns, up to three, as the figure has room for.
 
-    If one column is too wide, letters become smaller; the figure is then as much higher.
+    If one column is too wide, letters become smaller; the figure is then as much higher, and so it
+    is if the legend would take more than a fifth of it.
     """
     for handle in handles:
         longest = int(_LONGEST_TITLE * drawn.get_figwidth() / COLUMN)
@@ -128,7 +130,7 @@ def _legend(drawn: Any, handles: list[Any]) -> None:
         if extent.width <= drawn.bbox.width or (columns, letters) == _LEGENDS[-1]:
             break
         legend.remove()
-    if letters < RC["legend.fontsize"]:
+    if letters < RC["legend.fontsize"] or extent.height > drawn.bbox.height / 5:
         drawn.set_figheight(drawn.get_figheight() + extent.height / drawn.dpi)
 
 

@@ -48,6 +48,38 @@ def test_a_legend_of_long_titles_is_within_its_figure(more):
     assert min(panels) > 80
 
 
+@pytest.mark.parametrize("curves", [2, 4, 6])
+def test_a_tall_legend_leaves_the_panels_of_a_sweep_their_height(curves):
+    dots = {value: Dot(Stat(0.5, None, 1), 12_000.0) for value in (16, 64, 256)}
+    fixed = [f"share=['heads', 'kv', 'layers'], projection=mean_pool_{n}" for n in range(curves)]
+    sweeps = [Sweep(title, {"listops": dots}, {}, {}) for title in fixed]
+    drawn = drawing.draw_sweep("proj_dim", sweeps, STYLES["linformer"])
+    drawn.draw_without_rendering()
+    check_places(drawn, least=50)
+    upper, lower = (axis.yaxis.label.get_window_extent() for axis in drawn.axes)
+    assert upper.y0 > lower.y1
+
+
+@pytest.mark.parametrize("number", [6, 16])
+@pytest.mark.parametrize("tasks", [("listops",), ("listops", "text", "image")])
+def test_a_tall_legend_leaves_the_panels_of_dots_their_height(number, tasks):
+    names = [f"my_very_long_attention_name_{n}_with_suffix" for n in range(number)]
+    dots = {name: Dot(Stat(0.5, None, 1), 1e3, 1e6) for name in names}
+    drawn = drawing.draw_dots(dict.fromkeys(tasks, dots), dict.fromkeys(names, STYLES["nystrom"]))
+    drawn.draw_without_rendering()
+    check_places(drawn, least=50)
+    (label,) = [text for text in drawn.texts if text.get_text() == "test accuracy (%)"]
+    assert label.get_window_extent().y1 < drawn.axes[0].title.get_window_extent().y1
+
+
+def check_places(drawn, least):
+    """The legend is above all panels, which are at least so many points high."""
+    (legend,) = drawn.legends
+    for axis in drawn.axes:
+        assert legend.get_window_extent().y0 > axis.title.get_window_extent().y1
+        assert 72 * axis.get_window_extent().height / drawn.dpi > least
+
+
 @pytest.mark.parametrize(("steps", "marked"), [([10], True), ([10, 20], False)])
 def test_a_single_loss_is_visible(steps, marked):
     losses = [2.3 for _ in steps]
