@@ -16,7 +16,8 @@ class Rows(NamedTuple):
     """The rows of some files.
 
     Attributes:
-        accuracies: one row for each seed of a run on the same data in the same number format.
+        accuracies: one row for each seed of a run on the same data in the same number format; in
+            the order in which they finished, whatever that of the files.
         costs: all rows of cost.
         sources: the files in words, and how many rows of each were left out.
     """
@@ -55,6 +56,7 @@ def read(paths: Iterable[str]) -> Rows:
     finished = {records.key(row) for row in results.values()}
     unfinished = [row for row in failures if records.key(row) not in finished]
     accuracies = [*results.values(), *records.latest(unfinished)]
+    accuracies.sort(key=lambda row: (row.finished, repr(row)))
     if not accuracies and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
     return Rows(accuracies, costs, ", ".join(sources))

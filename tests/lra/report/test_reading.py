@@ -46,6 +46,37 @@ def test_a_number_format_among_the_overrides_or_not_is_the_same_run(tmp_path, ca
     assert said.err.startswith(f"{two}: 1 row left out: a row before it is of the same run")
 
 
+STEPS = {"config_overrides": {"train.steps": 10}}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # Data of one result each: which are those of the table.
+        [make_row(0.5, data="mine"), make_row(0.4, data="yours")],
+        # Which of two cells is the first, and has the seed that failed.
+        [make_row(0.5), make_row(0.4, seed=1, steps=10), failed_row(seed=2)],
+        # Which data and which devices the summary names first.
+        [make_row(0.5, data="official", device="b"), make_row(0.4, device="a")],
+        # Which of three attentions is the best.
+        [make_row(attention=name, **STEPS) for name in ("standard", "nystrom", "linear")],
+        # Which option a line names first.
+        [
+            make_row(config_overrides={f"model.attention.{option}": 9})
+            for option in ("pinv_iterations", "num_landmarks")
+        ],
+    ],
+)
+def test_the_order_of_rows_does_not_matter(rows, tmp_path, capsys):
+    path, texts = tmp_path / "rows.jsonl", []
+    for ordered in (rows, rows[::-1]):
+        path.unlink(missing_ok=True)
+        records.append(path, ordered)
+        main([str(path)])
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.parametrize(
     ("other", "place"),
     [
