@@ -56,7 +56,7 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
         UserError: none of them holds a run that has been evaluated, or one is damaged.
     """
     found: dict[str, list[_Run]] = {}
-    for root in workdirs:
+    for root in sorted(workdirs):
         folder = Workdir(root)
         if not (folder.config.exists() and folder.metrics.exists()):
             continue

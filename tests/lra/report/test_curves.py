@@ -70,6 +70,14 @@ def test_histories_are_in_the_order_of_values(tmp_path):
     ]
 
 
+def test_the_order_of_folders_does_not_matter(tmp_path):
+    options = ("num_landmarks", "pinv_iterations")
+    roots = [
+        write_run(tmp_path / name, overrides=[f"model.attention.{name}=8"]) for name in options
+    ]
+    assert curves.histories(roots) == curves.histories(roots[::-1])
+
+
 def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     run = write_run(tmp_path / "run")
     _, (figure,) = figures([], [str(run)])
