@@ -21,6 +21,9 @@ _MARKUP = r"""[\\`*$|]
 _IN_TEXT = re.compile(_MARKUP, re.VERBOSE)
 _IN_LABEL = re.compile(rf"{_MARKUP}|[][]", re.VERBOSE)
 
+# Line breaks and other control characters: a cell is one line, and LaTeX refuses some of them.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 # Signs that become others in LaTeX, depending on what is around them: minus, hyphen, quotes.
 _TYPOGRAPHIC = (
     (re.compile(r"(?<![\w)\]])-(?=\d)|(?<=\d[eE])-(?=\d)"), "−"),
@@ -94,7 +97,7 @@ def _contents(titles: list[str]) -> Iterable[str]:
 
 def _anchor(title: str) -> str:
     """What GitHub names a heading: its letters, digits and hyphens, spaces as hyphens."""
-    kept = (letter for letter in title.lower() if letter.isalnum() or letter in " -_")
+    kept = (letter for letter in one_line(title).lower() if letter.isalnum() or letter in " -_")
     return "".join(kept).replace(" ", "-")
 
 
@@ -180,17 +183,23 @@ def _ampersand(cells: Iterable[str]) -> str:
     return rf"{start}{line} \\"
 
 
+def one_line(text: str) -> str:
+    """The text with spaces for line breaks and other control characters."""
+    return _CONTROL.sub(" ", text)
+
+
 def _markdown(text: str) -> str:
     """Text escaped so that Markdown shows it as it is, on one line, as tables need it."""
-    return _IN_TEXT.sub(r"\\\g<0>", text.replace("\n", " "))
+    return _IN_TEXT.sub(r"\\\g<0>", one_line(text))
 
 
 def _label(text: str) -> str:
     """The same for text within the brackets of a link or an image."""
-    return _IN_LABEL.sub(r"\\\g<0>", text)
+    return _IN_LABEL.sub(r"\\\g<0>", one_line(text))
 
 
 def _escape(text: str) -> str:
+    text = one_line(text)
     for pattern, sign in _TYPOGRAPHIC:
         text = pattern.sub(sign, text)
     return "".join(_LATEX.get(character, character) for character in text)

@@ -1,8 +1,9 @@
 """The whole report as one HTML page that needs no other file."""
 
-from html import escape
+import html
 
 from lra.report.figures import Figure, svg_element
+from lra.report.formats import one_line
 from lra.report.sections import Section
 from lra.report.tables import Table
 
@@ -46,15 +47,15 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
         sources: the files of rows, in words.
         summary: its first paragraph, if any.
     """
-    opening = f"<p>{escape(summary)}</p>" if summary else ""
-    body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {escape(sources)}.</p>"]
+    opening = f"<p>{_escape(summary)}</p>" if summary else ""
+    body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {_escape(sources)}.</p>"]
     if len(sections) > 1:
-        titles = enumerate(escape(section.title) for section in sections)
+        titles = enumerate(_escape(section.title) for section in sections)
         links = (f"<li><a href='#s{number}'>{title}</a>" for number, title in titles)
         body += ["<nav><ul>", *links, "</ul></nav>"]
     for number, section in enumerate(sections):
-        body.append(f"<section><h2 id='s{number}'>{escape(section.title)}</h2>")
-        body += [f"<p>{escape(section.legend)}</p>"] if section.legend else []
+        body.append(f"<section><h2 id='s{number}'>{_escape(section.title)}</h2>")
+        body += [f"<p>{_escape(section.legend)}</p>"] if section.legend else []
         before, behind = section.around_figures
         body += map(_table, before)
         if section.figures:
@@ -71,26 +72,30 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
 
 def _table(table: Table) -> str:
     is_text = table.text_columns()
-    notes = "".join(f"<p class='note'>{escape(note)}</p>" for note in table.notes)
+    notes = "".join(f"<p class='note'>{_escape(note)}</p>" for note in table.notes)
     below = (
-        f"<p class='caption'>{escape(table.caption)}</p>"
+        f"<p class='caption'>{_escape(table.caption)}</p>"
         f"<div class='scroll'><table><thead>{_row('th', table.header, is_text)}</thead><tbody>"
         + "".join(_row("td", line, is_text) for line in table.lines)
         + f"</tbody></table></div>{notes}"
     )
     if table.folded:
-        return f"<details><summary>{escape(table.title)}</summary>{below}</details>"
-    return f"<h3>{escape(table.title)}</h3>{below}"
+        return f"<details><summary>{_escape(table.title)}</summary>{below}</details>"
+    return f"<h3>{_escape(table.title)}</h3>{below}"
 
 
 def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:
     marked = (
-        f"<{tag}{' class=text' if text else ''}>{escape(cell)}</{tag}>"
+        f"<{tag}{' class=text' if text else ''}>{_escape(cell)}</{tag}>"
         for cell, text in zip(cells, is_text, strict=True)
     )
     return f"<tr>{''.join(marked)}</tr>"
 
 
 def _figure(figure: Figure, prefix: str) -> str:
-    caption = f"<figcaption>{escape(figure.caption)}</figcaption>"
+    caption = f"<figcaption>{_escape(figure.caption)}</figcaption>"
     return f"<figure>{svg_element(figure, prefix)}{caption}</figure>"
+
+
+def _escape(text: str) -> str:
+    return html.escape(one_line(text))

@@ -87,9 +87,16 @@ def test_what_is_no_markup_is_not_escaped(text):
     assert {found[name] for name in found.keys() - {"contents", "image"}} == {text}
 
 
-def test_a_line_break_does_not_break_a_table():
-    table = Table("T", "C", ["Name"], [["of two\nlines"]], [])
+@pytest.mark.parametrize("sign", ["\n", "\r", "\0", "\x1b", "\u2028"])
+def test_control_characters_are_spaces_in_every_format(sign):
+    text = f"of two{sign}lines"
+    table = Table(f"T {text}", "C", ["Name"], [[text]], [])
+    sections = [Section(f"S {text}", [table], [])] * 2
     assert plain(table).splitlines()[2:] == ["| of two lines |"]
+    for written in (document(sections, "r"), latex_of_all(sections), page(sections, "r")):
+        assert written.count("of two lines") >= 6
+        assert written.count("of two") == written.count("of two lines")
+    assert "](#s-of-two-lines)\n" in document(sections, "r")
 
 
 def test_brackets_do_not_end_a_link():
