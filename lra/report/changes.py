@@ -1,5 +1,6 @@
 """How rows differ from the protocol of Table 3: in options of the attention, in other keys."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,6 +41,13 @@ def values(row: Row, names: Iterable[str]) -> dict[str, Any]:
     """The values that a row has for some keys, whether it changes them or not."""
     overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
     return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
+
+
+def short_names(keys: Iterable[str]) -> dict[str, str]:
+    """By key what titles call it: its last word, or all of it where two keys share that."""
+    last = {key: key.rpartition(".")[2] for key in keys}
+    number = Counter(last.values())
+    return {key: word if number[word] == 1 else key for key, word in last.items()}
 
 
 def told(rows: list[Row]) -> str:

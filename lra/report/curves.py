@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from lra.errors import UserError
 from lra.protocol import overrides_of
 from lra.report.cells import attention_order, attention_title, value_order
-from lra.report.changes import OPTIONS
+from lra.report.changes import OPTIONS, short_names
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
@@ -89,11 +89,12 @@ def _titled(runs: list[_Run]) -> list[History]:
     """
     flat = [flatten(run.config) for run in runs]
     keys_of = _keys_in_titles(runs, flat)
+    names = short_names(itertools.chain.from_iterable(keys_of.values()))
     found = []
     for run, values in zip(runs, flat, strict=True):
         attention = run.history.attention
         keys = keys_of[attention]
-        words = [f"{key.rpartition('.')[2]}={values[key]}" for key in keys]
+        words = [f"{names[key]}={values[key]}" for key in keys]
         order = attention_order(attention), [value_order(values[key]) for key in keys]
         order = (*order, tuple(run.config.seeds), run.root)
         found.append((order, run, ", ".join([attention_title(attention), *words])))

@@ -250,7 +250,7 @@ def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], oth
     )
     where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
     options = (name for line in lines for name in line.options)
-    changed = list(dict.fromkeys(name.rpartition(".")[2] for name in (*options, *keys)))
+    changed = list(changes.short_names((*options, *keys)).values())
     named = [", ".join(changed[:2]) + f" and {len(changed) - 2} more" * (len(changed) > 2)]
     return ", ".join(filter(None, [f"Other settings: {who} on {where}", *named, other]))
 

@@ -36,6 +36,16 @@ def test_histories_are_called_by_what_tells_them_apart(tmp_path):
     assert two.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0002"
 
 
+def test_keys_that_end_alike_are_named_in_full(tmp_path):
+    for rate in ("0.1", "0.2"):
+        changed = [f"model.dropout={rate}", "model.attention.dropout=0.3", "train.steps=30"]
+        write_run(tmp_path / rate, overrides=changed, attention="standard")
+    (runs,) = curves.histories([tmp_path / "0.1", tmp_path / "0.2"]).values()
+    assert [run.title for run in runs] == [
+        f"Standard, model.attention.dropout=0.3, model.dropout={rate}" for rate in (0.1, 0.2)
+    ]
+
+
 def test_histories_of_other_seeds_are_told_apart(tmp_path):
     for name, seeds in (("one", "(0,)"), ("two", "(1, 2)")):
         write_run(tmp_path / name, overrides=[f"seeds={seeds}"])

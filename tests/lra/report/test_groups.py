@@ -72,6 +72,14 @@ def test_headings_are_short_and_unlike_each_other():
     ]
 
 
+def test_keys_that_end_alike_are_named_in_full():
+    both = {"model.dropout": 0.1, "model.attention.dropout": 0.2, "train.steps": 9}
+    (one,) = group([make_row(attention="standard", config_overrides=both)])
+    assert one.title == (
+        "Other settings: Standard on ListOps, model.attention.dropout, model.dropout and 1 more"
+    )
+
+
 def test_lra_data_come_before_others_in_the_table():
     rows = [make_row(0.3, data="differs (2 / 2 / 2)", seed=s) for s in (0, 1)] + [make_row(0.5)]
     groups = group(rows)
