@@ -119,8 +119,9 @@ def read_rows(path: pathlib.Path, docs: pathlib.Path | None = None) -> Iterator[
         docs: the folder of `<id>.txt`.
 
     Raises:
-        UserError: another number of columns, a bad label, an empty or missing document, a line
-            that does not end; names the file and the line.
+        UserError: another number of columns, a bad label, an empty or missing document, a line of
+            `_MAX_LINE_BYTES`; names the file and the line. The last line need not end: a file that
+            was cut within its last document is not noticed.
     """
     columns = 5 if docs is None else 3
     for place, line in _lines(path):
