@@ -95,8 +95,9 @@ def _evaluate(folder: pathlib.Path) -> int | None:
 
 
 def _note(metrics: pathlib.Path, step: int) -> None:
+    line = {"kind": "train", "step": step, "loss": [2.3], "accuracy": [0.1]}
     with open(metrics, "a") as file:
-        file.write(json.dumps({"kind": "train", "step": step, "examples_per_second": 64.0}) + "\n")
+        file.write(json.dumps(line | {"examples_per_second": 64.0}) + "\n")
 
 
 def _rows(config, data_dir: str, behaviour: str) -> list[Row]:

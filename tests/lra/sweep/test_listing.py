@@ -49,7 +49,7 @@ def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
     assert place.run(standard="in parts") == 75
     metrics = next(place.workdir.glob("*/metrics.jsonl"))
     with open(metrics, "a") as file:
-        file.write('{"kind": "eval", "step": 4}\n{"kind": "tr')
+        file.write('{"kind": "eval", "step": 4, "loss": [2.3], "accuracy": [0.1]}\n{"kind": "tr')
     capsys.readouterr()
     assert place.run("--dry_run") == 0
     # (5000 - 4) steps of 32 examples for each of two seeds, 64 of them a second.
@@ -65,7 +65,8 @@ def test_the_call_that_compiled_tells_no_time(place, capsys):
     place.file.write_text(ONE_RUN)
     assert place.run(standard="in parts") == 75
     metrics = next(place.workdir.glob("*/metrics.jsonl"))
-    metrics.write_text('{"kind": "train", "step": 1, "examples_per_second": 0.5}\n')
+    line = {"kind": "train", "step": 1, "loss": [2.3], "accuracy": [0.1]}
+    metrics.write_text(json.dumps(line | {"examples_per_second": 0.5}))
     capsys.readouterr()
     assert place.run("--dry_run") == 0
     assert "(1 of 5000 steps made; time unknown)" in capsys.readouterr().out
