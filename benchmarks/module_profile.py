@@ -51,11 +51,10 @@ def _profile(contender: Contender, case: Case, repeats: int, rows: int) -> str:
     from benchmarks import programs
     from benchmarks.largest_costs import largest_costs, table, trace
 
-    asked = vars(contender) | {"framework": contender.framework}
     programs.configure(None, "float32", None)
     try:
-        programs.check(asked, vars(case))
-        program = programs.build(asked, vars(case))
+        programs.check(contender, case)
+        program = programs.build(contender, case)
     except ValueError as error:
         raise UserError(f"{contender.label}: {error}") from None
     program.run()

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from benchmarks.cases import Case, Contender
 from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
@@ -115,9 +116,9 @@ def release() -> None:
     jax.clear_caches()
 
 
-def check(contender: dict, case: dict) -> None:
+def check(contender: Contender, case: Case) -> None:
     """Raises ValueError if the method does not take such a case; nothing is computed."""
-    if case["benchmark"] == "model":
+    if case.benchmark == "model":
         _training(contender, case)
         return
     graphdef, params, rest = _abstract(contender, case)
@@ -125,16 +126,16 @@ def check(contender: dict, case: dict) -> None:
     jax.eval_shape(functools.partial(_forward, graphdef), params, rest, x, mask)
 
 
-def build(contender: dict, case: dict) -> Program:
+def build(contender: Contender, case: Case) -> Program:
     """Compiles a case.
 
     Raises:
         ValueError: the method does not take it.
     """
-    if case["benchmark"] == "model":
+    if case.benchmark == "model":
         return Program(*_training(contender, case))
     graphdef, _, _ = _abstract(contender, case)
-    with_gradients = case["mode"] == "forward_backward"
+    with_gradients = case.mode == "forward_backward"
 
     def make_arguments():
         params, rest = jax.jit(lambda: _split(contender, case)[1:])()
@@ -162,39 +163,34 @@ def _forward_backward(graphdef, params, rest, x, mask, key, cotangent):
     return out, gradients(cotangent)
 
 
-def _inputs(case: dict) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    shape = (case["batch"], case["length"])
-    dtype = jnp.dtype(case["dtype"])
-    return jax.ShapeDtypeStruct((*shape, case["dim"]), dtype), jax.ShapeDtypeStruct(shape, bool)
+def _inputs(case: Case) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    shape = (case.batch, case.length)
+    dtype = jnp.dtype(case.dtype)
+    return jax.ShapeDtypeStruct((*shape, case.dim), dtype), jax.ShapeDtypeStruct(shape, bool)
 
 
-def _abstract(contender: dict, case: dict) -> tuple:
+def _abstract(contender: Contender, case: Case) -> tuple:
     return nnx.split(nnx.eval_shape(lambda: _module(contender, case)), nnx.Param, ...)
 
 
-def _split(contender: dict, case: dict) -> tuple:
+def _split(contender: Contender, case: Case) -> tuple:
     return nnx.split(_module(contender, case), nnx.Param, ...)
 
 
-def _module(contender: dict, case: dict) -> MultiHeadAttention:
+def _module(contender: Contender, case: Case) -> MultiHeadAttention:
     rngs = nnx.Rngs(params=0, attention=1)
-    sizes = {"heads": case["heads"], "head_dim": case["dim"] // case["heads"]}
-    if contender["peer"] == "jax.nn":
+    sizes = {"heads": case.heads, "head_dim": case.head_dim}
+    if contender.peer == "jax.nn":
         attention = JaxNN()
     else:
-        method, options = contender["method"], contender["options"]
+        method, options = contender.method, contender.options
         none = {"dropout": 0.0} if "dropout" in options_of(method) else {}
-        attention = make(method, length=case["length"], **sizes, rngs=rngs, **(none | options))
-    dtype = jnp.dtype(case["dtype"])
-    return MultiHeadAttention(attention, dim=case["dim"], **sizes, dtype=dtype, rngs=rngs)
+        attention = make(method, length=case.length, **sizes, rngs=rngs, **(none | options))
+    dtype = jnp.dtype(case.dtype)
+    return MultiHeadAttention(attention, dim=case.dim, **sizes, dtype=dtype, rngs=rngs)
 
 
-def _tuples(value: Any) -> Any:
-    """The value with tuples instead of lists, into which JSON has turned them."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _training(contender: dict, case: dict) -> tuple:
+def _training(contender: Contender, case: Case) -> tuple:
     """The training step of a configuration of Text, a function that makes its arguments, parts."""
     from lra.arrays import Batch
     from lra.optimizer import make_optimizer
@@ -203,16 +199,16 @@ def _training(contender: dict, case: dict) -> tuple:
     from lra.state import Microbatches, init_state, make_model, train_step
     from lra.tasks import get_task
 
-    method, task = contender["method"], get_task("text")
-    overrides = [f"dtype={case['dtype']}", f"train.batch_size={case['batch']}"]
-    overrides += [f"model.attention.{k}={_tuples(v)}" for k, v in contender["options"].items()]
+    method, task = contender.method, get_task("text")
+    overrides = [f"dtype={case.dtype}", f"train.batch_size={case.batch}"]
+    overrides += [f"model.attention.{k}={v}" for k, v in contender.options.items()]
     config = load_config(f"configs/text.py:{method}", overrides)
-    make_it = functools.partial(make_model, config, task, case["length"])
+    make_it = functools.partial(make_model, config, task, case.length)
     graphdef, _, _ = nnx.split(nnx.eval_shape(lambda: make_it(nnx.Rngs(0))), nnx.Param, ...)
     optimizer = make_optimizer(config.train)
     init = functools.partial(init_state, make=make_it, optimizer=optimizer)
-    shape = (case["batch"], case["length"])
-    parts = number_of_parts(case["batch"], case["length"] * config.model.dim)
+    shape = (case.batch, case.length)
+    parts = number_of_parts(case.batch, case.length * config.model.dim)
     step = functools.partial(
         train_step, graphdef=graphdef, optimizer=optimizer, microbatches=Microbatches(parts)
     )

@@ -93,8 +93,8 @@ class Schedule:
             return self._too_large(contender, case, *predicted)
         analysis = {}
         try:
-            worker.ask("check", case=dataclasses.asdict(case))
-            analysis = worker.ask("prepare", case=dataclasses.asdict(case))
+            worker.ask("check", case=case)
+            analysis = worker.ask("prepare", case=case)
             needed = analysis.get("memory")
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
@@ -155,7 +155,7 @@ class Schedule:
         """
         worker, analysis = self._workers[contender.label], {}
         try:
-            analysis = worker.ask("prepare", case=dataclasses.asdict(case))
+            analysis = worker.ask("prepare", case=case)
             cpu, limit = self._platform == "cpu", self._limits.memory
             runs = always or (cpu and analysis["memory"] <= limit)
             return analysis, worker.ask("first") if runs else {}

@@ -43,7 +43,13 @@ from benchmarks.cases import (
 )
 from benchmarks.plan import ALL_METHODS, FILL, LENGTHS, TABLES, cases_of, settle
 from benchmarks.schedule import Limits, Schedule
-from benchmarks.worker import Worker, WorkerError, check_threads
+from benchmarks.worker import (
+    Contending,
+    Worker,
+    WorkerError,
+    check_threads,
+    environment_for,
+)
 from lra import efficiency, records
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
@@ -66,9 +72,9 @@ def main(argv: list[str]) -> int:
     check_threads(options.threads)
     records.check_writable(options.results)
     efficiency.append(options.results, [])  # reads what is there: said before anything is measured
-    workers = {c.label: Worker(_spec(c, options)) for c in contenders}
+    workers: dict[str, Worker] = {}
     try:
-        told = _meet(workers)
+        told = _meet(workers, contenders, options)
         _check_lengths(workers, cases)
         schedule = _schedule(workers, contenders, options, flags["dtypes"], told)
         for case in cases:
@@ -117,29 +123,23 @@ def _contenders(options, flags: dict) -> tuple[list[Contender], list[str]]:
     return ours + peers, skipped
 
 
-def _spec(contender: Contender, options) -> dict:
+def _meet(workers: dict[str, Worker], contenders: list[Contender], options) -> dict:
+    """Adds the workers; returns where the first, which is ours, runs: so must all others."""
     from models.attention import options_of
 
-    values = dataclasses.asdict(contender) | {"framework": contender.framework}
-    if contender.source != OURS:
-        values["options"] = options_of(contender.method) | contender.options
-    return {
-        "contender": values,
-        "threads": options.threads,
-        "matmul_precision": options.matmul_precision,
-        "platform": None,
-    }
-
-
-def _meet(workers: dict[str, Worker]) -> dict:
-    """Where the first contender, which is ours, runs; all others have to run there too."""
-    first, *others = workers.values()
-    try:
-        told = first.ask("hello")
-    except WorkerError as error:
-        raise UserError(f"nothing can be measured: {error}") from None
-    for worker in others:
-        worker.spec["platform"] = told["platform"]
+    told: dict = {}
+    for contender in contenders:
+        if contender.source != OURS:
+            every = options_of(contender.method) | contender.options
+            contender = dataclasses.replace(contender, options=every)
+        settings = (options.threads, options.matmul_precision, told.get("platform"))
+        environment = environment_for(options.threads)
+        worker = Worker(Contending, contender, *settings, environment=environment)
+        workers[contender.label] = worker
+        try:
+            told = told or worker.ask("hello")
+        except WorkerError as error:
+            raise UserError(f"nothing can be measured: {error}") from None
     return told
 
 
@@ -150,7 +150,7 @@ def _check_lengths(workers: dict[str, Worker], cases: list[Case]) -> None:
         reasons = []
         for label, worker in workers.items():
             try:
-                worker.ask("check", case=dataclasses.asdict(case))
+                worker.ask("check", case=case)
                 break
             except WorkerError as error:
                 reasons.append(f"{label}: {error}")

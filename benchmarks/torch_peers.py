@@ -25,17 +25,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.cases import Case, Contender
+
 
 class Program:
     """A module with its input."""
 
-    def __init__(self, module: nn.Module, case: dict):
-        dtype = getattr(torch, case["dtype"])
+    def __init__(self, module: nn.Module, case: Case):
+        dtype = getattr(torch, case.dtype)
         torch.manual_seed(0)
         self._module = module
-        self._training = case["mode"] == "forward_backward"
+        self._training = case.mode == "forward_backward"
         self._module.train(self._training)
-        shape = (case["batch"], case["length"], case["dim"])
+        shape = (case.batch, case.length, case.dim)
         self._x = torch.randn(shape, dtype=dtype, requires_grad=self._training)
         self._cotangent = torch.randn_like(self._x) if self._training else None
         self._autocast = contextlib.nullcontext()
@@ -101,10 +103,10 @@ def release() -> None:
         torch.cuda.empty_cache()
 
 
-def check(contender: dict, case: dict) -> None:
+def check(contender: Contender, case: Case) -> None:
     """Raises ValueError if the peer does not take such a case."""
-    options, peer, length = contender["options"], contender["peer"], case["length"]
-    if case["benchmark"] == "model":
+    options, peer, length = contender.options, contender.peer, case.length
+    if case.benchmark == "model":
         raise ValueError("peers are attention modules; they have no model")
     multiple = 1
     if peer == "transformers":
@@ -112,17 +114,17 @@ def check(contender: dict, case: dict) -> None:
             "nystrom": options.get("num_landmarks"),
             "longformer": 2 * options.get("window", 1),
             "reformer": options.get("chunk_length"),
-        }[contender["method"]]
+        }[contender.method]
     if length % multiple:
-        raise ValueError(f"{contender['label']} takes multiples of {multiple} positions")
+        raise ValueError(f"{contender.label} takes multiples of {multiple} positions")
 
 
-def build(contender: dict, case: dict) -> Program:
+def build(contender: Contender, case: Case) -> Program:
     """The module of a peer, ready to run."""
-    make = _MODULES[contender["method"], contender["peer"]]
+    make = _MODULES[contender.method, contender.peer]
     # performer-pytorch orthogonalises on the CPU and takes it that the rest is there as well.
     with torch.device("cpu"):
-        module = make(contender["options"], case["length"], case["dim"], case["heads"])
+        module = make(contender.options, case.length, case.dim, case.heads)
     return Program(module.to(torch.get_default_device()), case)
 
 

@@ -18,21 +18,19 @@ the ratio of the fastest turns (what other programs disturb least), parameters (
 
 import contextlib
 import importlib.util
-import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
-from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks import training_rows, training_tables
 from benchmarks.random_data import LONGEST, write_random
-from benchmarks.worker import check_threads, hold_to
+from benchmarks.worker import Worker, WorkerError, check_threads, hold_to, timed
 from lra import environment
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
@@ -134,61 +132,40 @@ def _compare(attention: str, options) -> dict[str, Any]:
             options.task, attention, options.batch, folder, options.threads, options.compile
         )
         try:
-            sides = {name: stack.enter_context(_side(name, case)) for name in SIDES}
+            sides = {
+                name: stack.enter_context(contextlib.closing(Worker(_side, name, case)))
+                for name in SIDES
+            }
             turns = {name: [] for name in SIDES}
             for number in range(1 + options.rounds):
-                for name, ask in sides.items():
+                for name, side in sides.items():
                     time.sleep(_PAUSE_SECONDS)
-                    seconds = ask(options.steps)
+                    seconds = side.ask(options.steps)
                     if number:
                         turns[name].append(seconds / options.steps)
-            for name, ask in sides.items():
+            for name, side in sides.items():
                 median, fastest = statistics.median(turns[name]), min(turns[name])
-                row[name] = {"milliseconds": 1e3 * median, "fastest": 1e3 * fastest, **ask(0)}
-        except (EOFError, OSError):  # a side has ended, while it worked or while it slept
+                row[name] = {"milliseconds": 1e3 * median, "fastest": 1e3 * fastest, **side.ask(0)}
+        except WorkerError as error:
+            print(f"{attention}: {error}", file=sys.stderr)
             return row | {"failed": True}
     row["ratio"] = row["torch"]["milliseconds"] / row["ours"]["milliseconds"]
     row["fastest_ratio"] = row["torch"]["fastest"] / row["ours"]["fastest"]
     return row
 
 
-@contextlib.contextmanager
-def _side(name: str, case: Case) -> Iterator[Callable[[int], Any]]:
-    """A process that makes steps when asked; asked for 0 it tells its parameters and memory."""
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(name, case, theirs), daemon=True)
-    process.start()
-    theirs.close()
-
-    def ask(steps: int) -> Any:
-        ours.send(steps)
-        return ours.recv()
-
-    try:
-        ours.recv()  # ready: two sides that start at once would compile at once
-        yield ask
-    finally:
-        ours.close()
-        process.join(timeout=10)
-        process.terminate()
-
-
-def _serve(name: str, case: Case, pipe: Connection) -> None:
-    """A side's process: answers until the other end of the pipe is closed."""
+def _side(name: str, case: Case) -> Callable[[int], Any]:
+    """Made in a process of its own: tells seconds of so many steps; of 0 parameters and memory."""
     hold_to(case.threads)  # JAX makes as many threads as there are cores
     steps, params = (_ours if name == "ours" else _torch)(case)
     steps(1)
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        pipe.send("ready")
-        while True:
-            count = pipe.recv()
-            if count == 0:
-                pipe.send({"params": params, "peak_memory_mb": peak_memory_bytes() / 1e6})
-                continue
-            begun = time.perf_counter()
-            steps(count)
-            pipe.send(time.perf_counter() - begun)
+
+    def answer(count: int) -> Any:
+        if count == 0:
+            return {"params": params, "peak_memory_mb": peak_memory_bytes() / 1e6}
+        return timed(lambda: steps(count))
+
+    return answer
 
 
 def _load_config(case: Case):

@@ -36,16 +36,15 @@ length, which on a GPU need not ask the device after each step whether to go on;
 """
 
 import argparse
+import contextlib
 import itertools
-import json
 import pathlib
-import signal
-import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from benchmarks import largest_batch, training_rows, training_tables
 from benchmarks.random_data import LONGEST
+from benchmarks.worker import Worker, WorkerError
 from configs.default import ATTENTIONS
 from lra.command_line import (
     ArgumentParser,
@@ -69,9 +68,6 @@ def main(argv: list[str]) -> int:
     times_more = options.profile or options.compare_loop
     if options.largest_batch and times_more:
         raise UserError("--largest_batch only tries batches: no --profile, no --compare_loop")
-    if options.case:
-        print(json.dumps(_measure(options)))
-        return 0
     tasks = choose(options.tasks, TASKS, LONGEST)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))
@@ -79,7 +75,7 @@ def main(argv: list[str]) -> int:
         load_config(f"configs/{task}.py:{attention}", options.override)
     training_rows.check(options.out)
     measure_all = _find_largest if options.largest_batch else _tabulate
-    last_lines, rows = measure_all(names, options, argv)
+    last_lines, rows = measure_all(names, options)
     if all("failed" in row for row in rows):
         raise UserError("no case could be measured, see above")
     print("", *last_lines, sep="\n")
@@ -107,12 +103,11 @@ def _parser() -> ArgumentParser:
     add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
     add("--compare_loop", action="store_true", help="see above")
     add("--largest_batch", action="store_true", help="see above")
-    add("--case", type=_case, help="task,attention,seeds: measure only this, print JSON")
     return parser
 
 
 def _tabulate(
-    names: list[tuple[str, str]], options: argparse.Namespace, flags: list[str]
+    names: list[tuple[str, str]], options: argparse.Namespace
 ) -> tuple[list[str], list[dict]]:
     """Measures and prints a row for each task, attention and number of seeds.
 
@@ -124,7 +119,7 @@ def _tabulate(
     for task, attention in names:
         one = None
         for seeds in options.seeds:
-            row = _in_a_process(task, attention, seeds, flags)
+            row = _in_a_process((task, attention, seeds), options)
             one = row if seeds == 1 else one
             if one and "failed" not in one | row:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
@@ -136,14 +131,14 @@ def _tabulate(
 
 
 def _find_largest(
-    names: list[tuple[str, str]], options: argparse.Namespace, flags: list[str]
+    names: list[tuple[str, str]], options: argparse.Namespace
 ) -> tuple[list[str], list[dict]]:
     """As `_tabulate`, with larger and larger batches."""
     print(largest_batch.HEADER)
     verdicts, rows = [], []
     for (task, attention), seeds in itertools.product(names, options.seeds):
         answers = []
-        for answer in _ever_larger(task, attention, seeds, options, flags):
+        for answer in _ever_larger((task, attention, seeds), options):
             print(largest_batch.line(answer), flush=True)
             answers.append(answer)
             if options.out:
@@ -153,13 +148,12 @@ def _find_largest(
     return verdicts, rows
 
 
-def _ever_larger(
-    task: str, attention: str, seeds: int, options: argparse.Namespace, flags: list[str]
-) -> Iterator[dict]:
+def _ever_larger(case: tuple[str, str, int], options: argparse.Namespace) -> Iterator[dict]:
     def ask(batch: int) -> dict:
-        row = _in_a_process(task, attention, seeds, [*flags, f"--batch={batch}"])
+        row = _in_a_process(case, argparse.Namespace(**vars(options) | {"batch": batch}))
         return {"batch": batch, "fits": "failed" not in row} | row
 
+    task, attention, _ = case
     config = load_config(f"configs/{task}.py:{attention}", options.override)
     first = options.batch or config.train.batch_size
     return largest_batch.doubled(ask, first, get_task(task).counts["train"], options.seconds)
@@ -173,24 +167,9 @@ def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]
     """
     names = list(every) if text == "all" else text.split(",")
     for name in names:
-        _check_known(name, known)
+        if name not in known:
+            raise UserError(f"unknown '{name}'{near_match(name, known)}")
     return names
-
-
-def _check_known(name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise UserError(f"unknown '{name}'{near_match(name, known)}")
-
-
-def _case(text: str) -> tuple[str, str, int]:
-    """The type of `--case`."""
-    parts = text.split(",")
-    if len(parts) != 3:
-        raise argparse.ArgumentTypeError(f"'{text}' is not task,attention,seeds")
-    task, attention, seeds = parts
-    _check_known(task, LONGEST)
-    _check_known(attention, ATTENTIONS)
-    return task, attention, positive_integer(seeds)
 
 
 def _override(text: str) -> str:
@@ -203,29 +182,33 @@ def _override(text: str) -> str:
     return text
 
 
-def _in_a_process(task: str, attention: str, seeds: int, flags: list[str]) -> dict:
-    """The row of one case, which this command prints if it is given `--case` as well."""
-    case = f"--case={task},{attention},{seeds}"
-    command = [sys.executable, "-m", "benchmarks.train_step", *flags, case]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if ended.returncode:
-        why = "killed, out of memory" if ended.returncode == -signal.SIGKILL else "see above"
-        failed = {"failed": True, "crashed": ended.returncode != -signal.SIGKILL, "why": why}
-        return {"task": task, "attention": attention, "seeds": seeds, **failed}
-    return json.loads(ended.stdout.splitlines()[-1])
+def _in_a_process(case: tuple[str, str, int], options: argparse.Namespace) -> dict:
+    """The row of a task, an attention and a number of seeds, measured by a process of its own."""
+    with contextlib.closing(Worker(_measurer, options)) as worker:
+        try:
+            return worker.ask(*case)
+        except WorkerError as error:
+            crashed = error.kind != "out_of_memory"
+            cure = "" if crashed else "; a smaller --batch or fewer --seeds need less"
+            print(f"{', '.join(map(str, case))}: {error}{cure}", file=sys.stderr)
+            row = dict(zip(("task", "attention", "seeds"), case, strict=True))
+            return row | {"failed": True, "crashed": crashed, "why": str(error)}
 
 
-def _measure(options) -> dict:
-    """The row of `--case`, measured in this process."""
+def _measurer(options: argparse.Namespace) -> Callable[..., dict]:
+    """Measures cases in the process in which it is called."""
     from benchmarks.train_case import Case, measure, trial
 
-    case = Case(*options.case, options.dtype, options.batch, tuple(options.override))
-    if options.largest_batch:
-        return trial(case)
-    return measure(
-        case, options.seconds, compare_loop=options.compare_loop, profile=options.profile
-    )
+    def row(task: str, attention: str, seeds: int) -> dict:
+        case = Case(task, attention, seeds, options.dtype, options.batch, tuple(options.override))
+        if options.largest_batch:
+            return trial(case)
+        return measure(
+            case, options.seconds, compare_loop=options.compare_loop, profile=options.profile
+        )
+
+    return row
 
 
 if __name__ == "__main__":
-    run(main, out_of_memory="a smaller --batch or fewer --seeds need less")
+    run(main)

@@ -1,30 +1,33 @@
-"""A process that measures one contender: a line of JSON in, a line of JSON out.
+"""Processes that measure, and the `Worker` by which each of them is asked.
 
-Each contender has a process of its own: frameworks share neither threads nor allocators, memory can
-be told apart, and if one is killed the others go on. `Worker` is used by the process that asks.
-Commands: `hello`, `check`, `prepare`, `first`, `time`, `ceilings`.
+What is compared runs in processes of its own: frameworks share neither threads nor allocators,
+memory can be told apart, and if one is killed the others go on.
 """
 
 import contextlib
 import gc
-import json
+import multiprocessing
 import os
-import pathlib
-import subprocess
-import sys
+import signal
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+from unittest import mock
 
 from benchmarks import memory
+from benchmarks.cases import Case, Contender
 from lra.errors import UserError
 from lra.machine import cores
 
 _SHARE = 0.8  # of a machine's free memory may be used; other processes need some
-_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_EXPECTED = (UserError, ValueError)  # which say in a line what is wrong
+_PROCESSES = multiprocessing.get_context("spawn")
 
 
 class WorkerError(Exception):
-    """A command failed; `kind` is `out_of_memory` or `unsupported`."""
+    """A request failed; `kind` is `out_of_memory` or `unsupported`."""
 
     def __init__(self, kind: str, message: str):
         super().__init__(message)
@@ -32,103 +35,98 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """The process of one contender, started when first asked.
+    """A process that answers requests, started when first asked.
 
     Args:
-        spec: `contender` (method, options, peer, framework, ...), `threads`, `matmul_precision`
-            and `platform`, which torch must have as well (None: not known yet).
+        make: called there; returns the function that answers.
+        arguments: of `make`.
+        environment: variables that the process has from its start.
     """
 
-    def __init__(self, spec: dict):
-        self.spec = spec
-        self._process: subprocess.Popen | None = None
+    def __init__(
+        self, make: Callable, *arguments: Any, environment: Mapping[str, str] | None = None
+    ):
+        self._make, self._arguments, self._environment = make, arguments, environment or {}
+        self._process: multiprocessing.Process | None = None
 
-    def ask(self, command: str, **arguments) -> dict:
-        """The answer to a command.
+    def ask(self, *request: Any, **named: Any) -> Any:
+        """What the function there returns for these arguments.
 
         Raises:
-            WorkerError: it failed, or ended the process.
+            WorkerError: it raised an error, or the process ended.
         """
         if self._process is None:
-            self._process = self._start()
-        try:
-            self._process.stdin.write(json.dumps({"command": command, **arguments}) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
+            self._start()
+        result = None
+        with contextlib.suppress(EOFError, OSError):
+            self._pipe.send((request, named))
+            result = self._pipe.recv()
+        if result is None:
             raise self._ended()
-        answer = json.loads(line)
-        if "error" in answer:
-            raise WorkerError(answer["error"], answer["message"])
+        kind, answer = result
+        if kind:
+            raise WorkerError(kind, answer)
         return answer
 
     def close(self) -> None:
-        """Ends the process, if there is one; the next command starts another."""
+        """Ends the process, if there is one; the next request starts another."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            with contextlib.suppress(BrokenPipeError):  # of a command that it did not live to read
-                self._process.stdin.close()
-            self._process.stdout.close()
+            self._process.join()
+            self._pipe.close()
             self._process = None
 
-    def _start(self) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=_ROOT,
-            env=_environment(self.spec["threads"]),
-        )
-        process.stdin.write(json.dumps(self.spec) + "\n")
-        return process
+    def _start(self) -> None:
+        self._pipe, theirs = _PROCESSES.Pipe()
+        arguments = (theirs, self._make, self._arguments)
+        self._process = _PROCESSES.Process(target=_serve, args=arguments, daemon=True)
+        with mock.patch.dict(os.environ, self._environment):
+            self._process.start()
+        theirs.close()
 
     def _ended(self) -> WorkerError:
-        status = self._process.wait()
+        self._process.join()
+        status = self._process.exitcode
         self.close()
-        if status == -9:
+        if status == -signal.SIGKILL:
             return WorkerError("out_of_memory", "killed by the operating system")
         return WorkerError("unsupported", f"its process ended with status {status}")
 
 
-def _environment(threads: int | None) -> dict[str, str]:
-    """Variables that must be set before any library starts: of memory and of threads.
+def _serve(pipe: Connection, make: Callable, arguments: tuple) -> None:
+    """Answers until the other end of the pipe is closed: the kind of a failure, and the answer."""
+    os.dup2(2, 1)  # so that what libraries print does not mix with tables
+    answer = None
+    while True:
+        try:
+            request, named = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = answer or make(*arguments)
+            result = None, answer(*request, **named)
+        except Exception as error:
+            result = failure_kind(error), _message(error)
+            if result[0] == "unsupported" and not isinstance(error, _EXPECTED):
+                traceback.print_exc()
+            gc.collect()
+        pipe.send(result)
+
+
+def environment_for(threads: int | None) -> dict[str, str]:
+    """Variables of memory and of threads, which libraries read when they start.
 
     glibc asks the system for huge pages, for us and peers alike: without them a call on long
     sequences mostly waits for its memory to be mapped.
     """
-    env = dict(os.environ)
-    env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}
-    env.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}
+    env["GLIBC_TUNABLES"] = os.environ.get("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
     env |= {"HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "TOKENIZERS_PARALLELISM": "false"}
     if threads:
         env |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     if threads == 1:
-        env["XLA_FLAGS"] = env.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
+        env["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_multi_thread_eigen=false"
     return env
-
-
-def main() -> None:
-    """Answers commands until there are no more."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # so that what libraries print does not mix with the answers
-    spec = json.loads(sys.stdin.readline())
-    hold_to(spec["threads"])
-    handler = None
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if handler is None:
-                handler = _Handler(spec)
-            answer = getattr(handler, request.pop("command"))(**request)
-        except Exception as error:
-            answer = {"error": failure_kind(error), "message": _message(error)}
-            gc.collect()
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
 
 
 def check_threads(threads: int | None) -> None:
@@ -143,20 +141,27 @@ def hold_to(threads: int | None) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-class _Handler:
-    """One method per command. Imports frameworks when made, so after threads are settled."""
+class Contending:
+    """What the process of one contender answers, a method for each command.
 
-    def __init__(self, spec: dict):
-        if spec["contender"]["framework"] == "torch":
+    Torch must have the `platform` as well; None: not known yet.
+    """
+
+    def __init__(self, contender: Contender, threads: int | None, precision: str, platform=None):
+        hold_to(threads)  # before a framework starts its own
+        if contender.framework == "torch":
             from benchmarks import torch_peers as programs
         else:
             from benchmarks import programs
-        self._spec, self._programs = spec, programs
-        programs.configure(spec["threads"], spec["matmul_precision"], spec["platform"])
+        self._contender, self._programs = contender, programs
+        programs.configure(threads, precision, platform)
         self._available = int(_SHARE * memory.available_bytes())
         if programs.platform() == "cpu":
             memory.bound_to(self._available)
         self._program = None
+
+    def __call__(self, command: str, **arguments: Any) -> dict:
+        return getattr(self, command)(**arguments)
 
     def hello(self) -> dict:
         """Device, memory, versions and commit."""
@@ -168,18 +173,18 @@ class _Handler:
 
         return measure(dtype)
 
-    def check(self, case: dict) -> dict:
+    def check(self, case: Case) -> dict:
         """Raises ValueError if the method does not take such a case."""
-        self._programs.check(self._spec["contender"], case)
+        self._programs.check(self._contender, case)
         return {}
 
-    def prepare(self, case: dict) -> dict:
+    def prepare(self, case: Case) -> dict:
         """Compiles a case; tells what is known without running it."""
         if self._program is not None:  # frees it and its arrays
             self._program = None
             gc.collect()
             self._programs.release()
-        self._program = self._programs.build(self._spec["contender"], case)
+        self._program = self._programs.build(self._contender, case)
         return self._program.analysis
 
     def first(self) -> dict:
@@ -223,9 +228,5 @@ def failure_kind(error: Exception) -> str:
 
 def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
-    prefix = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    prefix = "" if isinstance(error, _EXPECTED) else f"{type(error).__name__}: "
     return (prefix + text)[:300]
-
-
-if __name__ == "__main__":
-    main()

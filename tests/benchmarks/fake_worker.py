@@ -28,8 +28,8 @@ class FakeWorker:
 
     def ask(self, command, case=None, **arguments):
         self.case = case or self.case
-        self.log.append((command, self.case["length"], self.case["batch"]))
-        error = self.errors.get((command, self.case["length"]))
+        self.log.append((command, self.case.length, self.case.batch))
+        error = self.errors.get((command, self.case.length))
         if error:
             raise WorkerError(*error)
         if command == "prepare":
@@ -43,6 +43,16 @@ class FakeWorker:
         if command == "time":
             return {"seconds": [self.seconds(self.case)] * arguments["calls"]}
         return {}
+
+    def close(self):
+        pass
+
+
+class WorkerHere:
+    """Answers in the process that asks."""
+
+    def __init__(self, make, *arguments):
+        self.ask = make(*arguments)
 
     def close(self):
         pass

@@ -14,7 +14,7 @@ def test_no_batch_is_filled_where_memory_is_unknown():
 
 
 def test_a_filled_batch_is_bounded_by_memory_and_time():
-    worker = FakeWorker(lambda c: 0.01 * c["batch"], lambda c: 1e6 + 4e7 * c["batch"])
+    worker = FakeWorker(lambda c: 0.01 * c.batch, lambda c: 1e6 + 4e7 * c.batch)
     one, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
     assert (one.batch, one.filled, one.largest_batch) == (1, False, None)
     assert (filled.batch, filled.filled, filled.largest_batch) == (16, True, 24)
@@ -24,22 +24,22 @@ def test_a_filled_batch_is_bounded_by_memory_and_time():
 
 
 def test_a_filled_batch_leaves_the_half_of_a_device_that_others_may_hold():
-    worker = FakeWorker(lambda c: 1e-4 * c["batch"], lambda c: 1e6 + 4e7 * c["batch"])
+    worker = FakeWorker(lambda c: 1e-4 * c.batch, lambda c: 1e6 + 4e7 * c.batch)
     cases = [case(512), case(512, filled=True)]
     on_cpu, on_gpu = (
         rows_of(worker, LINEAR, cases, platform=platform)[1] for platform in ("cpu", "gpu")
     )
     assert (on_cpu.batch, on_cpu.largest_batch) == (16, 24)
     assert (on_gpu.batch, on_gpu.largest_batch) == (8, 24)
-    assert worker.memory({"batch": on_gpu.batch}) <= 10**9 / 2
+    assert worker.memory(on_gpu) <= 10**9 / 2
 
 
 @pytest.mark.parametrize(("unseen", "source"), [(0, "xla"), (0.1, "xla"), (0.3, "process")])
 def test_memory_that_the_analysis_misses_by_far_is_that_of_the_process(unseen, source):
     def memory(c):
-        return 1e6 + 1e8 * c["batch"] * (c["length"] / 512) ** 2
+        return 1e6 + 1e8 * c.batch * (c.length / 512) ** 2
 
-    worker = FakeWorker(lambda c: 1e-5 * c["length"] ** 2, memory, unseen=unseen)
+    worker = FakeWorker(lambda c: 1e-5 * c.length**2, memory, unseen=unseen)
     cases = [case(n, filled=filled) for n in (256, 512, 1024) for filled in (False, True)]
     rows = rows_of(worker, STANDARD, cases, max_seconds=50)
     seen = 1 - (unseen if source == "xla" else 0)
@@ -56,15 +56,15 @@ def test_memory_that_the_analysis_misses_by_far_is_that_of_the_process(unseen, s
 
 def test_memory_that_only_the_filled_batch_shows_bounds_the_largest():
     """As where softmax and products become one operation from some batch on."""
-    worker = FakeWorker(lambda c: 0.01 * c["batch"], lambda c: 1e6 + 4e7 * c["batch"])
-    worker.memory = lambda c: 1e6 + (1e7 if c["batch"] < 8 else 4e7) * c["batch"]
+    worker = FakeWorker(lambda c: 0.01 * c.batch, lambda c: 1e6 + 4e7 * c.batch)
+    worker.memory = lambda c: 1e6 + (1e7 if c.batch < 8 else 4e7) * c.batch
     _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
-    another = (worker.memory({"batch": 64}) - 1.1e7) / 63
+    another = (worker.memory(filled) - 1.1e7) / 63
     assert (filled.batch, filled.largest_batch) == (64, 1 + int((1e9 - 1.1e7) / another))
 
 
 def test_no_batch_fits_where_one_example_is_predicted_not_to():
-    worker = FakeWorker(lambda c: c["length"] ** 2 * 1e-5, lambda c: c["length"] ** 2 * 3e2)
+    worker = FakeWorker(lambda c: c.length**2 * 1e-5, lambda c: c.length**2 * 3e2)
     # Of a process that XLA's analysis has not seen: it would have been refused before.
     worker.unseen = 0.9
     cases = [case(n, filled=filled) for n in (512, 1024, 2048) for filled in (False, True)]
@@ -80,7 +80,7 @@ EXAMPLE = 2 * 512 * 64 * 4  # input and output
 @pytest.mark.parametrize("lost", [EXAMPLE, 2 * EXAMPLE, 9 * EXAMPLE / 10])
 def test_larger_batches_tell_what_an_example_needs_where_two_take_no_more_than_one(lost):
     worker = FakeWorker(
-        lambda c: 0.01, lambda c: 1e6 + EXAMPLE * c["batch"] * 1.5 - (c["batch"] > 1) * lost * 1.5
+        lambda c: 0.01, lambda c: 1e6 + EXAMPLE * c.batch * 1.5 - (c.batch > 1) * lost * 1.5
     )
     _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
     first = 1e6 + 1.5 * EXAMPLE
@@ -90,6 +90,6 @@ def test_larger_batches_tell_what_an_example_needs_where_two_take_no_more_than_o
 
 @pytest.mark.parametrize("slope", [0, -1000])
 def test_an_example_needs_at_least_its_input_and_output(slope):
-    worker = FakeWorker(lambda c: 0.01, lambda c: 1e7 + slope * c["batch"])
+    worker = FakeWorker(lambda c: 0.01, lambda c: 1e7 + slope * c.batch)
     _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
     assert filled.largest_batch == 1 + int((10**9 - 1e7 - slope) / EXAMPLE)

@@ -57,13 +57,13 @@ def test_lines_have_what_fits_and_why_not():
     assert line(device(8)(16)) == "| listops | nystrom | 1 | 16 | does not fit: out of memory |"
 
 
-def in_a_process(task, attention, seeds, flags):
+def in_a_process(case, options):
     """A device with room for 100 examples, on which Reformer does not run."""
+    task, attention, seeds = case
     if attention == "reformer":
         why = {"failed": True, "crashed": True, "why": "see above"}
         return {"task": task, "attention": attention, "seeds": seeds, **why}
-    batch = int(flags[-1].removeprefix("--batch="))
-    return device(100)(batch) | {"attention": attention, "seconds_per_step": 0.1}
+    return device(100)(options.batch) | {"attention": attention, "seconds_per_step": 0.1}
 
 
 def test_the_command_prints_every_batch_and_what_they_come_to(tmp_path, monkeypatch, capsys):

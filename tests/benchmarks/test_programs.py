@@ -1,16 +1,16 @@
 """The programs that are measured compute what they say."""
 
-import json
+import dataclasses
 
 import jax
 import numpy as np
 import pytest
 
 from benchmarks import programs
-from benchmarks.cases import Case
+from benchmarks.cases import OURS, Case, Contender
 from lra import parts
 
-CASE = {"benchmark": "module", "length": 64, "batch": 2, "dim": 16, "heads": 2, "dtype": "float32"}
+CASE = Case("module", "forward", length=64, batch=2, dim=16, heads=2, dtype="float32")
 METHODS = {
     "standard": {"implementation": "xla"},
     "nystrom": {"num_landmarks": 8},
@@ -18,8 +18,8 @@ METHODS = {
 }
 
 
-def contender(method, peer="ours", **options):
-    return {"method": method, "peer": peer, "options": options, "label": method}
+def contender(method, peer=OURS, **options):
+    return Contender(method, options, peer, method)
 
 
 def outputs(program):
@@ -29,7 +29,7 @@ def outputs(program):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_step_has_a_gradient_for_every_parameter_and_the_input(method):
     chosen = contender(method, **METHODS[method])
-    program = programs.build(chosen, CASE | {"mode": "forward_backward"})
+    program = programs.build(chosen, dataclasses.replace(CASE, mode="forward_backward"))
     out, (gradients, dx) = outputs(program)
     params, _, x, *_ = program._arguments
     assert jax.tree.map(lambda a: a.shape, gradients) == jax.tree.map(lambda a: a.shape, params)
@@ -39,14 +39,14 @@ def test_a_step_has_a_gradient_for_every_parameter_and_the_input(method):
 
 
 def test_jax_nn_is_exact_attention_between_the_same_projections():
-    case = CASE | {"mode": "forward"}
+    case = CASE
     ours = outputs(programs.build(contender("standard", implementation="xla"), case))
     theirs = outputs(programs.build(contender("standard", "jax.nn"), case))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 def test_the_analysis_counts_arguments_and_products():
-    case = CASE | {"mode": "forward"}
+    case = CASE
     program = programs.build(contender("standard", implementation="xla"), case)
     analysis = program.analysis
     out_and_scores = 2 * 64 * 16 * 4 + 2 * 2 * 64 * 64 * 4
@@ -57,7 +57,7 @@ def test_the_analysis_counts_arguments_and_products():
 
 
 def test_what_a_program_needs_is_known_where_its_arguments_do_not_fit():
-    case = CASE | {"mode": "forward", "batch": 2**24, "length": 4096}
+    case = dataclasses.replace(CASE, batch=2**24, length=4096)
     analysis = programs.build(contender("linear"), case).analysis
     assert analysis["memory"] >= 2 * 2**24 * 4096 * 16 * 4
 
@@ -67,17 +67,17 @@ def test_what_a_program_needs_is_known_where_its_arguments_do_not_fit():
 )
 def test_an_example_brings_its_arguments_and_outputs(mode, dtype):
     def total(batch):
-        sizes = CASE | {"mode": mode, "dtype": dtype, "batch": batch}
+        sizes = dataclasses.replace(CASE, mode=mode, dtype=dtype, batch=batch)
         program = programs.build(contender("linear"), sizes)
         arrays = jax.tree.leaves((program._arguments, outputs(program)))
-        return sum(x.nbytes for x in arrays), Case(**sizes).example_bytes
+        return sum(x.nbytes for x in arrays), sizes.example_bytes
 
     (one, each), (three, _) = total(1), total(3)
-    assert three - one == 2 * (each + CASE["length"])  # a byte of the mask for each position
+    assert three - one == 2 * (each + CASE.length)  # a byte of the mask for each position
 
 
 def test_a_loop_counts_every_turn():
-    case = CASE | {"mode": "forward_backward", "length": 1024}
+    case = dataclasses.replace(CASE, mode="forward_backward", length=1024)
     chunked = programs.build(contender("standard", implementation="chunked"), case).analysis
     whole = programs.build(contender("standard", implementation="xla"), case).analysis
     assert chunked["flops"] >= 2 * 2 * (2 * 1024 * 1024 * 16)
@@ -87,9 +87,9 @@ def test_a_loop_counts_every_turn():
 
 def test_a_model_is_a_training_step_of_the_configuration_in_parts(monkeypatch):
     monkeypatch.setattr(parts, "number_of_parts", lambda batch, numbers: batch)
-    case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
+    case = dataclasses.replace(CASE, benchmark="model", mode="forward_backward", dim=64)
     program = programs.build(contender("linformer", proj_dim=8), case)
-    assert program.analysis["parts"] == case["batch"]
+    assert program.analysis["parts"] == case.batch
     state, metrics = outputs(program)
     before = program._arguments[0]
     assert np.isfinite(metrics.loss)
@@ -97,12 +97,12 @@ def test_a_model_is_a_training_step_of_the_configuration_in_parts(monkeypatch):
     assert any(jax.tree.leaves(changed))
 
 
-def test_a_model_takes_a_tuple_as_json_hands_it_on():
-    case = CASE | {"benchmark": "model", "mode": "forward_backward", "dim": 64}
-    options = json.loads(json.dumps({"proj_dim": ((4, 8), (4, 4)), "share": ("kv",)}))
+def test_a_model_takes_options_that_are_tuples():
+    case = dataclasses.replace(CASE, benchmark="model", mode="forward_backward", dim=64)
+    options = {"proj_dim": ((4, 8), (4, 4)), "share": ("kv",)}
     programs.check(contender("linformer", **options), case)
 
 
 def test_a_case_that_a_method_refuses_is_a_value_error():
     with pytest.raises(ValueError, match="num_landmarks"):
-        programs.check(contender("nystrom", num_landmarks=0), CASE | {"mode": "forward"})
+        programs.check(contender("nystrom", num_landmarks=0), CASE)

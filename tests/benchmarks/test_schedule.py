@@ -37,7 +37,7 @@ def test_a_row_has_the_median_and_its_shares_of_the_ceilings():
 
 
 def test_what_would_take_too_long_is_extrapolated_with_exact_memory():
-    worker = FakeWorker(lambda c: 1e-6 * c["length"] ** 2, lambda c: 100 * c["length"])
+    worker = FakeWorker(lambda c: 1e-6 * c.length**2, lambda c: 100 * c.length)
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 8192)])
     assert [row.status for row in rows] == ["ok", "ok", "extrapolated"]
     assert rows[2].seconds == pytest.approx(1e-6 * 8192**2)
@@ -46,14 +46,14 @@ def test_what_would_take_too_long_is_extrapolated_with_exact_memory():
 
 
 def test_rows_say_in_how_many_parts_a_batch_was_taken():
-    worker = FakeWorker(lambda c: 1e-6 * c["length"] ** 2, lambda c: 1e6, parts=8)
+    worker = FakeWorker(lambda c: 1e-6 * c.length**2, lambda c: 1e6, parts=8)
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 8192)])
     assert [row.status for row in rows] == ["ok", "ok", "extrapolated"]
     assert [row.parts for row in rows] == [8, 8, 8]
 
 
 def test_what_is_extrapolated_grows_as_its_method_must():
-    worker = FakeWorker(lambda c: 1e-3 * c["length"], lambda c: 100 * c["length"])
+    worker = FakeWorker(lambda c: 1e-3 * c.length, lambda c: 100 * c.length)
     lengths = [case(n) for n in (1024, 2048, 4096, 65536)]
     exact, linear = (
         rows_of(worker, each, lengths, max_seconds=100)[3] for each in (STANDARD, LINEAR)
@@ -63,7 +63,7 @@ def test_what_is_extrapolated_grows_as_its_method_must():
 
 
 def test_what_does_not_fit_is_recorded_with_its_estimate_and_the_rest_goes_on():
-    worker = FakeWorker(lambda c: 0.1, lambda c: 1000 * c["length"] ** 2)
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1000 * c.length**2)
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)])
     assert [row.status for row in rows] == ["ok", "out_of_memory", "out_of_memory"]
     assert rows[1].peak_memory_mb == pytest.approx(1000 * 1024**2 / 1e6)
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_recorded_with_its_estimate_and_the_rest_goes_on():
 
 
 def test_a_peers_memory_is_predicted_from_shorter_lengths():
-    worker = FakeWorker(lambda c: 0.1, lambda c: 100 * c["length"] ** 2, analysed=False)
+    worker = FakeWorker(lambda c: 0.1, lambda c: 100 * c.length**2, analysed=False)
     rows = rows_of(worker, PEER, [case(n) for n in (1024, 2048, 4096)])
     assert [row.status for row in rows] == ["ok", "ok", "out_of_memory"]
     assert rows[2].peak_memory_mb == pytest.approx(100 * 4096**2 / 1e6)
@@ -82,7 +82,7 @@ def test_a_peers_memory_is_predicted_from_shorter_lengths():
 
 def test_a_peer_that_fails_at_its_second_length_has_an_estimate_from_its_first():
     errors = {("first", 2048): KILLED}
-    worker = FakeWorker(lambda c: 0.1, lambda c: 1e5 * c["length"], analysed=False, errors=errors)
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1e5 * c.length, analysed=False, errors=errors)
     rows = rows_of(worker, PEER, [case(n) for n in (1024, 2048)])
     assert [row.status for row in rows] == ["ok", "out_of_memory"]
     assert rows[1].peak_memory_mb == pytest.approx(409.6)  # the scores are of all pairs
@@ -100,7 +100,7 @@ def test_with_a_fixed_number_of_tokens_the_memory_of_a_peer_is_that_of_its_first
 
 
 def test_with_a_fixed_number_of_tokens_exact_attention_still_grows_with_the_length():
-    worker = FakeWorker(lambda c: 0.1, lambda c: 4e5 * c["length"], analysed=False)
+    worker = FakeWorker(lambda c: 0.1, lambda c: 4e5 * c.length, analysed=False)
     rows = rows_of(worker, PEER, [fixed_tokens(n) for n in (512, 4096)])
     assert [row.status for row in rows] == ["ok", "out_of_memory"]
     assert rows[1].peak_memory_mb == pytest.approx(4e5 * 4096 / 1e6)
@@ -115,9 +115,7 @@ def test_what_fails_while_its_arguments_are_made_has_the_estimate_of_its_program
 
 @pytest.mark.parametrize("command", ["prepare", "first", "time"])
 def test_a_process_that_is_killed_is_out_of_memory_with_its_estimate(command):
-    worker = FakeWorker(
-        lambda c: 0.1, lambda c: 1e3 * c["length"], errors={(command, 1024): KILLED}
-    )
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1e3 * c.length, errors={(command, 1024): KILLED})
     rows = rows_of(worker, STANDARD, [case(n) for n in (512, 1024, 2048)])
     assert [row.status for row in rows] == ["ok", "out_of_memory", "ok"]
     assert rows[1].note == "killed by the operating system"
@@ -127,7 +125,7 @@ def test_a_process_that_is_killed_is_out_of_memory_with_its_estimate(command):
 @pytest.mark.parametrize("command", ["first", "time"])
 def test_the_estimate_of_what_fails_counts_what_the_analysis_misses(command):
     worker = FakeWorker(
-        lambda c: 0.1, lambda c: 1e5 * c["length"], unseen=0.3, errors={(command, 1024): KILLED}
+        lambda c: 0.1, lambda c: 1e5 * c.length, unseen=0.3, errors={(command, 1024): KILLED}
     )
     rows = rows_of(worker, LINEAR, [case(n) for n in (512, 1024)])
     assert [row.status for row in rows] == ["ok", "out_of_memory"]
@@ -147,10 +145,10 @@ def test_a_batch_that_is_killed_is_out_of_memory_with_its_estimate(command, batc
     class Killed(FakeWorker):
         def ask(self, name, case=None, **arguments):
             sizes = case or self.case
-            self.errors = {(command, 512): KILLED} if sizes["batch"] == batch else {}
+            self.errors = {(command, 512): KILLED} if sizes.batch == batch else {}
             return super().ask(name, case, **arguments)
 
-    worker = Killed(lambda c: 0.01 * c["batch"], lambda c: 4e7 * c["batch"])
+    worker = Killed(lambda c: 0.01 * c.batch, lambda c: 4e7 * c.batch)
     one, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
     assert (one.status, filled.status) == ("ok", status)
     assert (filled.filled, filled.batch) == (True, 16)

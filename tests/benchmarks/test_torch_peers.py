@@ -1,8 +1,10 @@
 """Peers are the modules they are called, on the shapes asked for."""
 
+import dataclasses
+
 import pytest
 
-from benchmarks.cases import PEERS, version_of
+from benchmarks.cases import PEERS, Case, Contender, version_of
 
 torch = pytest.importorskip("torch")
 torch_peers = pytest.importorskip("benchmarks.torch_peers")
@@ -15,12 +17,12 @@ OPTIONS = {
     "reformer": {"num_hashes": 2, "chunk_length": 16},
     "longformer": {"window": 8},
 }
-CASE = {"benchmark": "module", "length": 64, "batch": 2, "dim": 16, "heads": 2}
+CASE = Case("module", "forward_backward", length=64, batch=2, dim=16, heads=2, dtype="float32")
 
 
 def contender(method, peer, **options):
     chosen = OPTIONS[method] | options
-    return {"method": method, "peer": peer, "options": chosen, "label": f"{method} ({peer})"}
+    return Contender(method, chosen, peer, f"{method} ({peer})")
 
 
 @pytest.mark.filterwarnings("default")  # of the libraries
@@ -29,7 +31,7 @@ def contender(method, peer, **options):
 def test_every_peer_runs_forward_and_backward(method, peer, dtype):
     if version_of(PEERS[method][peer]) is None:
         pytest.skip(f"{peer} is not installed")
-    case = CASE | {"mode": "forward_backward", "dtype": dtype}
+    case = dataclasses.replace(CASE, dtype=dtype)
     chosen = contender(method, peer)
     torch_peers.check(chosen, case)
     program = torch_peers.build(chosen, case)
@@ -54,8 +56,7 @@ def on_meta():
 def test_every_peer_is_made_on_the_cpu_and_runs_on_the_default_device(method, peer, on_meta):
     if version_of(PEERS[method][peer]) is None:
         pytest.skip(f"{peer} is not installed")
-    case = CASE | {"mode": "forward_backward", "dtype": "float32"}
-    program = torch_peers.build(contender(method, peer), case)
+    program = torch_peers.build(contender(method, peer), CASE)
     tensors = [*program._module.parameters(), *program._module.buffers(), program._x]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     program.run()  # raises where tensors of two devices meet
@@ -71,6 +72,7 @@ def test_torchs_kernel_is_plain_softmax_attention():
 
 
 def test_lengths_that_a_peer_refuses():
+    forty, forty_one = (dataclasses.replace(CASE, length=length) for length in (40, 41))
     with pytest.raises(ValueError, match="multiples of 16 positions"):
-        torch_peers.check(contender("longformer", "transformers"), CASE | {"length": 40})
-    torch_peers.check(contender("nystrom", "nystrom-attention"), CASE | {"length": 41})
+        torch_peers.check(contender("longformer", "transformers"), forty)
+    torch_peers.check(contender("nystrom", "nystrom-attention"), forty_one)

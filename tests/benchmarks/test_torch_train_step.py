@@ -1,7 +1,5 @@
 """The PyTorch peer computes the same function, and both sides are timed in turns."""
 
-import contextlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +12,7 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.state import make_model
 from lra.tasks import get_task
+from tests.benchmarks.fake_worker import WorkerHere
 
 LENGTH = 16
 OPTIONS = {
@@ -115,18 +114,17 @@ def test_all_parameters_of_the_peer_are_trained(attention):
         assert torch.isfinite(parameter.grad).all(), name
 
 
-@contextlib.contextmanager
-def in_this_process(name, case):
-    """Stands in for `_side`, whose processes take long to start."""
-    steps, params = getattr(torch_train_step, f"_{name}")(case)
+class InThisProcess(WorkerHere):
+    """Stands in for processes, which take long to start; PyTorch takes half as long again."""
 
-    def ask(count):
-        if count == 0:
-            return {"params": params, "peak_memory_mb": 1.0}
-        steps(count)
-        return 1.0 if name == "ours" else 1.5
+    def __init__(self, make, name, case):
+        answer = make(name, case)
 
-    yield ask
+        def ask(count):
+            told = answer(count)
+            return told if count == 0 else {"ours": 1.0, "torch": 1.5}[name]
+
+        self.ask = ask
 
 
 @pytest.mark.filterwarnings("default")  # PyTorch's
@@ -136,7 +134,8 @@ def in_this_process(name, case):
 def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkeypatch):
     pytest.importorskip("torch")
     if not processes:
-        monkeypatch.setattr(torch_train_step, "_side", in_this_process)
+        monkeypatch.setattr(torch_train_step, "Worker", InThisProcess)
+        monkeypatch.setattr(torch_train_step, "hold_to", lambda threads: None)
     out = tmp_path / "rows.jsonl"
     # The other attentions' real sizes need more positions.
     flags = ["--attentions=standard,performer", "--length=16", "--rounds=1"]

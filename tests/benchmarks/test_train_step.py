@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 
 import jax
 import numpy as np
@@ -23,15 +22,17 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.trainer import Trainer
+from tests.benchmarks.fake_worker import WorkerHere
 from tests.benchmarks.test_training_page import STEP
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
 
-def fake(task, attention, seeds, flags):
-    case = {"task": task, "attention": attention, "seeds": seeds}
+def fake(case, options):
+    task, attention, seeds = case
+    names = {"task": task, "attention": attention, "seeds": seeds}
     if attention == "reformer":
-        return case | {"failed": True, "why": "see above"}
-    return STEP | case | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
+        return names | {"failed": True, "why": "see above"}
+    return STEP | names | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
 
 
 def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
@@ -61,17 +62,11 @@ def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):
 
 def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch):
     overrides = ("model.dropout=0.2", "model.attention.implementation=flash")
-    commands, cases = [], []
-
-    def ended(command, **_):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, 0, stdout="{}")
-
-    monkeypatch.setattr(train_step.subprocess, "run", ended)
-    flags = ["--tasks=listops,text", "--seeds=1,2", *(f"--override={o}" for o in overrides)]
-    train_step._in_a_process("listops", "standard", 2, flags)
-    monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case) or {})
-    assert train_step.main(commands[0][3:]) == 0
+    flags = ["--tasks=listops", "--attentions=standard", "--seeds=2"]
+    cases = []
+    monkeypatch.setattr(train_step, "Worker", WorkerHere)
+    monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case) or STEP)
+    assert train_step.main([*flags, *(f"--override={o}" for o in overrides)]) == 0
     assert cases == [train_case.Case("listops", "standard", 2, "float32", None, overrides)]
     config = train_case.make_trainer(cases[0]._replace(overrides=overrides[:1])).config
     assert config.model.dropout == 0.2

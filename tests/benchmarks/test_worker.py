@@ -1,14 +1,13 @@
 """What a contender's process answers, with a program and a clock that only pretend."""
 
-import subprocess
-import sys
 import types
 
 import pytest
 
 from benchmarks import memory, programs, worker
-from benchmarks.cases import OURS, Case, Contender
+from benchmarks.cases import Case
 from benchmarks.schedule import Limits, Schedule
+from tests.benchmarks.fake_worker import LINEAR
 
 COLD, WARM, SETTLING = 3.0, 0.001, 0.3  # seconds of the first call, of others, of measuring memory
 
@@ -49,10 +48,8 @@ def make_handler(monkeypatch):
         monkeypatch.setattr(programs, "check", lambda contender, case: None)
         monkeypatch.setattr(programs, "platform", lambda: platform)
         monkeypatch.setattr(programs, "build", lambda contender, case: program)
-        contender = {"framework": "jax"}
-        settings = {"threads": 1, "matmul_precision": "float32", "platform": None}
-        handler = worker._Handler({"contender": contender} | settings)
-        handler.prepare({})
+        handler = worker.Contending(LINEAR, None, "float32")
+        handler.prepare(None)
         return handler
 
     return make
@@ -71,33 +68,28 @@ def test_the_growth_of_the_process_is_measured_on_a_cpu_only(make_handler, monke
 
 def test_a_short_call_is_repeated_within_its_turns(make_handler):
     handler = make_handler("cpu")
-    process = types.SimpleNamespace(ask=lambda name, **rest: getattr(handler, name)(**rest))
+    process = types.SimpleNamespace(ask=handler)
     ceilings = {"float32": {"flops_per_second": 1e9, "bytes_per_second": 1e8}}
     limits = Limits(repeats=3, max_seconds=100.0, fill_seconds=1.0, memory=10**9)
     schedule = Schedule({"linear": process}, limits, {"device": "", "run": "0"}, ceilings, "cpu")
     sizes = {"length": 512, "batch": 1, "dim": 64, "heads": 2, "dtype": "float32"}
     case = Case(benchmark="module", mode="forward", **sizes)
-    (row,) = schedule.rows([Contender("linear", {}, OURS, "linear")], case)
+    (row,) = schedule.rows([LINEAR], case)
     assert (row.seconds, row.repeats) == (pytest.approx(WARM), 15)
 
 
-def test_a_process_that_was_killed_while_it_waited_is_said_and_another_started(monkeypatch):
-    echo = "import sys\nfor line in sys.stdin: print('{}', flush=True)"
-    started = []
+def echo():
+    """Answers with the request."""
+    return lambda request: request
 
-    def start(self):
-        command = [sys.executable, "-c", echo]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, **pipes))
-        return started[-1]
 
-    monkeypatch.setattr(worker.Worker, "_start", start)
-    one = worker.Worker({})
-    assert one.ask("hello") == {}
-    started[0].kill()
-    started[0].wait()
+def test_a_process_that_was_killed_while_it_waited_is_said_and_another_started():
+    one = worker.Worker(echo)
+    assert one.ask("hello") == "hello"
+    one._process.kill()
+    one._process.join()
     with pytest.raises(worker.WorkerError, match="killed by the operating system") as raised:
         one.ask("hello")
     assert raised.value.kind == "out_of_memory"
-    assert one.ask("hello") == {}
+    assert one.ask("again") == "again"
     one.close()
