@@ -190,6 +190,11 @@ def _module(contender: Contender, case: Case) -> MultiHeadAttention:
     return MultiHeadAttention(attention, dim=case.dim, **sizes, dtype=dtype, rngs=rngs)
 
 
+def _tuples(value: Any) -> Any:
+    """The value with tuples instead of lists, as configurations have them."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
 def _training(contender: Contender, case: Case) -> tuple:
     """The training step of a configuration of Text, a function that makes its arguments, parts."""
     from lra.arrays import Batch
@@ -201,7 +206,7 @@ def _training(contender: Contender, case: Case) -> tuple:
 
     method, task = contender.method, get_task("text")
     overrides = [f"dtype={case.dtype}", f"train.batch_size={case.batch}"]
-    overrides += [f"model.attention.{k}={v}" for k, v in contender.options.items()]
+    overrides += [f"model.attention.{k}={_tuples(v)}" for k, v in contender.options.items()]
     config = load_config(f"configs/text.py:{method}", overrides)
     make_it = functools.partial(make_model, config, task, case.length)
     graphdef, _, _ = nnx.split(nnx.eval_shape(lambda: make_it(nnx.Rngs(0))), nnx.Param, ...)

@@ -192,7 +192,8 @@ def _in_a_process(case: tuple[str, str, int], options: argparse.Namespace) -> di
             cure = "" if crashed else "; a smaller --batch or fewer --seeds need less"
             print(f"{', '.join(map(str, case))}: {error}{cure}", file=sys.stderr)
             row = dict(zip(("task", "attention", "seeds"), case, strict=True))
-            return row | {"failed": True, "crashed": crashed, "why": str(error)}
+            why = "see above" if crashed else "out of memory"
+            return row | {"failed": True, "crashed": crashed, "why": why}
 
 
 def _measurer(options: argparse.Namespace) -> Callable[..., dict]:

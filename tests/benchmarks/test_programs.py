@@ -97,9 +97,10 @@ def test_a_model_is_a_training_step_of_the_configuration_in_parts(monkeypatch):
     assert any(jax.tree.leaves(changed))
 
 
-def test_a_model_takes_options_that_are_tuples():
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_model_takes_options_that_are_tuples_or_lists(kind):
     case = dataclasses.replace(CASE, benchmark="model", mode="forward_backward", dim=64)
-    options = {"proj_dim": ((4, 8), (4, 4)), "share": ("kv",)}
+    options = {"proj_dim": kind([kind([4, 8]), kind([4, 4])]), "share": kind(["kv"])}
     programs.check(contender("linformer", **options), case)
 
 

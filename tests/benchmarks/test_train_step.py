@@ -16,6 +16,7 @@ from benchmarks import (
     training_rows,
     training_tables,
 )
+from benchmarks.worker import WorkerError
 from lra import environment
 from lra.data import prepared
 from lra.errors import UserError
@@ -78,6 +79,25 @@ def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch
 def test_overrides_that_a_row_would_not_tell_are_refused(override):
     with pytest.raises(UserError, match=r"model or matmul_precision|did you mean"):
         train_step.main(["--tasks=listops", "--attentions=standard", f"--override={override}"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("out_of_memory", "out of memory"), ("unsupported", "see above")]
+)
+def test_the_row_of_a_case_that_failed_leaves_the_message_to_stderr(kind, why, capsys, monkeypatch):
+    class Ended:
+        def __init__(self, *_):
+            self.close = lambda: None
+
+        def ask(self, *_):
+            raise WorkerError(kind, "f32[2] | x")
+
+    monkeypatch.setattr(train_step, "Worker", Ended)
+    row = train_step._in_a_process(("text", "linear", 3), None)
+    crashed = kind == "unsupported"
+    names = {"task": "text", "attention": "linear", "seeds": 3}
+    assert row == names | {"failed": True, "crashed": crashed, "why": why}
+    assert capsys.readouterr().err.startswith("text, linear, 3: f32[2] | x")
 
 
 def test_nothing_measured_is_an_error(monkeypatch):
