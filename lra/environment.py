@@ -14,7 +14,7 @@ from lra.errors import UserError, first_line
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 # Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
-_DETERMINISTIC_FLAGS = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_deterministic_ops")
+_DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops"
 
 
 @functools.cache
@@ -88,8 +88,9 @@ def is_deterministic() -> bool:
     """Whether the same program gives the same bits again: always, on a GPU only if asked for."""
     if jax.default_backend() != "gpu":
         return True
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    return any(flag in flags for flag in _DETERMINISTIC_FLAGS)
+    # As XLA reads them (xla/tsl/util/command_line_flags.cc): of a flag given twice the last counts.
+    flags = dict(flag.partition("=")[::2] for flag in os.environ.get("XLA_FLAGS", "").split())
+    return flags.get(_DETERMINISTIC_FLAG, "false").lower() in ("", "true", "1")
 
 
 def _cpu_model() -> str:

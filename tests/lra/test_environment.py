@@ -15,6 +15,10 @@ from lra import environment
         ("--xla_gpu_deterministic_ops=true", True),
         ("--xla_dump_to=d --xla_gpu_deterministic_ops", True),
         ("--xla_gpu_deterministic_ops=false", False),
+        ("--xla_gpu_deterministic_ops=True", True),
+        ("--xla_gpu_deterministic_ops=1", True),
+        ("--xla_gpu_deterministic_ops --xla_gpu_deterministic_ops=false", False),
+        ("--xla_gpu_deterministic_ops=0 --xla_gpu_deterministic_ops=true", True),
         ("--xla_gpu_exclude_nondeterministic_ops=true", False),  # autotuning goes on
     ],
 )
