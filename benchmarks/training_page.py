@@ -42,11 +42,10 @@ def page(folder: pathlib.Path) -> str:
         UserError: neither file is there, or a line is no such row.
     """
     steps, peers = _rows(folder / STEPS, StepRow), _rows(folder / PEERS, PeerRow)
-    tables = [*_step_tables(steps), *_peer_tables(peers)]
-    if not tables:
+    if not steps + peers:
         raise UserError(f"no rows in {folder / STEPS} or {folder / PEERS}; see --help")
     lines = ["# Training steps", "", _LEGEND, ""]
-    for table in tables:
+    for table in (*_step_tables(steps), *_peer_tables(peers)):
         lines += [f"## {table.title}", "", table.caption, "", plain(table)]
     failed = [*_failed(steps, "train_step"), *_failed(peers, "torch_train_step")]
     lines += [f"Could not be measured: {'; '.join(failed)}.", ""] if failed else []

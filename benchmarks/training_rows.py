@@ -130,6 +130,7 @@ class _Failure:
     task: str
     attention: str
     failed: bool
+    seeds: int | None
 
 
 def append(path: str | os.PathLike, row: Row) -> None:
@@ -173,6 +174,9 @@ def _parse(line: bytes, kind: type) -> Row:
     if kind is PeerRow:
         for side in ("ours", "torch"):
             check_fields(values[side], _Side, f"{_WHAT}: {side}")
+    texts = [*values.get("overrides", ()), *values["versions"].values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f"not a {_WHAT}: overrides and versions are texts")
     zero = [name for name in _DIVISORS if values.get(name) == 0]
     if zero:
         raise UserError(f"not a {_WHAT}: {zero[0]} cannot be 0")

@@ -119,7 +119,10 @@ def test_steps_under_other_conditions_have_a_table_of_their_own(tmp_path, other)
         (STEP | {"steps_per_second": 0.0}, "steps_per_second cannot be 0"),
         (STEP | {"steps_per_second": "4"}, "steps_per_second cannot be '4'"),
         (STEP | {"fits": True}, "unknown field 'fits'"),
+        (STEP | {"overrides": [[]]}, "overrides and versions are texts"),
+        (STEP | {"versions": {"jax": {"a": 1}}}, "overrides and versions are texts"),
         (FAILED | {"task": 3}, "task cannot be 3"),
+        (FAILED | {"seeds": "3"}, "seeds cannot be '3'"),
     ],
 )
 def test_a_line_that_is_no_row_is_named(tmp_path, row, message):
@@ -154,6 +157,13 @@ def test_a_case_that_failed_and_was_measured_later_has_not_failed(tmp_path):
     write(tmp_path, steps=[FAILED, FAILED | {"seeds": 3}, STEP | again])
     failed = training_page.page(tmp_path).splitlines()[-1]
     assert failed == "Could not be measured: text, reformer, 3 seeds (train_step)."
+
+
+def test_a_page_of_failures_alone_names_them(tmp_path):
+    failed = {name: FAILED[name] for name in ("task", "attention", "failed")}
+    write(tmp_path, steps=[FAILED], peers=[failed])
+    named = "Could not be measured: text, reformer (train_step); text, reformer (torch_train_step)."
+    assert training_page.page(tmp_path).splitlines()[-1] == named
 
 
 def test_deterministic_steps_have_a_table_and_hours_of_their_own(tmp_path):
