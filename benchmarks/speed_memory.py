@@ -136,11 +136,16 @@ def _meet(workers: dict[str, Worker], contenders: list[Contender], options) -> d
         environment = environment_for(options.threads)
         worker = Worker(Contending, contender, *settings, environment=environment)
         workers[contender.label] = worker
-        try:
-            told = told or worker.ask("hello")
-        except WorkerError as error:
-            raise UserError(f"nothing can be measured: {error}") from None
+        told = told or _ask_first(worker, "hello")
     return told
+
+
+def _ask_first(worker: Worker, command: str, **arguments) -> dict:
+    """The answer of the first contender, without which nothing can be measured."""
+    try:
+        return worker.ask(command, **arguments)
+    except WorkerError as error:
+        raise UserError(f"nothing can be measured: {error}") from None
 
 
 def _check_lengths(workers: dict[str, Worker], cases: list[Case]) -> None:
@@ -167,7 +172,7 @@ def _schedule(
 ) -> Schedule:
     """The schedule of the run; measures the ceilings and prints device and memory."""
     first = workers[contenders[0].label]
-    ceilings = {dtype: first.ask("ceilings", dtype=dtype) for dtype in dtypes}
+    ceilings = {dtype: _ask_first(first, "ceilings", dtype=dtype) for dtype in dtypes}
     first.close()  # with its large arrays
     memory = told["device_bytes"] or told["available_bytes"]
     if options.memory_limit_gb:

@@ -112,6 +112,22 @@ def test_out_of_memory_is_recorded_and_the_rest_goes_on(tmp_path):
     assert long.note == f"needs about {long.peak_memory_mb:.1f} MB of 0.1"
 
 
+@pytest.mark.parametrize("command", ["hello", "ceilings"])
+def test_a_first_process_that_fails_is_one_line(command, tmp_path, monkeypatch, capsys):
+    class Killed(worker.Worker):
+        def ask(self, name, **arguments):
+            if name == command:
+                raise worker.WorkerError("out_of_memory", "killed by the operating system")
+            return {"platform": "cpu"}
+
+    monkeypatch.setattr(speed_memory, "Worker", Killed)
+    with pytest.raises(SystemExit) as ended:
+        run(speed_memory.main, [*TINY, f"--results={tmp_path / 'rows.jsonl'}"])
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert shown == "error: nothing can be measured: killed by the operating system\n"
+
+
 def test_dry_run_lists_cases_and_runs_nothing(tmp_path, capsys):
     path = tmp_path / "efficiency.jsonl"
     assert speed_memory.main([*TINY, "--dry_run", f"--results={path}"]) == 0
