@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     if options.dry_run:
         for case in cases:
             print(_describe(case), "·", ", ".join(c.label for c in contenders))
-        print(f"{len(cases)} cases of {len(contenders)} contenders, nothing was run")
+        print(f"cases: {len(cases)}, contenders: {len(contenders)}, nothing was run")
         return 0
     check_threads(options.threads)
     records.check_writable(options.results)
@@ -108,7 +108,8 @@ def _parser() -> ArgumentParser:
     add("--max_seconds", type=float, default=60, help="of one contender's case (%(default)s)")
     add("--fill_seconds", type=float, default=1, help="of a call with batch fill (%(default)s)")
     add("--memory_limit_gb", type=float, help="10^9 bytes that count as fitting (the device's)")
-    add("--results", type=pathlib.Path, default=pathlib.Path("results/efficiency.jsonl"))
+    rows = pathlib.Path("results/efficiency.jsonl")
+    add("--results", type=pathlib.Path, default=rows, help="appends rows there (%(default)s)")
     add("--dry_run", action="store_true", help="list the cases and stop")
     return parser
 

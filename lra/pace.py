@@ -1,6 +1,7 @@
-"""How much to ask of the device in one call: about a second's work, so that stops are prompt.
+"""When to evaluate, and how much to ask of the device in one call.
 
-A call never goes beyond the next evaluation or redraw (`Timetable`).
+A call is about a second's work (`Pace`), so that stops are prompt, and never goes beyond the next
+evaluation or redraw (`Timetable`).
 """
 
 import sys

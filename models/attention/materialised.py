@@ -1,4 +1,4 @@
-"""Exact attention with all scores in memory, its gradient written out: the plain form made fast.
+"""Exact attention, implementation `xla`: all scores in memory, its gradient written out.
 
     w = softmax(q k^T / sqrt(head_dim))    kept = dropout(w)    out = kept v
     d_kept = g v^T                         ds = kept d_kept - w (g . out)

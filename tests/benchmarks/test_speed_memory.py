@@ -135,7 +135,7 @@ def test_dry_run_lists_cases_and_runs_nothing(tmp_path, capsys):
     assert lines[0] == (
         "module forward, length 64, batch 1, width 16, 2 heads, float32 · standard (xla), nystrom-8"
     )
-    assert lines[-1] == "8 cases of 2 contenders, nothing was run"
+    assert lines[-1] == "cases: 8, contenders: 2, nothing was run"
     assert not path.exists()
 
 
