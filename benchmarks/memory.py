@@ -10,7 +10,7 @@ import os
 import pathlib
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from lra.machine import peak_memory_bytes
 
@@ -18,13 +18,14 @@ from lra.machine import peak_memory_bytes
 _STILL, _POLLS, _POLL_SECONDS = 10, 100, 0.03
 _STATUS = pathlib.Path("/proc/self/status")
 _CLEAR = pathlib.Path("/proc/self/clear_refs")
-_CGROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    (
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-    ),
-)
+_OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
+_GROUPS = pathlib.Path("/sys/fs/cgroup")
+# Of control groups of versions 2 and 1, by the controller in `_OWN_GROUPS`: folder, files of the
+# limit and of what is used, and what names in memory.stat that count groups below begin with.
+_VERSIONS = {
+    "": ("", "memory.max", "memory.current", ""),
+    "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+}
 
 
 def growth_in(call: Callable[[], object]) -> int | None:
@@ -39,16 +40,33 @@ def growth_in(call: Callable[[], object]) -> int | None:
 
 
 def available_bytes() -> int:
-    """Free memory of this machine, or of the control group of this process if that is less."""
+    """Free memory of this machine, or of a control group of this process if that is less."""
     available = _field(pathlib.Path("/proc/meminfo"), "MemAvailable")
     found = [] if available is None else [available]
-    for limit, used in _CGROUPS:
-        with contextlib.suppress(OSError, ValueError):  # `max` is no number: no limit
-            left = int(pathlib.Path(limit).read_text()) - int(pathlib.Path(used).read_text())
-            found.append(max(left, 0))
+    found += _left_in_groups()
     if not found:
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return min(found)
+
+
+def _left_in_groups() -> Iterator[int]:
+    """Free memory of each control group with a limit: that of this process, and those above."""
+    lines = _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        for version in _VERSIONS.keys() & controllers.split(","):
+            folder, *names = _VERSIONS[version]
+            own = pathlib.PurePosixPath(path).relative_to("/")
+            for group in (own, *own.parents):
+                with contextlib.suppress(OSError, ValueError):  # `max` is no number: no limit
+                    yield _left(_GROUPS / folder / group, *names)
+
+
+def _left(group: pathlib.Path, limit: str, used: str, prefix: str) -> int:
+    """Bytes below the limit of a group; the kernel drops its cache of files before it is full."""
+    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    cached = (int(stat.get(f"{prefix}{kind}active_file", 0)) for kind in ("", "in"))
+    left = int((group / limit).read_text()) - int((group / used).read_text()) + sum(cached)
+    return max(0, left)
 
 
 def bound_to(extra: int) -> None:
