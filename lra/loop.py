@@ -19,8 +19,8 @@ from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace, Timetable
 from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
-from lra.records import read, write_once
-from lra.results import make_rows
+from lra.records import write_once
+from lra.results import make_rows, read_rows
 from lra.settings import flatten
 from lra.state import TrainState
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
@@ -82,7 +82,7 @@ def train(
         "commit": environment.commit(),
     }
     with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
-        status = hosts.on_main(lambda: _status_of_complete(folder))
+        status = hosts.on_main(lambda: _status_of_complete(folder, config.seeds))
         if status is not None:
             return status
         run = Run(
@@ -97,11 +97,11 @@ def train(
         return run.to_the_end()
 
 
-def _status_of_complete(folder: Workdir) -> int | None:
+def _status_of_complete(folder: Workdir, seeds: tuple[int, ...]) -> int | None:
     """The exit status of a run that has its rows; None if it has not."""
     if not folder.rows.exists():
         return None
-    diverged = all(row.status == "diverged" for row in read(folder.rows))
+    diverged = all(row.status == "diverged" for row in read_rows(folder.rows, seeds))
     print(f"{folder.rows} is complete: nothing to do")
     return STATUS_ALL_DIVERGED if diverged else 0
 

@@ -1,10 +1,12 @@
 """Turns a finished training into its rows: accuracies, costs, and what it ran on."""
 
+import pathlib
 from typing import Any
 
-from lra import environment
+from lra import environment, records
 from lra.checkpoints import Progress
 from lra.data.prepared import Prepared
+from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Row
@@ -53,6 +55,21 @@ def make_rows(
                 "best_step": int(best_step),
             }
         rows.append(Row(seed=seed, **accuracies, **common))
+    return rows
+
+
+def read_rows(path: pathlib.Path, seeds: tuple[int, ...]) -> list[Row]:
+    """The rows of a finished run, which are written all at once.
+
+    Raises:
+        UserError: a damaged file, or one without the rows of all `seeds`: a copy was cut short.
+    """
+    rows = records.read(path, repair=False)
+    if {row.seed for row in rows} != set(seeds):
+        raise UserError(
+            f"{path} has the rows of {len(rows)} of {len(seeds)} seeds; move that file away, then "
+            "the same command makes its rows anew"
+        )
     return rows
 
 

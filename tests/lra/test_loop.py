@@ -93,6 +93,16 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_p
     assert "is complete: nothing to do" in capsys.readouterr().out
     assert records.read(tmp_path / "rows.jsonl") == rows
 
+    content = (tmp_path / "rows.jsonl").read_bytes()
+    for cut in (-100, content.index(b"\n") + 1, 0):  # as by a copy that was not finished
+        (tmp_path / "rows.jsonl").write_bytes(content[:cut])
+        with pytest.raises(UserError, match=r"rows\.jsonl has the rows of [01] of 2 seeds; move"):
+            train(config, tmp_path, data_dir)
+    (tmp_path / "rows.jsonl").unlink()
+    assert train(config, tmp_path, data_dir) == 0
+    again = records.read(tmp_path / "rows.jsonl")
+    assert [row.test_accuracy for row in again] == [row.test_accuracy for row in rows]
+
 
 def test_tensorboard_gets_every_metric_of_every_seed(tiny_config, data_dir, tmp_path):
     pytest.importorskip("tensorboardX")
