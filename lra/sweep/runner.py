@@ -31,6 +31,7 @@ from lra.sweep.plan import Run, count
 from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
+_USED_UP = "stopped: the time budget is used up"
 # With less space free than this, a child that says nothing had no room for it.
 _FULL_BYTES = 1e6
 
@@ -92,6 +93,7 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
             return failed, False
         if len(busy) == tried:
             if not budget.allows_a_start():
+                say(_USED_UP)
                 return failed, True
             if not told:
                 say(f"waiting for {count(len(busy))} executed elsewhere")
@@ -145,12 +147,22 @@ def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failur
             say(f"{run.title()}: failed in another sweep")
             return Outcome.FAILED
         if not budget.allows_a_start():
-            say("stopped: the time budget is used up")
+            say(_USED_UP)
             return Outcome.STOPPED
-        if place.data.mark(run.task) != mark:
-            say(f"{run.title()}: its data were replaced meanwhile; the same command tries again")
+        if (why := _other_data(run, place, mark)) is not None:
+            say(f"{run.title()}: {why}")
             return Outcome.FAILED
         return _train(run, place, folder, mark, budget.start())
+
+
+def _other_data(run: Run, place: Place, mark: str) -> str | None:
+    """Why `run` cannot be trained on the data that it was planned for, if it cannot."""
+    try:
+        if place.data.mark(run.task) == mark:
+            return None
+    except UserError as error:
+        return str(error)
+    return "its data were replaced meanwhile; the same command tries again"
 
 
 @contextlib.contextmanager
@@ -246,8 +258,8 @@ def _stopped(run: Run, told: int | None, *, by_budget: bool, made_some: bool) ->
 
 
 def _results(run: Run, place: Place, mark: str) -> str:
-    wanted = {run.key(seed, mark) for seed in run.seeds}
-    rows = [row for row in records.latest(place.rows()) if records.key(row) in wanted]
+    of_key = {records.key(row): row for row in records.latest(place.rows())}
+    rows = [of_key[run.key(seed, mark)] for seed in run.seeds]
     results = " ".join(
         row.status if row.test_accuracy is None else f"{row.test_accuracy:.2%}" for row in rows
     )

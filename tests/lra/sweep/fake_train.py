@@ -9,6 +9,7 @@ signal), `slow` (stops before its first step), `in parts` (stops after every fou
 `starts.jsonl` beside the workdir. Seeds take ten steps, of which each is "checkpointed".
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -111,7 +112,10 @@ def _rows(config, data_dir: str, behaviour: str) -> list[Row]:
         "data": prepared.load(data_dir, config.task).manifest["data"],
     }
     make = diverged_row if behaviour == "diverge" else make_row
-    return [make(**facts, seed=seed) for seed in config.seeds]
+    rows = [make(**facts, seed=seed) for seed in config.seeds]
+    if behaviour == "diverge":
+        return rows
+    return [dataclasses.replace(row, test_accuracy=0.5 - row.seed / 100) for row in rows]
 
 
 if __name__ == "__main__":

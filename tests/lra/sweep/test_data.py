@@ -127,6 +127,23 @@ def test_data_replaced_between_runs_of_a_task_fail_no_run(place, monkeypatch, ca
     assert place.run() == 0
 
 
+def test_data_damaged_between_runs_do_not_stop_the_rest(place, monkeypatch, capsys):
+    real = child.run
+
+    def damaging(*arguments):
+        ended = real(*arguments)
+        (place.root / "data" / "listops" / "manifest.json").write_text("[]")
+        return ended
+
+    write_data(place.root / "data", "text")
+    text = '[{"config": "configs/text.py:standard", "seeds": (0,)}]'
+    place.file.write_text(f"{place.file.read_text()}\nRUNS += {text}\n")
+    monkeypatch.setattr(child, "run", damaging)
+    assert place.run() == 1
+    assert "manifest.json is not a manifest" in capsys.readouterr().err
+    assert [row.task for row in place.rows()] == ["listops", "listops", "text"]
+
+
 def test_data_that_may_not_be_read_are_said_and_the_others_run(place, capsys, monkeypatch):
     place.file.write_text(
         "RUNS = [{'config': f'configs/{task}.py:nystrom'} for task in ('text', 'listops')]"

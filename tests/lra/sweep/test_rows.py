@@ -236,6 +236,18 @@ def test_seeds_that_were_begun_together_go_on_together(place, capsys):
     assert place.rows()[0] == first[0]
 
 
+def test_results_are_told_in_the_order_of_the_seeds(place, capsys):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="in parts") == 75
+    assert place.run("--config.seeds=(1,)") == 0
+    assert place.run() == 0
+    accuracies = {row.seed: row.test_accuracy for row in place.rows()}
+    assert list(accuracies) == [1, 0]
+    assert accuracies[0] != accuracies[1]
+    told = f"seeds 0 1: test accuracy {accuracies[0]:.2%} {accuracies[1]:.2%}"
+    assert told in capsys.readouterr().err
+
+
 def test_seeds_that_are_left_go_on_where_they_were_begun_alone(place):
     place.file.write_text(ONE_RUN)
     assert place.run("--config.seeds=(1,)", standard="in parts") == 75

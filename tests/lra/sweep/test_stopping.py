@@ -116,6 +116,7 @@ def test_trainings_without_a_sweep_are_waited_for_once_within_the_budget(place, 
     said = capsys.readouterr().err
     assert said.count("for another train.py to end") == 1
     assert "waiting up to 3 s" in said
+    assert said.endswith("stopped: the time budget is used up\n")
     assert not place.starts()
 
 
