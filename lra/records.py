@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 
+class _CannotWriteError(UserError):
+    """No space, no right, or a file system that is only read."""
+
+
 def append(path: str | os.PathLike, rows: Iterable[Row]) -> int:
     """Appends the rows that are new, durably, and returns how many these are.
 
@@ -115,7 +119,7 @@ def read(
         return rows
     if repair and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
         # Perhaps the line is being written just now: looks again when nobody else can write.
-        with _locked(path):
+        with contextlib.suppress(_CannotWriteError), _locked(path):
             return _read_and_repair(path, parse)
     _say_once(f"{path}: its last line is cut short and not used")
     return rows
@@ -160,7 +164,9 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     reason = error.strerror or error
     if str(error.filename).endswith(".lock"):
         reason = f"{reason}: {error.filename}"
-    return UserError(f"cannot write rows to {path}: {reason}; choose a file that can be written")
+    return _CannotWriteError(
+        f"cannot write rows to {path}: {reason}; choose a file that can be written"
+    )
 
 
 def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
@@ -171,13 +177,13 @@ def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
     rows, end, broken = _parse(path, content, parse)
     if broken:
         aside = f"{path}.broken"
-        say(f"{path}: its last line is cut short, moved to {aside}")
         with open(aside, "ab") as file:
             file.write(broken + b"\n")
             sync(file)
         with open(path, "r+b") as file:
             file.truncate(end)
             sync(file)
+        say(f"{path}: its last line is cut short, moved to {aside}")
     elif content and not content.endswith(b"\n"):
         with open(path, "ab") as file:
             file.write(b"\n")

@@ -1,5 +1,6 @@
 """Files of rows: nothing lost, nothing twice, whatever happens to the writer."""
 
+import errno
 import functools
 import json
 import os
@@ -113,6 +114,26 @@ def test_a_last_line_that_cannot_be_moved_is_still_not_used(tmp_path, capsys, mo
     assert records.read(path) == [make_row()]
     assert path.read_bytes() == before
     assert "not used" in capsys.readouterr().err
+
+
+def test_a_last_line_that_a_full_disk_keeps_where_it_is_is_still_not_used(
+    tmp_path, capsys, monkeypatch
+):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, [make_row()])
+    with open(path, "ab") as file:
+        file.write(b'{"schema"')
+    before = path.read_bytes()
+
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(records, "sync", full)
+    assert records.read(path) == [make_row()]
+    assert path.read_bytes() == before
+    said = capsys.readouterr().err
+    assert "not used" in said
+    assert "moved" not in said
 
 
 def test_a_file_that_is_only_read_stays_as_it_is(tmp_path, capsys):
