@@ -50,6 +50,13 @@ def replace(target: pathlib.Path, new: pathlib.Path) -> None:
     sync_folder(target.parent)
 
 
+def tidy(target: pathlib.Path) -> None:
+    """Removes the earlier folder that a killed `replace` left beside the new one."""
+    if target.exists() and _previous(target).exists():
+        with locked(target):
+            remove_previous(target)
+
+
 def remove_previous(target: pathlib.Path) -> None:
     """Removes the earlier folder, which a killed process may have left; needs the lock."""
     shutil.rmtree(_previous(target), ignore_errors=True)

@@ -35,7 +35,7 @@ from lra.command_line import (
     positive_integer,
     run,
 )
-from lra.data import prepared, raw
+from lra.data import atomic_folder, prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
@@ -169,6 +169,7 @@ def _prepare(options: argparse.Namespace, *, replace: bool = True) -> tuple[dict
     request = _request(options)
     manifest = _already(options, request, replace)
     if manifest is not None:
+        atomic_folder.tidy(_folder(options).resolve())
         return manifest, True
     module = _module(options.task)
     _check_space(options, module.estimate(options))

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from lra.data import atomic_folder
 from lra.data.prepared import load
 from lra.data.task_writer import TaskWriter
 from tests.lra.data.test_prepared import write
@@ -56,6 +57,17 @@ def test_a_left_over_earlier_folder_goes_with_the_next_attempt(tmp_path):
     with TaskWriter(tmp_path, "toy"):
         pass
     assert names(tmp_path) == [".toy.lock", "toy"]
+
+
+def test_tidying_leaves_the_new_folder_alone(tmp_path):
+    manifest = write(tmp_path)
+    (tmp_path / ".toy.previous").mkdir()
+    atomic_folder.tidy(tmp_path / "toy")
+    assert names(tmp_path) == [".toy.lock", "toy"]
+    assert load(tmp_path, "toy").manifest == manifest
+    (tmp_path / "toy").rename(tmp_path / ".toy.previous")
+    atomic_folder.tidy(tmp_path / "toy")  # that is for who reads: it is put back
+    assert names(tmp_path) == [".toy.lock", ".toy.previous"]
 
 
 @pytest.mark.parametrize("there", [True, False])
