@@ -1,6 +1,7 @@
 """Prepared data as the device holds it: padded arrays, and batches gathered from them by index."""
 
 import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -90,6 +91,22 @@ def load_examples(
             splits[source] = Examples(*padded, split.labels, split.pairs)
         splits[name] = splits[source]
     return {name: splits[name] for name in names}
+
+
+def check_fits(examples: Iterable[Examples], task: Task) -> None:
+    """Raises UserError for ids or labels that `task` has not: indexing would clip them silently."""
+    for one in examples:
+        largest, label = int(np.max(one.tokens)) + task.first_id, int(np.max(one.labels))
+        if largest >= task.vocab_size:
+            raise UserError(
+                f"{task.name}: ids go up to {largest}, but the task has vocab_size = "
+                f"{task.vocab_size}; correct lra/tasks.py or prepare other data"
+            )
+        if label >= task.num_classes or int(np.min(one.labels)) < 0:
+            raise UserError(
+                f"{task.name}: a label is not one of 0 to {task.num_classes - 1}, which the task "
+                "has; correct lra/tasks.py or prepare other data"
+            )
 
 
 def pad(sequences: Sequences, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -93,6 +93,7 @@ class Trainer:
         seeds = sharding.put(np.asarray(config.seeds, np.int32), self.shardings.per_seed)
         self._init_keys, self._train_keys = sharding.call(self.programs.keys, seeds)
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
+        arrays.check_fits(examples.values(), task)
         self._orders = {name: self._evaluation_order(x) for name, x in examples.items()}
         self._examples = arrays.put(examples, self.shardings.replicated)
 

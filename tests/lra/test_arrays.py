@@ -55,6 +55,19 @@ def test_a_batch_of_pairs_holds_both_documents(data_dir):
     np.testing.assert_array_equal(batch.ids[0, 1, : len(first)], first.astype(int) + 1)
 
 
+@pytest.mark.parametrize(
+    ("token", "label", "message"),
+    [(15, 9, None), (16, 9, "ids go up to 16"), (1, 10, "one of 0 to 9"), (1, -1, "one of 0 to 9")],
+)
+def test_ids_and_labels_that_the_task_has_not_are_refused(token, label, message):
+    examples = arrays.Examples(np.uint8([[1, token]]), np.int32([2]), np.int32([label]), None)
+    if message is None:
+        arrays.check_fits([examples], TASKS["listops"])
+        return
+    with pytest.raises(UserError, match=message):
+        arrays.check_fits([examples], TASKS["listops"])
+
+
 def test_every_epoch_shows_every_example_once():
     stream = arrays.training_indices(10, seed=3, start=0, count=40).reshape(4, 10)
     assert (np.sort(stream, axis=1) == np.arange(10)).all()
