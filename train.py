@@ -16,7 +16,7 @@ import argparse
 
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
 from lra.errors import TRAIN_IN_LESS, UserError
-from lra.stopping import Stop
+from lra.stopping import Stop, ignore_signals
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +26,13 @@ def main(argv: list[str]) -> int:
     # Signals are heard from here on: JAX takes seconds to load.
     with Stop(options.budget_minutes) as stop:
         return _train(options, overrides, stop)
+
+
+def _main_of_a_process(argv: list[str]) -> int:
+    """`main`, behind which no late signal changes the exit status."""
+    status = main(argv)
+    ignore_signals()
+    return status
 
 
 def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int:
@@ -99,4 +106,4 @@ def _add_hosts(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    run(main, out_of_memory=TRAIN_IN_LESS)
+    run(_main_of_a_process, out_of_memory=TRAIN_IN_LESS)

@@ -73,6 +73,12 @@ class Stop:
         self.reason = signal.Signals(number).name
 
 
+def ignore_signals() -> None:
+    """For a process that is about to end: a signal would only change its exit status."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _end_at_the_second(receiving: socket.socket) -> None:
     """Ends the process at the second signal, ignoring repeats within a second of the first.
 

@@ -69,6 +69,20 @@ def test_a_second_signal_ends_the_process_at_once(busy, number):
             process.kill()
 
 
+def test_a_process_that_is_about_to_end_can_ignore_signals():
+    code = """
+import signal
+from lra.stopping import Stop, ignore_signals
+with Stop():
+    pass
+ignore_signals()
+signal.raise_signal(signal.SIGTERM)
+signal.raise_signal(signal.SIGINT)
+raise SystemExit(75)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 75
+
+
 def test_a_signal_before_the_first_step_is_obeyed(data_dir, tmp_path, monkeypatch, capsys):
     load_config = settings.load_config
 
