@@ -74,12 +74,13 @@ def analyse(
         restored = restore_workdir(workdir, data_dir=data_dir)
         seed = restored.trainer.config.seeds[0] if seed is None else seed
         trained = trained_inputs(restored, seed=seed, examples=examples, length=length, last=last)
-        _check_real(trained.inputs)
         about |= _about(workdir, restored, seed, trained, last)
         _, examples, length, heads, head_dim = trained.inputs.q.shape
         shape = {"heads": heads, "head_dim": head_dim}
     if length < _LEAST_LENGTH:
         raise UserError(f"{length} positions are too few to analyse: {_LEAST_LENGTH} at least")
+    if trained:
+        _check_real(trained.inputs)
     for method, size in too_large(chosen, length, sizes):
         print(f"{method.option} = {size} is left out: more than {length} positions")
     about |= {"length": length, "examples": examples, **shape}

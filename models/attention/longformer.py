@@ -84,7 +84,7 @@ def longformer_attention(
     if tile is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
         tile = tile_of(q.shape, itemsize, window=window, backend=this_backend())
-    return jnp.where(real, _attention(q, k, v, mask, window, tile), 0)
+    return jnp.where(real, _attention(q, k, v, mask, min(window, q.shape[1]), tile), 0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))

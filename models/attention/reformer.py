@@ -53,7 +53,7 @@ def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
 
     Its other bound for a single factor, 2 sqrt(length / chunk_length), never decides.
     """
-    power = (2 * length // chunk_length).bit_length() - 1
+    power = int(2 * length // chunk_length).bit_length() - 1
     if 2**power <= 2 * chunk_length:
         return (2**power,)
     return 2 ** (power // 2), 2 ** (power - power // 2)

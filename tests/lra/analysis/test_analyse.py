@@ -124,9 +124,10 @@ def test_a_run_without_checkpoint_is_refused(workdir, tmp_path):
     assert not (tmp_path / "analysis").exists()
 
 
-def test_too_few_positions_are_refused(workdir):
-    with pytest.raises(UserError, match="5 positions are too few"):
-        main([f"--workdir={workdir}", "--length=5"])
+@pytest.mark.parametrize("length", [1, 5])
+def test_too_few_positions_are_refused(workdir, length):
+    with pytest.raises(UserError, match=f"{length} positions are too few"):
+        main([f"--workdir={workdir}", f"--length={length}"])
 
 
 @pytest.mark.parametrize("real", [0, 1])

@@ -76,7 +76,7 @@ def test_golden_values(mask, name):
     np.testing.assert_allclose(out.reshape(2, 128, 32), load("longformer")[name], atol=2e-6)
 
 
-@pytest.mark.parametrize("window", [99, 100, 1000])
+@pytest.mark.parametrize("window", [99, 100, 2**31])
 def test_a_window_of_the_length_is_standard_attention(window, float64):
     q, k, v, g = random_inputs(100)
     mask = masks(100)
