@@ -160,7 +160,7 @@ def _known(values: list[float | None]) -> list[float]:
 
 
 def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
-    """Mean and range over the seeds; averages neighbours if there are more than `most` points.
+    """Mean and range over the seeds, in points of at least one `most`-th of the steps.
 
     The value of an entry is a mean over the steps since the one before it, so each counts by its
     number of steps: an evaluation often cuts a call to a few steps, whose loss is mostly noise.
@@ -172,8 +172,7 @@ def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
         for length, (step, v) in zip(lengths, entries, strict=True)
         if v
     ]
-    least = steps[-1] / most if len(points) > most else 0
-    means = [_weighted_mean(part) for part in _parts(points, least)]
+    means = [_weighted_mean(part) for part in _parts(points, steps[-1] / most if steps else 0)]
     return Curve(*([point[field] for point in means] for field in range(4)))
 
 
