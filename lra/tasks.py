@@ -23,7 +23,7 @@ class Task:
         num_classes: number of labels.
         counts: examples of each split of LRA's data; nothing for a task that is not LRA's.
         pairs: whether an example is two documents.
-        pixels: whether bytes are pixels, of which those with value 0 may count as padding.
+        pixels: whether bytes are pixels of square images; those with value 0 may count as padding.
         source: what `--source` of `lra.data.prepare` can be; nothing where data are generated.
     """
 
