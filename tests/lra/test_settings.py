@@ -3,7 +3,10 @@
 More mistakes are in tests/bad_inputs.py, where commands are given them.
 """
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from configs import default
 from lra import protocol, settings
@@ -195,6 +198,33 @@ def test_what_linformer_shares_is_a_set():
     )
     assert one == other
     assert protocol.protocol_of(other) == "table3"
+
+
+VALUES = st.one_of(
+    st.sampled_from(
+        ["0", "1", "-1", "2.5", "1e400", "nan", "None", "True", "()", "(1,)", "('a',)"]
+    ),
+    st.sampled_from(["float32", "mean", "((1, 2), (3, 4))", "[1]", "{}", "1_0", "0x10", " 3 "]),
+    st.integers().map(str),
+    st.text(),
+)
+
+
+@given(st.data())
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_any_text_as_a_value_is_refused_or_survives_json(data):
+    spec = f"configs/listops.py:{data.draw(st.sampled_from(sorted(default.ATTENTIONS)))}"
+    key = data.draw(st.sampled_from(sorted(settings.flatten(settings.load_config(spec)))))
+    try:
+        config = settings.load_config(spec, [f"{key}={data.draw(VALUES)}"])
+    except UserError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    again = settings.from_json(settings.to_json(config))
+    assert again == config
+    overrides = [f"{key}={value}" for key, value in protocol.overrides_of(config).items()]
+    overrides += [f"{key}={settings.flatten(config)[key]}"]  # also of neutral keys
+    assert settings.load_config(spec, overrides) == config
 
 
 def test_config_files_do_not_see_each_other(tmp_path):
