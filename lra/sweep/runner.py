@@ -259,7 +259,8 @@ def _stopped(run: Run, told: int | None, *, by_budget: bool, made_some: bool) ->
 
 def _results(run: Run, place: Place, mark: str) -> str:
     of_key = {records.key(row): row for row in records.latest(place.rows())}
-    rows = [of_key[run.key(seed, mark)] for seed in run.seeds]
+    keys = [run.key(seed, mark) for seed in run.seeds]
+    rows = [of_key[key] for key in keys if key in of_key]
     results = " ".join(
         row.status if row.test_accuracy is None else f"{row.test_accuracy:.2%}" for row in rows
     )

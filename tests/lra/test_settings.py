@@ -202,7 +202,7 @@ def test_what_linformer_shares_is_a_set():
 
 VALUES = st.one_of(
     st.sampled_from(
-        ["0", "1", "-1", "2.5", "1e400", "nan", "None", "True", "()", "(1,)", "('a',)"]
+        ["0", "-1", "2.5", "1e400", "nan", "None", "True", "()", "(1,)", "('a',)", "\n1", "a: b"]
     ),
     st.sampled_from(["float32", "mean", "((1, 2), (3, 4))", "[1]", "{}", "1_0", "0x10", " 3 "]),
     st.integers().map(str),
