@@ -212,4 +212,4 @@ def _measurer(options: argparse.Namespace) -> Callable[..., dict]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, out_of_memory="a smaller --batch or fewer --seeds need less")
