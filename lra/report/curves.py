@@ -4,7 +4,7 @@ import itertools
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
@@ -176,16 +176,20 @@ def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
     return Curve(*([point[field] for point in means] for field in range(4)))
 
 
-def _parts(points: list[_Point], least: float) -> Iterator[list[_Point]]:
-    """Neighbouring points, as many together as have `least` steps; the last part may have fewer."""
+def _parts(points: list[_Point], least: float) -> list[list[_Point]]:
+    """Neighbouring points, as many together as have `least` steps; what is left joins the last."""
+    parts: list[list[_Point]] = []
     part: list[_Point] = []
     for point in points:
         part.append(point)
         if sum(length for length, _ in part) >= least:
-            yield part
+            parts.append(part)
             part = []
-    if part:
-        yield part
+    if parts:
+        parts[-1] += part
+    elif part:
+        parts.append(part)
+    return parts
 
 
 def _weighted_mean(points: list[_Point]) -> list[float]:
