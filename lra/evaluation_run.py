@@ -111,4 +111,5 @@ class EvaluationRun:
         """Accuracy, loss and logits of every example."""
         arguments = self.logits, self._examples.labels, self._table, self._total
         scores = sharding.call(self._programs.scores, *arguments)
-        return Evaluation(*jax.device_get(jax.block_until_ready(scores)))
+        correct, loss, logits = jax.device_get(jax.block_until_ready(scores))
+        return Evaluation(correct / self._total, loss, logits)  # in float64

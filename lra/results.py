@@ -3,6 +3,8 @@
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from lra import environment, records
 from lra.checkpoints import Progress
 from lra.data.prepared import Prepared
@@ -51,7 +53,7 @@ def make_rows(
                 "diverged_step": None,
                 "test_accuracy": float(best.accuracy[index]),
                 "test_accuracy_last": float(last.accuracy[index]),
-                "val_accuracy": float(val_accuracy),
+                "val_accuracy": _as_float64(val_accuracy, trainer.num_examples("validation")),
                 "best_step": int(best_step),
             }
         rows.append(Row(seed=seed, **accuracies, **common))
@@ -71,6 +73,11 @@ def read_rows(path: pathlib.Path, seeds: tuple[int, ...]) -> list[Row]:
             "the same command makes its rows anew"
         )
     return rows
+
+
+def _as_float64(accuracy: np.float32, total: int) -> float:
+    """The quotient of correct answers and `total` that a state holds in float32: 0.357 again."""
+    return round(float(accuracy) * total) / total
 
 
 def _common(

@@ -43,8 +43,15 @@ def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, ca
     np.testing.assert_array_equal(found["index"], np.arange(21))
     np.testing.assert_array_equal(found["seeds"], [0, 5])
     np.testing.assert_array_equal(found["diverged"], [False, False])
-    accuracy = (found["logits"][1].argmax(-1) == found["label"]).mean()
-    np.testing.assert_allclose(accuracy, row.test_accuracy, atol=1e-6)
+    assert row.test_accuracy == (found["logits"][1].argmax(-1) == found["label"]).mean()
+
+
+def test_the_row_of_a_validation_is_its_quotient_in_float64(held_out, tmp_path):
+    evaluate_workdir(held_out, split="validation", predictions=tmp_path / "out.npz")
+    found = np.load(tmp_path / "out.npz")
+    correct = (found["logits"].argmax(-1) == found["label"]).sum(1)
+    for row, count in zip(records.read(held_out / "rows.jsonl"), correct, strict=True):
+        assert row.val_accuracy == count / 10
 
 
 @pytest.mark.parametrize(("split", "count"), [("train", 40), ("validation", 10)])

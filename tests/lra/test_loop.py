@@ -326,7 +326,7 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
 def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(
     tiny_config, data_dir, tmp_path, monkeypatch
 ):
-    accuracies = {"validation-5": 0.5, "validation-10": 0.375, "validation-12": 0.25}
+    accuracies = {"validation-5": 6 / 13, "validation-10": 5 / 13, "validation-12": 3 / 13}
     accuracies |= {"test-best": 0.75, "test-last": 0.125}
     seen = {}
 
@@ -339,7 +339,7 @@ def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(
     config = tiny_config("listops", "performer", "model.attention.redraw_steps=5")
     assert train(config, tmp_path, data_dir) == 0
     (row,) = records.read(tmp_path / "rows.jsonl")
-    assert (row.val_accuracy, row.best_step) == (0.5, 5)
+    assert (row.val_accuracy, row.best_step) == (6 / 13, 5)
     assert (row.test_accuracy, row.test_accuracy_last) == (0.75, 0.125)
     assert seen["test-best"] == ("test", seen["validation-5"][1])
     assert seen["test-last"] == ("test", seen["validation-12"][1])
