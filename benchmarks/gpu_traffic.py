@@ -20,7 +20,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use
 
 from benchmarks.hlo_cost import Kernel, kernels_of
 from benchmarks.random_data import LONGEST
-from benchmarks.train_case import Case, make_trainer
+from benchmarks.train_case import TrainCase, make_trainer
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     print(_HEADER, flush=True)
     for task in tasks:
         for attention in attentions:
-            case = Case(
+            case = TrainCase(
                 task, attention, options.seeds, options.dtype, None, tuple(options.override)
             )
             compiled = compile_step(case, device)
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def compile_step(case: Case, device: jax.Device) -> jax.stages.Compiled:
+def compile_step(case: TrainCase, device: jax.Device) -> jax.stages.Compiled:
     """The training call of a case, compiled for a device that need not be there."""
     with assumed(_MACHINE), _abstract_gpu():
         trainer = make_trainer(case)

@@ -13,7 +13,7 @@ import time
 
 import jax
 
-from benchmarks.train_case import Case, make_trainer, time_steps
+from benchmarks.train_case import TrainCase, make_trainer, time_steps
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, positive_integer, positive_number, run
@@ -40,13 +40,13 @@ def main(argv: list[str]) -> int:
     tasks = choose(options.tasks, TASKS, TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     print(f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}", flush=True)
-    cases = [Case(task, name, 1, "float32") for task in tasks for name in attentions]
+    cases = [TrainCase(task, name, 1, "float32") for task in tasks for name in attentions]
     if not sum([_print_case(case, options.rounds, options.seconds) for case in cases]):
         raise UserError("nothing to compare: buckets are for a CPU, and tasks with much padding")
     return 0
 
 
-def _print_case(case: Case, rounds: int, seconds: float) -> bool:
+def _print_case(case: TrainCase, rounds: int, seconds: float) -> bool:
     """Prints a line for a case; returns whether there was anything to compare."""
     trainers = [make_trainer(case, cut_padding=cut) for cut in (False, True)]
     lengths = ", ".join(map(str, trainers[1].plan.eval_buckets))

@@ -50,7 +50,7 @@ _BATCHES = 8  # of distinct examples
 _PAUSE_SECONDS = 0.2  # until the threads of the side before have gone to sleep
 
 
-class Case(NamedTuple):
+class PeerCase(NamedTuple):
     """What both sides measure."""
 
     task: str
@@ -128,7 +128,7 @@ def _compare(attention: str, options) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         lengths = np.full(_BATCHES * options.batch, length)
         write_random(folder, get_task(options.task), lengths, length)
-        case = Case(
+        case = PeerCase(
             options.task, attention, options.batch, folder, options.threads, options.compile
         )
         try:
@@ -154,7 +154,7 @@ def _compare(attention: str, options) -> dict[str, Any]:
     return row
 
 
-def _side(name: str, case: Case) -> Callable[[int], Any]:
+def _side(name: str, case: PeerCase) -> Callable[[int], Any]:
     """Made in a process of its own: tells seconds of so many steps; of 0 parameters and memory."""
     hold_to(case.threads)  # JAX makes as many threads as there are cores
     steps, params = (_ours if name == "ours" else _torch)(case)
@@ -168,14 +168,14 @@ def _side(name: str, case: Case) -> Callable[[int], Any]:
     return answer
 
 
-def _load_config(case: Case):
+def _load_config(case: PeerCase):
     from lra.settings import load_config
 
     batch = f"train.batch_size={case.batch}"
     return load_config(f"configs/{case.task}.py:{case.attention}", [batch])
 
 
-def _ours(case: Case) -> tuple[Callable[[int], None], int]:
+def _ours(case: PeerCase) -> tuple[Callable[[int], None], int]:
     """Makes steps of `lra.trainer`; and the number of parameters."""
     import jax
 
@@ -197,7 +197,7 @@ def _ours(case: Case) -> tuple[Callable[[int], None], int]:
     return steps, trainer.num_params(state)
 
 
-def _torch(case: Case) -> tuple[Callable[[int], None], int]:
+def _torch(case: PeerCase) -> tuple[Callable[[int], None], int]:
     """Makes the same steps in PyTorch; and the number of parameters."""
     import torch
 

@@ -40,7 +40,7 @@ _EVALUATIONS, _EVALUATED = 3, 0.25
 _NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # with another batch
 
 
-class Case(NamedTuple):
+class TrainCase(NamedTuple):
     """What is measured.
 
     Attributes:
@@ -73,7 +73,11 @@ class Times(NamedTuple):
 
 
 def measure(
-    case: Case, seconds: float, *, compare_loop: bool = False, profile: pathlib.Path | None = None
+    case: TrainCase,
+    seconds: float,
+    *,
+    compare_loop: bool = False,
+    profile: pathlib.Path | None = None,
 ) -> dict[str, Any]:
     """The row of a case.
 
@@ -96,7 +100,7 @@ def measure(
     return row
 
 
-def trial(case: Case) -> dict[str, Any]:
+def trial(case: TrainCase) -> dict[str, Any]:
     """Whether the case's batch fits in the memory of the device, and how fast it is if it does."""
     row = case._asdict() | {
         "device": environment.device_name(),
@@ -135,7 +139,7 @@ def device_bytes() -> int | None:
     return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
-def make_trainer(case: Case, **options: Any) -> Trainer:
+def make_trainer(case: TrainCase, **options: Any) -> Trainer:
     """The trainer of a case, on random examples, with further `options` of `Trainer`."""
     overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}", *case.overrides]
     overrides += [f"train.batch_size={case.batch}"] if case.batch else []

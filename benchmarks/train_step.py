@@ -198,10 +198,12 @@ def _in_a_process(case: tuple[str, str, int], options: argparse.Namespace) -> di
 
 def _measurer(options: argparse.Namespace) -> Callable[..., dict]:
     """Measures cases in the process in which it is called."""
-    from benchmarks.train_case import Case, measure, trial
+    from benchmarks.train_case import TrainCase, measure, trial
 
     def row(task: str, attention: str, seeds: int) -> dict:
-        case = Case(task, attention, seeds, options.dtype, options.batch, tuple(options.override))
+        case = TrainCase(
+            task, attention, seeds, options.dtype, options.batch, tuple(options.override)
+        )
         if options.largest_batch:
             return trial(case)
         return measure(

@@ -21,7 +21,7 @@ class StepRow:
     """A case of `benchmarks.train_step`.
 
     Attributes:
-        task, attention, seeds, dtype, batch, overrides: the case, as `train_case.Case` has it.
+        task, attention, seeds, dtype, batch, overrides: the case, as `train_case.TrainCase` has it.
         device, num_devices, commit, versions, deterministic, matmul_precision: what it ran on.
         compile_seconds, eval_compile_seconds, other_compile_seconds: of training, of evaluation
             and of the smaller programs.

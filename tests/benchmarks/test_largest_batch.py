@@ -94,7 +94,7 @@ def trainer(tmp_path, monkeypatch):
     return made
 
 
-TINY_CASE = train_case.Case("listops", "standard", 1, "float32", 8)
+TINY_CASE = train_case.TrainCase("listops", "standard", 1, "float32", 8)
 
 
 def test_a_batch_that_fits_has_a_speed(trainer):

@@ -68,7 +68,7 @@ def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch
     monkeypatch.setattr(train_step, "Worker", WorkerHere)
     monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case) or STEP)
     assert train_step.main([*flags, *(f"--override={o}" for o in overrides)]) == 0
-    assert cases == [train_case.Case("listops", "standard", 2, "float32", None, overrides)]
+    assert cases == [train_case.TrainCase("listops", "standard", 2, "float32", None, overrides)]
     config = train_case.make_trainer(cases[0]._replace(overrides=overrides[:1])).config
     assert config.model.dropout == 0.2
 
@@ -141,7 +141,7 @@ def trainer(tmp_path_factory):
 def test_a_case_has_a_row_that_the_table_prints(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
     monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
-    case = train_case.Case("listops", "standard", 1, "float32")
+    case = train_case.TrainCase("listops", "standard", 1, "float32")
     row = json.loads(json.dumps(train_case.measure(case, seconds=0.01)))
     assert (row["task"], row["attention"], row["seeds"]) == ("listops", "standard", 1)
     assert row["examples_per_second"] == pytest.approx(8 * row["steps_per_second"])
@@ -181,7 +181,7 @@ def test_the_share_of_the_ceiling_is_of_all_devices():
 def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys):
     monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
     monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
-    case = train_case.Case("listops", "standard", 1, "float32", batch=8)
+    case = train_case.TrainCase("listops", "standard", 1, "float32", batch=8)
     row = train_case.measure(case, seconds=0.01)
     assert (row["batch"], row["protocol_hours"], row["whole_hours"]) == (8, None, None)
     assert " | – | " in training_tables.step_line(row)
@@ -191,7 +191,9 @@ def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys
 def test_a_case_takes_its_batch_and_seeds_from_the_flags(monkeypatch):
     monkeypatch.setitem(train_case.LONGEST, "listops", 16)
     monkeypatch.setitem(random_data._DECILES, "listops", (3, 16))
-    made = train_case.make_trainer(train_case.Case("listops", "linear", 2, "bfloat16", batch=4))
+    made = train_case.make_trainer(
+        train_case.TrainCase("listops", "linear", 2, "bfloat16", batch=4)
+    )
     assert (made.config.train.batch_size, made.config.dtype, made.length) == (4, "bfloat16", 16)
     assert (len(made.config.seeds), made.num_examples("train")) == (2, 16)
 
