@@ -202,9 +202,9 @@ def _parse(
                 rows.append(parse(unseal(line)))
         except UserError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
-        except (ValueError, RecursionError):  # RecursionError: thousands of brackets
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
             last = not content[position + len(line) :].strip()
-            if last and _may_be_cut_short(line, rows):
+            if last and _may_be_cut_short(line, rows) and "Extra data" not in str(error):
                 return rows, position, line.strip()
             raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
         position += len(line)

@@ -26,5 +26,5 @@ def unseal(content: bytes) -> bytes:
         return content
     rest = content[: found.start()] + b"}"
     if hashlib.sha256(rest).hexdigest().encode() != found[1]:
-        raise UserError("was edited or damaged (sha256); remove it")
+        raise UserError("was edited or damaged (sha256); restore or remove it")
     return rest

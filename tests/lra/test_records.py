@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from lra import records
 from lra.errors import UserError
 from lra.row import from_json, to_json
+from lra.seals import seal
 from tests.lra.row_factory import diverged_row, failed_row, make_row
 from tests.waiting import wait_for
 
@@ -216,6 +217,16 @@ DAMAGED = st.lists(st.tuples(st.integers(0, len(LINE) - 1), st.binary(max_size=2
     )
 )
 DEEP = st.sampled_from([1, 100, 10**5]).map(lambda depth: b"[" * depth)
+
+
+def test_two_whole_rows_in_the_last_line_are_not_cut_short(tmp_path):
+    """As `cat` joins files of which the first lacks its last line break."""
+    path = tmp_path / "rows.jsonl"
+    for one, other in ((LINE, LINE), (seal(LINE), seal(LINE))):
+        path.write_text(f"{LINE}\n{one}{other}\n")
+        with pytest.raises(UserError, match=r"line 2: (not JSON; repair|.*; restore) or remove it"):
+            records.read(path)
+    assert not pathlib.Path(f"{path}.broken").exists()
 
 
 @given(st.lists(EDITED | DAMAGED | DEEP | st.binary(max_size=20), max_size=3).map(b"\n".join))
