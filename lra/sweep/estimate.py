@@ -132,7 +132,7 @@ def _device(row: Row) -> tuple[str | None, int | None]:
 
 def device_title(row: Row) -> str:
     """What a row was made on, for a reader: `2 x NVIDIA H200`."""
-    return f"{row.num_devices} x " * ((row.num_devices or 1) > 1) + str(row.device)
+    return f"{row.num_devices} x " * ((row.num_devices or 1) > 1) + (row.device or "unknown device")
 
 
 def duration(seconds: float) -> str:

@@ -90,6 +90,20 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     ]
 
 
+def test_a_row_that_two_files_have_tells_the_time_once(place, capsys):
+    place.file.write_text(ONE_RUN)
+    known = place.root / "known.jsonl"
+    for path in (place.results, known):
+        records.append(path, [timed_row(data="another", device=None, wall_seconds=60.0)])
+    assert place.run("--dry_run", f"--known={known}") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  listops standard, seeds 0 1 (about 40 s by 1 row on other data)",
+        "0 of 2 rows done, 2 missing",
+        "time left: about 40 s",
+        "times by rows are those of unknown device, where the latest was made",
+    ]
+
+
 def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, capsys):
     place.file.write_text(SWEEP)
     rows = [
