@@ -16,6 +16,7 @@ returns one for some tasks; a run is a config and what it overrides:
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import runpy
 import sys
@@ -99,6 +100,7 @@ def _line_of(path: str, error: BaseException) -> str:
 
 def _text(value: Any) -> str:
     """A value of a sweep file as on the command line, where sequences are tuples."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
     return value if isinstance(value, str) else repr(_plain(value))
 
 

@@ -67,11 +67,14 @@ def test_numbers_of_numpy_and_sequences_of_any_kind_are_values(place):
         "RUNS += [run | {'train.steps': 9, 'seeds': range(3)}]\n"
         "RUNS += [run | {'train.steps': 8, 'seeds': np.arange(2)}]\n"
         "RUNS += [run | {'train.steps': 7, 'seeds': (np.int64(4),)}]\n"
+        "import pathlib\n"
+        "RUNS += [run | {'train.init_from': pathlib.Path('runs/a')}]\n"
     )
     runs = load_sweep(str(place.file)).runs
     assert [run.config["train.learning_rate"] for run in runs[:2]] == [1e-4, 1e-3]
     assert runs[2].config["model.attention.num_landmarks"] == 32
-    assert [run.seeds for run in runs] == [(0,), (0,), (0, 1), (0, 1, 2), (0, 1), (4,)]
+    assert runs[-1].config["train.init_from"] == "runs/a"
+    assert [run.seeds for run in runs[:-1]] == [(0,), (0,), (0, 1), (0, 1, 2), (0, 1), (4,)]
 
 
 def test_all_tasks_without_runs_are_named(place):
