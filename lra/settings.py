@@ -64,6 +64,19 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
     return config.lock()
 
 
+def locate(spec: str) -> str:
+    """`spec` with the path at which its file is found: in this folder or else in the checkout.
+
+    Raises:
+        UserError: no such file.
+    """
+    path, *attention = spec.split(":", 1)
+    for file in (pathlib.Path(path), CONFIGS.parent / path):
+        if file.is_file():
+            return ":".join([str(file), *attention])
+    raise _no_config_file(spec)
+
+
 def last_of_each_key(overrides: Iterable[str]) -> list[str]:
     """The overrides, keeping only the last for each key.
 
@@ -120,13 +133,7 @@ def _whose(key: str) -> str:
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
-    path, *attention = spec.split(":", 1)
-    file = pathlib.Path(path)
-    if not file.is_file():
-        file = CONFIGS.parent / path  # for who calls us from another folder
-    if not file.is_file():
-        raise _no_config_file(spec)
-    found = ":".join([str(file), *attention])
+    found = locate(spec)
     values = flags.FlagValues()
     argv = ["", f"--config={found}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)

@@ -6,7 +6,7 @@
 For other schedulers it prints the commands, one a line; the next sweep takes in their rows:
 
     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl \\
-        --launcher=print | xargs -r -d '\\n' -P2 -n1 sh -c
+        --launcher=print | xargs -r -d '\\n' -P2 -n1 sh -c 'sh -c "$0" || exit 1'
 
 Stop it at any moment; the same command goes on from there. --config.KEY=VALUE holds for all runs.
 Exit status: 0 all done, 1 some runs failed or have rows of other defaults, 2 bad input (for one, no

@@ -14,6 +14,7 @@ What was lost in another way the next call of the sweep submits again.
 
 import dataclasses
 import os
+import pathlib
 import shlex
 import shutil
 import signal
@@ -22,6 +23,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lra.errors import UserError
+from lra.settings import locate
 from lra.sweep import child
 from lra.sweep.budget import Budget
 from lra.sweep.failures import Failures
@@ -37,14 +39,9 @@ _LIMIT = "timeout_min"
 _MOST_TIMEOUTS = 100_000
 # Slurm kills sooner; longer than any usual grace time of a preemption.
 _GRACE_SECONDS = 600.0
-# Unless the user says otherwise.
-_DEFAULTS = {
-    # Since Slurm 22.05 srun does not inherit --cpus-per-task.
-    "slurm_setup": [
-        '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
-    ],
-    "slurm_additional_parameters": {"requeue": True},
-}
+# Since Slurm 22.05 srun does not inherit --cpus-per-task.
+_SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
+_REQUEUE = {"requeue": True}
 
 
 def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
@@ -56,17 +53,21 @@ def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | Non
     Raises:
         UserError: a path with a line break.
     """
-    data = dataclasses.replace(place.data, folder=os.path.abspath(place.data.folder))
+    data = dataclasses.replace(place.data, folder=_absolute(place.data.folder))
     place = dataclasses.replace(place, workdir=place.workdir.absolute(), data=data)
     variables = [f"{name}={value}" for name, value in child.additions(place.workdir).items()]
     lines = []
     for run, mark in runs:
-        run = dataclasses.replace(run, spec=os.path.abspath(run.spec))
+        run = dataclasses.replace(run, spec=_absolute(locate(run.spec)))
         line = shlex.join(["env", *variables, *place.command(run, mark, minutes)])
         if "\n" in line:
             raise UserError(f"a path with a line break makes no command of one line: {line!r}")
         lines.append(line)
     return lines
+
+
+def _absolute(path: str | os.PathLike) -> str:
+    return str(pathlib.Path(path).absolute())  # `..` behind a link stays what it is
 
 
 def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:
@@ -116,10 +117,20 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
         executor = submitit.AutoExecutor(
             folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MOST_TIMEOUTS
         )
-        executor.update_parameters(**(_DEFAULTS | parameters))
-    except (NameError, TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
+        executor.update_parameters(**_with_ours(parameters))
+    except (NameError, TypeError, ArithmeticError, ValueError, AssertionError, RuntimeError) as why:
+        raise UserError(f"--slurm: {' '.join(str(why).split())}") from None
     return executor
+
+
+def _with_ours(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The user's parameters of submitit, with what our jobs need beside them."""
+    setup = parameters.get("slurm_setup", [])
+    more = parameters.get("slurm_additional_parameters", {})
+    if not isinstance(setup, list) or not isinstance(more, dict):
+        raise ValueError("slurm_setup is a list, slurm_additional_parameters a dictionary")
+    ours = {"slurm_setup": [_SETUP, *setup], "slurm_additional_parameters": _REQUEUE | more}
+    return parameters | ours
 
 
 def submit(
@@ -138,7 +149,7 @@ def submit(
     try:
         with executor.batch():
             return [executor.submit(job) for job in jobs]
-    except (FailedJobError, TypeError, ValueError) as error:
+    except (FailedJobError, TypeError, ValueError, LookupError) as error:
         raise UserError(f"the jobs were refused, see --slurm: {error}") from None
 
 

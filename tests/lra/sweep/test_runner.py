@@ -12,6 +12,7 @@ import filelock
 import pytest
 
 from lra.errors import UserError
+from lra.settings import CONFIGS
 from lra.sweep import child, runner
 from lra.sweep.__main__ import main
 from lra.sweep.child import Ended
@@ -255,6 +256,40 @@ def test_printed_commands_run_from_any_folder_as_help_says(place, monkeypatch, c
     subprocess.run(recipe, shell=True, input=lines, cwd=elsewhere, check=True)
     assert place.run() == 0
     assert (len(place.rows()), len(place.starts())) == (6, 3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs xargs -d, which is GNU's")
+@pytest.mark.skipif(
+    not shutil.which("bash"), reason="needs bash, a shell that its command replaces"
+)
+def test_the_recipe_goes_on_after_a_command_that_is_killed(place, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        place.run("--help")
+    recipe = re.search(r"--launcher=print \| (xargs .*)", capsys.readouterr().out)[1]
+    (tmp_path / "sh").symlink_to(shutil.which("bash"))
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = "".join(f"env A=1 sh -c 'touch {tmp_path}/{n}; kill -9 $$'\n" for n in range(4))
+    assert subprocess.run(recipe, shell=True, input=lines.encode(), env=env).returncode == 123
+    assert all((tmp_path / str(n)).exists() for n in range(4))
+
+
+def test_printed_commands_name_configs_of_the_checkout_from_anywhere(place, monkeypatch, capsys):
+    monkeypatch.chdir(place.root)
+    place.run("--launcher=print")
+    for line in capsys.readouterr().out.splitlines():
+        spec = next(word for word in shlex.split(line) if word.startswith("--config="))
+        assert spec.startswith(f"--config={CONFIGS}/listops.py:")
+
+
+def test_printed_commands_name_the_folders_that_the_sweep_means(place, monkeypatch, capsys):
+    """Whose `..` behind a link is the folder above the link's target."""
+    monkeypatch.chdir(place.root)
+    (place.root / "far" / "deep").mkdir(parents=True)
+    (place.root / "link").symlink_to("far/deep")
+    (place.root / "data").rename(place.root / "far" / "data")
+    place.run("--launcher=print", "--data_dir=link/../data")
+    for line in capsys.readouterr().out.splitlines():
+        assert f"--data_dir={place.root}/link/../data" in shlex.split(line)
 
 
 def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):

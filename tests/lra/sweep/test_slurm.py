@@ -72,6 +72,8 @@ def cluster(place, monkeypatch) -> Cluster:
         (["--slurm=slurm_time=240"], "say --slurm=timeout_min=MINUTES"),
         ([LIMIT, "--slurm=gpus_per_node=one"], 'gpus_per_node" expected type'),
         ([LIMIT, "--slurm=gpu=1"], "'gpu' need to be prefixed"),
+        ([LIMIT, "--slurm=slurm_setup=ls"], "slurm_setup is a list"),
+        ([LIMIT, "--slurm=mem_gb=1e400"], "cannot convert float infinity"),
     ],
 )
 def test_what_slurm_would_not_understand_is_said(place, cluster, flags, message):
@@ -86,6 +88,16 @@ def test_the_array_says_what_its_jobs_need(place, cluster):
     for line in ("--time=240", "--array=0-2%3", "--cpus-per-task=8", "--requeue"):
         assert f"#SBATCH {line}\n" in script
     assert "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" in script
+
+
+def test_lines_of_the_user_come_behind_those_of_the_sweep(place, cluster):
+    setup = "--slurm=slurm_setup=['module load cuda']"
+    more = "--slurm=slurm_additional_parameters={'account': 'lab'}"
+    assert place.run("--launcher=slurm", LIMIT, "--slurm=cpus_per_task=8", setup, more) == 0
+    script = cluster.script.read_text()
+    assert "#SBATCH --requeue\n" in script
+    assert "#SBATCH --account=lab\n" in script
+    assert "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nmodule load cuda\n" in script
 
 
 def test_a_job_that_is_out_of_time_queues_itself_until_its_run_is_done(place, cluster):
