@@ -79,6 +79,11 @@ class Checkpoints:
             },
         )
 
+    @property
+    def any_damaged(self) -> bool:
+        """Whether `restore` has skipped a damaged checkpoint, and training goes back behind it."""
+        return hosts.on_main(lambda: bool(self._damaged))
+
     def save(self, state: TrainState, progress: Progress) -> None:
         """Saves; the checkpoint counts once this returns.
 

@@ -1,13 +1,15 @@
 """Evaluations saved in a run's folder, resumed where an earlier start left them.
 
 An evaluation may take longer than a start lives. What is done of it is saved with each checkpoint,
-as logits, e.g. in `evaluations/validation-50.npz`. A file belongs to one set of parameters, since
-these are a function of configuration and step.
+as logits, e.g. in `evaluations/validation-50.npz`. A file belongs to the parameters of the
+checkpoint that it was saved with: where that one is lost, training from an earlier one leads to the
+same parameters only up to rounding if the devices are others.
 """
 
 import collections
 import io
 import pathlib
+import shutil
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -61,6 +63,10 @@ class SavedEvaluations:
     def forget(self) -> None:
         """Forgets the evaluations so far: the next checkpoint holds their results in the state."""
         self._runs = {}
+
+    def discard(self) -> None:
+        """Removes what earlier starts have saved."""
+        hosts.on_main(lambda: shutil.rmtree(self._folder, ignore_errors=True))
 
     def save(self) -> None:
         """Writes what is done and not forgotten; removes all other files.

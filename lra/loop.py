@@ -134,6 +134,8 @@ class Run:
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
         self._evaluations = SavedEvaluations(trainer, folder.evaluations)
+        if self._checkpoints.any_damaged:
+            self._evaluations.discard()
         self._next_checkpoint: float | None = None
         self._alive = _still_training(trainer.fetch(self._state.diverged_step))
 

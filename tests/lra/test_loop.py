@@ -24,7 +24,7 @@ from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
-from tests.lra.trainings import assert_same_bits, final_state
+from tests.lra.trainings import assert_same_bits, final_state, rows_of
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -303,6 +303,34 @@ def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, 
     assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
 
 
+def flip_a_bit(folder):
+    """Of the largest file in it."""
+    victim = max((path for path in folder.rglob("*") if path.is_file()), key=os.path.getsize)
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+
+
+def test_evaluations_of_a_checkpoint_that_is_lost_are_not_gone_on_with(
+    tiny_config, data_dir, tmp_path, stop_after, monkeypatch
+):
+    config = tiny_config("listops", "performer")
+    assert train(config, tmp_path / "whole", data_dir) == 0
+    stop_after(4)
+    assert train(config, tmp_path / "parts", data_dir) == STATUS_STOPPED
+    stop_after(10**9)
+    with monkeypatch.context() as patch:
+        patch.setattr("lra.loop.make_rows", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(config, tmp_path / "parts", data_dir)
+    flip_a_bit(tmp_path / "parts" / "checkpoints" / "2")
+    for path in (tmp_path / "parts" / "evaluations").iterdir():
+        with np.load(path) as saved:  # as of other parameters
+            np.savez(path, **{**saved, "logits": np.roll(saved["logits"], 1, axis=-1)})
+    assert train(config, tmp_path / "parts", data_dir) == 0
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+
+
 def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):
     config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
     train(config, tmp_path, data_dir)
@@ -310,10 +338,7 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
     folder = tmp_path / "checkpoints"
     earlier, latest = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
     assert 2 < latest == earlier + 1, "of many checkpoints the last two are kept"
-    victim = max((p for p in (folder / str(latest)).rglob("*") if p.is_file()), key=os.path.getsize)
-    content = bytearray(victim.read_bytes())
-    content[len(content) // 2] ^= 1
-    victim.write_bytes(content)
+    flip_a_bit(folder / str(latest))
     _, progress = final_state(config, data_dir, tmp_path)
     assert progress.wall_seconds < whole.wall_seconds
     assert "is damaged or missing, the checkpoint before is taken" in capsys.readouterr().err
