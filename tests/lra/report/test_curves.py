@@ -35,6 +35,13 @@ def test_histories_are_called_by_what_tells_them_apart(tmp_path):
     assert two.title == "Nyströmformer, num_landmarks=32, learning_rate=0.0002"
 
 
+def test_runs_of_one_attention_each_are_called_by_it_alone(tmp_path):
+    for steps, name in ((20, "standard"), (30, "nystrom")):
+        write_run(tmp_path / name, overrides=[f"train.steps={steps}"], attention=name)
+    (runs,) = curves.histories([tmp_path / "nystrom", tmp_path / "standard"]).values()
+    assert [run.title for run in runs] == ["Standard", "Nyströmformer"]
+
+
 def test_keys_that_end_alike_are_named_in_full(tmp_path):
     for rate in ("0.1", "0.2"):
         changed = [f"model.dropout={rate}", "model.attention.dropout=0.3", "train.steps=30"]

@@ -173,6 +173,7 @@ def test_without_folded_tables_the_figures_stand_behind_the_first():
         ("`x`", r"\textasciigrave{}x\textasciigrave{}"),
         ("37.10▼ 0.5▲", r"37.10$\blacktriangledown$ 0.5$\blacktriangle$"),
         ("–", "--"),
+        (r"\d #1 $x {y} < ± > ‡", r"\textbackslash{}d \#1 \$x \{y\} $<$ $\pm$ $>$ $^\ddagger$"),
         ("100 % mine & yours_1", r"100 \% mine \& yours\_1"),
         (
             "~2^31 (~1.00×)†",

@@ -27,9 +27,9 @@ def test_sweep_points_include_the_table_cell():
     assert dots[32].speed == 1000 / 32
 
 
-def test_sizes_that_no_axis_holds_have_no_points():
-    huge = (10**17, 10**17 + 1, 10**308, -(10**308))
-    rows = [make_row(config_overrides={"model.attention.num_landmarks": size}) for size in huge]
+def test_values_that_no_axis_holds_have_no_points():
+    values = (10**17, 10**17 + 1, 10**308, -(10**308), "many", True)
+    rows = [make_row(config_overrides={"model.attention.num_landmarks": v}) for v in values]
     assert sweeps(options(rows)) == {}
     assert list(swept(sweep_rows() + rows)) == [16, 32, 64, 128]
 

@@ -76,9 +76,9 @@ Average: ± is sqrt(s1^2 + ... + s5^2) / 5 of the five cells' standard deviation
 
 def test_only_what_lra_has_is_generated_anew():
     """A task of one's own has no released examples."""
-    generated = [make_row(0.5), make_row(0.5, task="text"), make_row(0.5, task="mine")]
-    assert "\nListOps: as many examples as LRA has" in first(generated)
-    assert "drawn here" not in first(generated[1:])
+    generated = [make_row(0.5, task=task) for task in ("listops", "pathx", "text", "mine")]
+    assert "\nListOps, Path-X: as many examples as LRA has" in first(generated)
+    assert "drawn here" not in first(generated[2:])
 
 
 def test_published_numbers_and_differences():
@@ -165,8 +165,9 @@ def test_words_are_set_to_the_left_whatever_they_begin_with():
 
 
 def test_unknown_attentions_and_tasks_are_shown_too():
-    text = first([make_row(0.5, attention="mine", task="pathx")])
-    assert "Path-X" in text
+    text = first([make_row(0.5, attention="mine", task=task) for task in ("pathx", "parity")])
+    assert " Path-X |" in text
+    assert " parity |" in text
     assert "| mine " in text
 
 
