@@ -17,7 +17,7 @@ from tests.lra.report.swept_rows import (
     options,
     swept,
 )
-from tests.lra.row_factory import make_row
+from tests.lra.row_factory import failed_row, make_row
 
 
 def test_dots_of_tasks_and_average():
@@ -33,6 +33,10 @@ def test_dots_of_tasks_and_average():
     assert average.speed == pytest.approx(1000)
     assert average.accuracy.mean == pytest.approx(0.3)
     assert average.params == 300
+    # One that is to be tried again is in no average, and neither is one whose speed is unknown.
+    assert "" not in panels(group([*rows, failed_row(seed=1)])[0]).by_task
+    rows[0] = dataclasses.replace(rows[0], examples_per_second=None)
+    assert "" not in panels(group(rows)[0]).by_task
 
 
 def test_a_dot_has_the_speed_of_the_device_of_most_results():
@@ -80,6 +84,17 @@ def test_the_caption_tells_of_seeds_that_differ():
         others = [make_row(attention="reformer"), make_row(attention="reformer", seed=1, **values)]
         (figure,) = figures_of(group([*rows, *others])[0])
         assert figure.caption.endswith(f" No dot for cells {reason}.")
+
+
+def test_an_attention_with_several_lines_has_no_dot():
+    steps = {"train.steps": 9}
+    rows = [make_row(attention=name, config_overrides=steps) for name in ("linear", "linformer")]
+    rows += [
+        make_row(config_overrides=steps | {"model.attention.num_landmarks": size})
+        for size in (16, 32)
+    ]
+    (figure, _) = figures_of(group(rows)[0])
+    assert figure.caption.endswith(" No dot for cells of an attention with several lines.")
 
 
 def test_a_panel_has_two_dots_or_more():
