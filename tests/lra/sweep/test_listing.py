@@ -75,8 +75,10 @@ def test_the_call_that_compiled_tells_no_time(place, capsys):
 def test_rows_of_other_devices_tell_no_time(place, capsys):
     place.file.write_text(ONE_RUN)
     rows = [
-        timed_row(data="another", seed=seed, device=device, wall_seconds=time)
-        for seed, (device, time) in enumerate([("a GPU", 60.0), ("a CPU", 6e4), ("a GPU", 60.0)])
+        timed_row(data="another", seed=seed, device=device, num_devices=number, wall_seconds=time)
+        for seed, (device, number, time) in enumerate(
+            [("a GPU", 1, 60.0), ("a CPU", 1, 6e4), ("a GPU", 2, 6e4), ("a GPU", 1, 60.0)]
+        )
     ]
     failed = failed_row(attention="standard", device=None, wall_seconds=None)
     records.append(place.results, [*rows, failed])
@@ -93,8 +95,9 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
 def test_a_row_that_two_files_have_tells_the_time_once(place, capsys):
     place.file.write_text(ONE_RUN)
     known = place.root / "known.jsonl"
+    row = timed_row(data="another", device=None, num_devices=None, wall_seconds=60.0)
     for path in (place.results, known):
-        records.append(path, [timed_row(data="another", device=None, wall_seconds=60.0)])
+        records.append(path, [row])
     assert place.run("--dry_run", f"--known={known}") == 0
     assert capsys.readouterr().out.splitlines() == [
         "missing  listops standard, seeds 0 1 (about 40 s by 1 row on other data)",
@@ -163,6 +166,22 @@ def test_rows_tell_the_time_of_the_steps_that_are_left(place):
     for row in ([], [timed_row(wall_seconds=60.0)]):
         beyond = UnderWay(step=6000, examples_per_second=None if row else 1.0)
         assert estimate(run, beyond, row, OURS).seconds == 0
+
+
+@pytest.mark.parametrize(
+    "costly",
+    [
+        *({"dtype": "bfloat16"}, {"matmul_precision": "bfloat16"}, {"mesh.data": 2}),
+        *({"model.remat": True}, {"train.microbatches": 2}, {"train.eval_batch_size": 9}),
+        {"train.batch_size": 8},
+    ],
+)
+def test_what_a_step_costs_is_told_first_by_rows_that_share_it(place, costly):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    like, other = ({"train.learning_rate": 1e-3}, costly)
+    rows = [timed_row(wall_seconds=60.0, config_overrides=changed) for changed in (like, other)]
+    assert estimate(run, UnderWay(), rows, OURS).basis == "by 1 row"
 
 
 def test_rows_on_other_data_tell_the_time_only_where_there_are_none_on_these(place):
