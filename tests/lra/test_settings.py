@@ -151,6 +151,20 @@ def test_mistakes_are_named(spec, overrides, expected):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("attention", default.ATTENTIONS)
+def test_no_number_is_negative_and_few_integers_are_zero(attention):
+    may_be_zero = {"conv_kernel", "redraw_steps", "warmup_steps", "steps_per_call"}
+    may_be_zero |= {"checkpoint_seconds", "seed", "data"}
+    spec = f"configs/listops.py:{attention}"
+    for key, value in settings.flatten(settings.load_config(spec)).items():
+        refused = {int: [-1, 0], float: [-1.0]}.get(type(value), [])
+        if key.rpartition(".")[2] in may_be_zero:
+            refused = [-1]
+        for number in refused:
+            with pytest.raises(UserError, match=f"^{key} .*, not {number}$"):
+                settings.load_config(spec, [f"{key}={number}"])
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
