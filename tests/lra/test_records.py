@@ -137,6 +137,15 @@ def test_a_last_line_that_a_full_disk_keeps_where_it_is_is_still_not_used(
     assert "moved" not in said
 
 
+def test_reading_a_whole_file_makes_no_other_and_says_nothing(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(to_json(make_row()) + "\n")
+    for repair in (True, False):
+        assert records.read(path, repair=repair) == [make_row()]
+    assert list(tmp_path.iterdir()) == [path]
+    assert capsys.readouterr().err == ""
+
+
 def test_a_file_that_is_only_read_stays_as_it_is(tmp_path, capsys):
     path = tmp_path / "rows.jsonl"
     records.append(path, [make_row(), make_row(seed=1)])
