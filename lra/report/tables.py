@@ -204,7 +204,7 @@ def number(value: float | None) -> str:
     """`12,345`, two digits below ten, `–` for None."""
     if value is None:
         return MISSING
-    return f"{value:,.2g}" if value < 10 and value != int(value) else f"{value:,.0f}"
+    return f"{value:,.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _span(values: list[float], told: Callable[[float], str]) -> str:
