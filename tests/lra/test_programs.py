@@ -23,3 +23,21 @@ def test_optimisation_is_lower_on_cpus_unless_flags_say_otherwise(
     if flags is not None:
         monkeypatch.setenv("XLA_FLAGS", flags)
     assert compiler_options() == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [("float32", "HIGHEST"), ("tensorfloat32", "HIGH"), ("bfloat16", "DEFAULT")],
+)
+def test_products_are_taken_in_the_precision_asked_for(tiny_trainer, asked, named):
+    trainer = tiny_trainer("listops", "linear", f"matmul_precision={asked}")
+    state = trainer.abstract_state()
+    evaluation = trainer.evaluation(state.params, state.rest, "validation")
+    for program, arguments in (
+        (trainer.programs.train, trainer.train_arguments(state, 0, 1)),
+        (trainer.programs.logits, evaluation.arguments(1)),
+    ):
+        text = program.lower(*arguments).as_text()
+        products = [line for line in text.splitlines() if "dot_general" in line]
+        assert products
+        assert all(f"precision = [{named}, {named}]" in line for line in products)
