@@ -9,11 +9,14 @@ import pytest
 from flax import nnx
 
 from lra import arrays, parts, state
+from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
+from lra.programs import forward
 from models.attention.performer import orthogonal_features
 from tests.attention_cases import SMALL
-from tests.lra.conftest import ALL_DEVICES
+from tests.lra.conftest import ALL_DEVICES, write_pixels
+from tests.lra.trainings import make_trainer
 
 
 def leaves(tree):
@@ -74,6 +77,17 @@ def test_evaluation_does_not_depend_on_its_batches(tiny_trainer):
         results.append(evaluate(trainer, state.params, state.rest, "validation").logits)
     for other in results[1:]:
         np.testing.assert_allclose(other, results[0], atol=1e-5)
+
+
+def test_black_pixels_are_padding_where_the_configuration_says_so(tiny_trainer, data_dir):
+    trainer = tiny_trainer("image", "standard", "data.zero_is_padding=True")
+    train_state = trainer.init()
+    found = evaluate(trainer, train_state.params, train_state.rest, "validation").logits[0]
+    data = prepared.load(data_dir, "image")
+    examples = arrays.load_examples(data, ("validation",), 0)["validation"]
+    batch = arrays.gather(examples, np.arange(13), trainer.task, zero_is_padding=True)
+    params, rest = jax.tree.map(lambda x: x[0], (train_state.params, train_state.rest))
+    assert_close(found, forward(trainer.graphdef, params, rest, batch.ids, batch.mask))
 
 
 def test_the_best_parameters_are_kept_per_seed(tiny_trainer):
@@ -214,6 +228,12 @@ def test_performer_redraws_its_features(tiny_trainer):
 def test_what_does_not_fit_is_refused(tiny_trainer, overrides, message):
     with pytest.raises(UserError, match=message):
         tiny_trainer("listops", "standard", *overrides)
+
+
+def test_data_of_another_task_are_refused(tiny_config, tmp_path):
+    write_pixels(tmp_path, "listops", 10)
+    with pytest.raises(UserError, match="listops: ids go up to 25"):
+        make_trainer(tiny_config(), tmp_path)
 
 
 def test_a_gpu_has_no_products_in_bfloat16(tiny_trainer, monkeypatch):
