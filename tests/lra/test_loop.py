@@ -23,8 +23,9 @@ from lra.loop import train
 from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
+from lra.warm_start import initial_state
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
-from tests.lra.trainings import assert_same_bits, final_state, rows_of
+from tests.lra.trainings import assert_same_bits, final_state, make_trainer, rows_of
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -158,7 +159,7 @@ def test_slow_calls_are_saved_in_time(tiny_config, data_dir, tmp_path, monkeypat
         Pace, "call_seconds", property(lambda _: 16.0, lambda *_: None), raising=False
     )
     assert train(config, tmp_path / "slow", data_dir) == 0
-    assert saved[0] == 1
+    assert saved == [1, 12]  # the next is due only after `train.checkpoint_seconds`
 
 
 @pytest.mark.parametrize("waits_in", ["train", "fetch"])
@@ -200,7 +201,10 @@ def test_speed_and_memory_are_those_of_the_devices_named(
     monkeypatch.setattr(environment, "peak_memory_mb", lambda: peaks[-1])
     common = ("listops", "standard", "train.steps_per_call=1")
     stop_after(9)
-    assert train(tiny_config(*common, "mesh.data=2"), tmp_path, data_dir) == STATUS_STOPPED
+    long_ago = Stop()
+    long_ago.started -= 3600
+    config = tiny_config(*common, "mesh.data=2")
+    assert train(config, tmp_path, data_dir, stop=long_ago) == STATUS_STOPPED
     config = tiny_config(*common)
     _, before = final_state(config, data_dir, tmp_path)
     assert (before.num_devices, before.peak_memory_mb) == (2, 9000.0)
@@ -215,7 +219,7 @@ def test_speed_and_memory_are_those_of_the_devices_named(
     assert (row.num_devices, row.device) == (1, environment.device_name())
     assert row.examples_per_second == after.train_examples / after.train_seconds
     assert row.peak_memory_mb == 7.0  # the most of its starts
-    assert row.wall_seconds > before.wall_seconds
+    assert row.wall_seconds > before.wall_seconds > 3600
 
 
 @pytest.mark.slow  # tests/campaigns has a quick one
@@ -273,13 +277,15 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
 
 
 def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path, capsys):
-    config = tiny_config("listops", "standard", "train.learning_rate=1e30", "seeds=(0, 1)")
+    overrides = ("train.learning_rate=1e30", "train.steps_per_call=3", "seeds=(0, 1)")
+    config = tiny_config("listops", "standard", *overrides)
     assert train(config, tmp_path, data_dir) == 1
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.status for row in rows] == ["diverged"] * 2
-    assert all(row.test_accuracy is None and row.diverged_step >= 0 for row in rows)
-    # The call in which this happened made further steps.
-    assert {row.steps for row in rows} == {max(row.diverged_step for row in rows) + 1}
+    assert all(row.test_accuracy is None and row.diverged_step == 1 for row in rows)
+    # The call in which this happened made a further step; it was the last.
+    assert {row.steps for row in rows} == {2}
+    assert final_state(config, data_dir, tmp_path)[1].step == 3
     capsys.readouterr()
     predictions = tmp_path / "out.npz"
     assert evaluate_workdir(tmp_path, predictions=predictions) == 0
@@ -288,6 +294,29 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
     ]
     np.testing.assert_array_equal(np.load(predictions)["diverged"], [True, True])
     assert train(config, tmp_path, data_dir) == 1
+
+
+def test_a_seed_that_diverges_is_told_once_and_the_others_have_their_rows(
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+):
+    def with_a_broken_seed(trainer):
+        state = initial_state(trainer)
+        scale = state.params["encoder"]["norm"]["scale"]
+        scale[...] = scale[...].at[0].set(np.inf)
+        return state
+
+    monkeypatch.setattr("lra.loop.initial_state", with_a_broken_seed)
+    config = tiny_config("listops", "standard", "seeds=(5, 0)")
+    assert train(config, tmp_path / "both", data_dir) == 0
+    assert capsys.readouterr().err.count("seed 5 diverged at step 0") == 1
+    monkeypatch.undo()
+    assert train(tiny_config(), tmp_path / "alone", data_dir) == 0
+    broken, sound = records.read(tmp_path / "both" / "rows.jsonl")
+    (alone,) = records.read(tmp_path / "alone" / "rows.jsonl")
+    assert (broken.status, broken.diverged_step, broken.test_accuracy) == ("diverged", 0, None)
+    assert (sound.status, sound.steps) == ("ok", 12)
+    assert sound.best_step == alone.best_step
+    assert sound.test_accuracy == alone.test_accuracy
 
 
 def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
@@ -339,9 +368,17 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
     earlier, latest = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
     assert 2 < latest == earlier + 1, "of many checkpoints the last two are kept"
     flip_a_bit(folder / str(latest))
-    _, progress = final_state(config, data_dir, tmp_path)
+    checkpoints = Checkpoints(folder)
+    state, progress = checkpoints.restore(make_trainer(config, data_dir).abstract_state())
     assert progress.wall_seconds < whole.wall_seconds
     assert "is damaged or missing, the checkpoint before is taken" in capsys.readouterr().err
+    checkpoints.save(state, progress)  # in place of the damaged one, not of the one before
+    checkpoints.close()
+    kept = {str(number) for number in (earlier, latest + 1)}
+    assert {path.name for path in folder.iterdir()} == {
+        *kept,
+        *(f"{number}.sha256.json" for number in kept),
+    }
     for hashes in folder.glob("*.sha256.json"):
         hashes.write_text("{}")
     with pytest.raises(UserError, match="no undamaged checkpoint"):
