@@ -223,6 +223,10 @@ def test_performer_redraws_its_features(tiny_trainer):
     [
         (("mesh.seed=3",), r"1 seeds do not divide among mesh.seed=3; fitting: 1"),
         (("mesh.data=3",), r"a batch of 8 does not divide among mesh.data=3; fitting: 1, 2, 4, 8"),
+        (
+            ("mesh.data=8", "train.microbatches=2"),
+            r"a batch of 4 does not divide among mesh.data=8",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(tiny_trainer, overrides, message):
