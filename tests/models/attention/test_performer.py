@@ -26,7 +26,7 @@ from tests.models.attention.arrays import (
 KERNELS = ("softmax", "relu")
 
 # Compiled whole: one by one the operations take longer to compile.
-attend = jax.jit(performer_attention, static_argnames="kernel")
+attend = jax.jit(performer_attention, static_argnames=("kernel", "epsilon"))
 
 
 def random_inputs(seed, batch, length, heads, head_dim, scale=1.0):
@@ -170,13 +170,14 @@ def test_rows_are_distributed_as_gaussian_ones():
     np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(8), atol=0.04)
 
 
-def test_module_computes_the_function_and_holds_no_parameter():
+@pytest.mark.parametrize("options", [{"kernel": "relu"}, {"epsilon": 0.0}, {"epsilon": 0.25}])
+def test_module_computes_the_function_and_holds_no_parameter(options):
     attention = PerformerAttention(
-        length=10, heads=2, head_dim=8, rngs=nnx.Rngs(0), num_features=12, kernel="relu"
+        length=10, heads=2, head_dim=8, rngs=nnx.Rngs(0), num_features=12, **options
     )
     q, k, v = random_inputs(10, 2, 10, 2, 8)
     mask = jnp.ones((2, 10), bool)
-    expected = attend(q, k, v, mask, attention.projection[...], kernel="relu")
+    expected = attend(q, k, v, mask, attention.projection[...], **options)
     np.testing.assert_array_equal(jax.jit(attention)(q, k, v, mask), expected)
     assert not jax.tree.leaves(nnx.state(attention, nnx.Param))
     assert [x.shape for x in jax.tree.leaves(nnx.state(attention, Untrained))] == [(12, 8)]

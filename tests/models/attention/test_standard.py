@@ -145,14 +145,21 @@ def test_a_machine_without_a_gpu():
     assert this_machine() == Machine("cpu")
 
 
-def test_auto_gives_what_it_chose():
-    arguments = inputs()
-    chosen = choose_implementation(
-        arguments[0].shape, jnp.float32, dropout=False, machine=this_machine()
-    )
-    out = jax.jit(lambda *x: build()(*x))(*arguments)
-    expected = jax.jit(lambda *x: build(implementation=chosen)(*x))(*arguments)
-    np.testing.assert_array_equal(out, expected)
+@pytest.mark.parametrize(
+    ("machine", "dtype"),
+    # cuDNN would take the last inputs, if no weights were dropped.
+    [(CPU, jnp.float32), (GPU, jnp.float32), (AMPERE, jnp.bfloat16)],
+)
+def test_auto_gives_what_it_chose(machine, dtype, monkeypatch):
+    monkeypatch.setattr("models.attention.standard.this_machine", lambda: machine)
+    arguments = inputs(dtype=dtype)
+    chosen = choose_implementation(arguments[0].shape, dtype, dropout=True, machine=machine)
+
+    def run(implementation):
+        attention = build(implementation=implementation)
+        return jax.jit(lambda *x: attention(*x, key=jax.random.key(0)))(*arguments)
+
+    np.testing.assert_array_equal(run("auto"), run(chosen))
 
 
 def test_an_unknown_implementation_is_refused():
