@@ -55,6 +55,15 @@ def test_a_batch_of_pairs_holds_both_documents(data_dir):
     np.testing.assert_array_equal(batch.ids[0, 1, : len(first)], first.astype(int) + 1)
 
 
+def test_a_pair_is_as_long_as_its_longer_text(data_dir):
+    data = prepared.load(data_dir, "retrieval")
+    sequences, pairs = data.split("train").sequences, data.split("train").pairs
+    expected = [max(len(sequences[one]), len(sequences[other])) for one, other in pairs]
+    np.testing.assert_array_equal(arrays.training_lengths(data), expected)
+    examples = load(data_dir, "retrieval")["train"]
+    np.testing.assert_array_equal(arrays.example_lengths(examples), expected)
+
+
 @pytest.mark.parametrize(
     ("token", "label", "message"),
     [(15, 9, None), (16, 9, "ids go up to 16"), (1, 10, "one of 0 to 9"), (1, -1, "one of 0 to 9")],

@@ -21,9 +21,9 @@ def test_nothing_asks_for_a_stop():
 
 
 def test_a_budget_leaves_time_for_the_next_call():
-    stop = Stop(1.0)
-    assert not stop.before(30)
-    assert stop.before(58)  # less than the seconds kept for saving would remain
+    stop = Stop(2.0)
+    assert not stop.before(90)
+    assert stop.before(118)  # less than the seconds kept for saving would remain
     assert "budget" in stop.reason
 
 

@@ -56,9 +56,9 @@ def test_the_keys_peak_may_grow_from_block_to_block():
 
 
 def test_long_keys_leave_an_epsilon_only_the_mean_and_are_no_matter_without():
-    """|k|^2 / 2 of 30, far beyond what a feature may be below its peak and still exceed 1e-4."""
+    """|k|^2 / 2 of 200, far beyond what a number of float32 may be below its peak."""
     (q, k, v, _), mask, projection = inputs(jnp.float32)
-    k = k / jnp.linalg.norm(k, axis=-1, keepdims=True) * (60 * WIDTH**0.5) ** 0.5
+    k = k / jnp.linalg.norm(k, axis=-1, keepdims=True) * (400 * WIDTH**0.5) ** 0.5
     mean = jnp.mean(v[:1], axis=1, keepdims=True)
     collapsed = by_blocks(q, k, v, mask, projection)[:1] - mean
     estimate = by_blocks(q, k, v, mask, projection, epsilon=0.0)
