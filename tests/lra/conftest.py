@@ -5,6 +5,7 @@ import pytest
 
 from lra.data.task_writer import TaskWriter
 from lra.settings import load_config
+from lra.stopping import Stop
 from tests.attention_cases import overrides_of
 from tests.lra.trainings import make_trainer
 
@@ -116,3 +117,20 @@ def tiny_trainer(tiny_config, data_dir):
         return make_trainer(tiny_config(*arguments), data_dir, **options)
 
     return build
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Makes `Stop.before` answer yes from its n-th question on."""
+
+    def arrange(questions):
+        asked = iter(range(10**9))
+
+        def before(self, seconds):
+            if next(asked) >= questions:
+                self.reason = "a test"
+            return self.reason is not None
+
+        monkeypatch.setattr(Stop, "before", before)
+
+    return arrange

@@ -1,6 +1,15 @@
-"""Which checkpoints count; those of real runs are in test_loop.py."""
+"""Which checkpoints count, and what is gone on with where one is damaged."""
+
+import os
+
+import numpy as np
+import pytest
 
 from lra.checkpoints import Checkpoints, Progress
+from lra.errors import UserError
+from lra.loop import train
+from lra.stopping import STATUS_STOPPED
+from tests.lra.trainings import final_state, make_trainer, rows_of
 
 
 def test_only_whole_checkpoints_count(tiny_trainer, tmp_path, capsys):
@@ -19,3 +28,56 @@ def test_only_whole_checkpoints_count(tiny_trainer, tmp_path, capsys):
     checkpoints.close()
     assert progress.step == 3
     assert "is damaged or missing" in capsys.readouterr().err
+
+
+def flip_a_bit(folder):
+    """Of the largest file in it."""
+    victim = max((path for path in folder.rglob("*") if path.is_file()), key=os.path.getsize)
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):
+    config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
+    train(config, tmp_path, data_dir)
+    _, whole = final_state(config, data_dir, tmp_path)
+    folder = tmp_path / "checkpoints"
+    earlier, latest = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+    assert 2 < latest == earlier + 1, "of many checkpoints the last two are kept"
+    flip_a_bit(folder / str(latest))
+    checkpoints = Checkpoints(folder)
+    state, progress = checkpoints.restore(make_trainer(config, data_dir).abstract_state())
+    assert progress.wall_seconds < whole.wall_seconds
+    assert "is damaged or missing, the checkpoint before is taken" in capsys.readouterr().err
+    checkpoints.save(state, progress)  # in place of the damaged one, not of the one before
+    checkpoints.close()
+    kept = {str(number) for number in (earlier, latest + 1)}
+    assert {path.name for path in folder.iterdir()} == {
+        *kept,
+        *(f"{number}.sha256.json" for number in kept),
+    }
+    for hashes in folder.glob("*.sha256.json"):
+        hashes.write_text("{}")
+    with pytest.raises(UserError, match="no undamaged checkpoint"):
+        final_state(config, data_dir, tmp_path)
+
+
+def test_evaluations_of_a_checkpoint_that_is_lost_are_not_gone_on_with(
+    tiny_config, data_dir, tmp_path, stop_after, monkeypatch
+):
+    config = tiny_config("listops", "performer")
+    assert train(config, tmp_path / "whole", data_dir) == 0
+    stop_after(4)
+    assert train(config, tmp_path / "parts", data_dir) == STATUS_STOPPED
+    stop_after(10**9)
+    with monkeypatch.context() as patch:
+        patch.setattr("lra.loop.make_rows", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(config, tmp_path / "parts", data_dir)
+    flip_a_bit(tmp_path / "parts" / "checkpoints" / "2")
+    for path in (tmp_path / "parts" / "evaluations").iterdir():
+        with np.load(path) as saved:  # as of other parameters
+            np.savez(path, **{**saved, "logits": np.roll(saved["logits"], 1, axis=-1)})
+    assert train(config, tmp_path / "parts", data_dir) == 0
+    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")

@@ -16,16 +16,14 @@ import pytest
 from lra import environment, records
 from lra.checkpoints import Checkpoints
 from lra.errors import UserError
-from lra.evaluation import evaluate_workdir
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.loop import train
 from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
-from lra.warm_start import initial_state
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
-from tests.lra.trainings import assert_same_bits, final_state, make_trainer, rows_of
+from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -41,23 +39,6 @@ def test_a_config_file_that_is_refused_by_itself_is_before_anything_is_written(
     with pytest.raises(UserError, match=r"configs/listops.py:\w+ is refused"):
         train(tiny_config(), tmp_path / "run", data_dir)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture
-def stop_after(monkeypatch):
-    """Makes `Stop.before` answer yes from its n-th question on."""
-
-    def arrange(questions):
-        asked = iter(range(10**9))
-
-        def before(self, seconds):
-            if next(asked) >= questions:
-                self.reason = "a test"
-            return self.reason is not None
-
-        monkeypatch.setattr(Stop, "before", before)
-
-    return arrange
 
 
 def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_path, capsys):
@@ -274,111 +255,6 @@ def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_conf
     assert_same_bits(one, other)
     rows = [records.read(tmp_path / run / "rows.jsonl") for run in ("whole", "broken")]
     assert [r.test_accuracy for r in rows[0]] == [r.test_accuracy for r in rows[1]]
-
-
-def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path, capsys):
-    overrides = ("train.learning_rate=1e30", "train.steps_per_call=3", "seeds=(0, 1)")
-    config = tiny_config("listops", "standard", *overrides)
-    assert train(config, tmp_path, data_dir) == 1
-    rows = records.read(tmp_path / "rows.jsonl")
-    assert [row.status for row in rows] == ["diverged"] * 2
-    assert all(row.test_accuracy is None and row.diverged_step == 1 for row in rows)
-    # The call in which this happened made a further step; it was the last.
-    assert {row.steps for row in rows} == {2}
-    assert final_state(config, data_dir, tmp_path)[1].step == 3
-    capsys.readouterr()
-    predictions = tmp_path / "out.npz"
-    assert evaluate_workdir(tmp_path, predictions=predictions) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"seed {row.seed}: diverged at step {row.diverged_step}, no accuracy" for row in rows
-    ]
-    np.testing.assert_array_equal(np.load(predictions)["diverged"], [True, True])
-    assert train(config, tmp_path, data_dir) == 1
-
-
-def test_a_seed_that_diverges_is_told_once_and_the_others_have_their_rows(
-    tiny_config, data_dir, tmp_path, capsys, monkeypatch
-):
-    def with_a_broken_seed(trainer):
-        state = initial_state(trainer)
-        scale = state.params["encoder"]["norm"]["scale"]
-        scale[...] = scale[...].at[0].set(np.inf)
-        return state
-
-    monkeypatch.setattr("lra.loop.initial_state", with_a_broken_seed)
-    config = tiny_config("listops", "standard", "seeds=(5, 0)")
-    assert train(config, tmp_path, data_dir) == 0
-    assert capsys.readouterr().err.count("seed 5 diverged at step 0") == 1
-    broken, sound = records.read(tmp_path / "rows.jsonl")
-    assert (broken.status, broken.diverged_step, broken.test_accuracy) == ("diverged", 0, None)
-    assert (sound.status, sound.diverged_step, sound.steps) == ("ok", None, 12)
-    assert sound.test_accuracy is not None
-
-
-def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
-    config = tiny_config(
-        *("listops", "standard", "train.learning_rate=1e30", "train.warmup_steps=0"),
-        "train.steps=1",
-    )
-    assert train(config, tmp_path, data_dir) == 1
-    (row,) = records.read(tmp_path / "rows.jsonl")
-    assert (row.status, row.diverged_step, row.steps) == ("diverged", 1, 1)
-    assert "seed 0 diverged at step 1 (loss or gradient not finite)" in capsys.readouterr().err
-    assert evaluate_workdir(tmp_path) == 0
-    assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
-
-
-def flip_a_bit(folder):
-    """Of the largest file in it."""
-    victim = max((path for path in folder.rglob("*") if path.is_file()), key=os.path.getsize)
-    content = bytearray(victim.read_bytes())
-    content[len(content) // 2] ^= 1
-    victim.write_bytes(content)
-
-
-def test_evaluations_of_a_checkpoint_that_is_lost_are_not_gone_on_with(
-    tiny_config, data_dir, tmp_path, stop_after, monkeypatch
-):
-    config = tiny_config("listops", "performer")
-    assert train(config, tmp_path / "whole", data_dir) == 0
-    stop_after(4)
-    assert train(config, tmp_path / "parts", data_dir) == STATUS_STOPPED
-    stop_after(10**9)
-    with monkeypatch.context() as patch:
-        patch.setattr("lra.loop.make_rows", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            train(config, tmp_path / "parts", data_dir)
-    flip_a_bit(tmp_path / "parts" / "checkpoints" / "2")
-    for path in (tmp_path / "parts" / "evaluations").iterdir():
-        with np.load(path) as saved:  # as of other parameters
-            np.savez(path, **{**saved, "logits": np.roll(saved["logits"], 1, axis=-1)})
-    assert train(config, tmp_path / "parts", data_dir) == 0
-    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
-
-
-def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):
-    config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
-    train(config, tmp_path, data_dir)
-    _, whole = final_state(config, data_dir, tmp_path)
-    folder = tmp_path / "checkpoints"
-    earlier, latest = sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-    assert 2 < latest == earlier + 1, "of many checkpoints the last two are kept"
-    flip_a_bit(folder / str(latest))
-    checkpoints = Checkpoints(folder)
-    state, progress = checkpoints.restore(make_trainer(config, data_dir).abstract_state())
-    assert progress.wall_seconds < whole.wall_seconds
-    assert "is damaged or missing, the checkpoint before is taken" in capsys.readouterr().err
-    checkpoints.save(state, progress)  # in place of the damaged one, not of the one before
-    checkpoints.close()
-    kept = {str(number) for number in (earlier, latest + 1)}
-    assert {path.name for path in folder.iterdir()} == {
-        *kept,
-        *(f"{number}.sha256.json" for number in kept),
-    }
-    for hashes in folder.glob("*.sha256.json"):
-        hashes.write_text("{}")
-    with pytest.raises(UserError, match="no undamaged checkpoint"):
-        final_state(config, data_dir, tmp_path)
 
 
 def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(

@@ -1,0 +1,61 @@
+"""Runs of which one seed or all diverge."""
+
+import numpy as np
+
+from lra import records
+from lra.evaluation import evaluate_workdir
+from lra.loop import train
+from lra.warm_start import initial_state
+from tests.lra.trainings import final_state
+
+
+def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path, capsys):
+    overrides = ("train.learning_rate=1e30", "train.steps_per_call=3", "seeds=(0, 1)")
+    config = tiny_config("listops", "standard", *overrides)
+    assert train(config, tmp_path, data_dir) == 1
+    rows = records.read(tmp_path / "rows.jsonl")
+    assert [row.status for row in rows] == ["diverged"] * 2
+    assert all(row.test_accuracy is None and row.diverged_step == 1 for row in rows)
+    # The call in which this happened made a further step; it was the last.
+    assert {row.steps for row in rows} == {2}
+    assert final_state(config, data_dir, tmp_path)[1].step == 3
+    capsys.readouterr()
+    predictions = tmp_path / "out.npz"
+    assert evaluate_workdir(tmp_path, predictions=predictions) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"seed {row.seed}: diverged at step {row.diverged_step}, no accuracy" for row in rows
+    ]
+    np.testing.assert_array_equal(np.load(predictions)["diverged"], [True, True])
+    assert train(config, tmp_path, data_dir) == 1
+
+
+def test_a_seed_that_diverges_is_told_once_and_the_others_have_their_rows(
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+):
+    def with_a_broken_seed(trainer):
+        state = initial_state(trainer)
+        scale = state.params["encoder"]["norm"]["scale"]
+        scale[...] = scale[...].at[0].set(np.inf)
+        return state
+
+    monkeypatch.setattr("lra.loop.initial_state", with_a_broken_seed)
+    config = tiny_config("listops", "standard", "seeds=(5, 0)")
+    assert train(config, tmp_path, data_dir) == 0
+    assert capsys.readouterr().err.count("seed 5 diverged at step 0") == 1
+    broken, sound = records.read(tmp_path / "rows.jsonl")
+    assert (broken.status, broken.diverged_step, broken.test_accuracy) == ("diverged", 0, None)
+    assert (sound.status, sound.diverged_step, sound.steps) == ("ok", None, 12)
+    assert sound.test_accuracy is not None
+
+
+def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
+    config = tiny_config(
+        *("listops", "standard", "train.learning_rate=1e30", "train.warmup_steps=0"),
+        "train.steps=1",
+    )
+    assert train(config, tmp_path, data_dir) == 1
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert (row.status, row.diverged_step, row.steps) == ("diverged", 1, 1)
+    assert "seed 0 diverged at step 1 (loss or gradient not finite)" in capsys.readouterr().err
+    assert evaluate_workdir(tmp_path) == 0
+    assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
