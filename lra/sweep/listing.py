@@ -21,8 +21,9 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
     rows = place.rows()
     not_copied, unreadable = find(sweep.runs, place.data, place.row_files(sweep.runs))
     copied, done = Done(rows, place.data), Done([*rows, *not_copied], place.data)
-    costs = rows_with_costs(latest(rows))  # a row may be in several files
-    failures = {key(row)[:-1]: row.error for row in latest(rows) if not row.final}
+    each_once = latest(rows)  # a row may be in several files
+    costs = rows_with_costs(each_once)
+    failures = {key(row)[:-1]: row.error for row in each_once if not row.final}
     takes = {run.task: place.data.takes(run.task) for run in sweep.runs}
     lines, estimates, missing, older = [], [], 0, 0
     for run in in_order(sweep.runs, rows):
