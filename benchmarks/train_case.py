@@ -72,32 +72,93 @@ class Times(NamedTuple):
     other_compilation: float
 
 
-def measure(
-    case: TrainCase,
-    seconds: float,
-    *,
-    compare_loop: bool = False,
-    profile: pathlib.Path | None = None,
-) -> dict[str, Any]:
-    """The row of a case.
+class Measurement:
+    """A case of which every program has been called once, and so is compiled.
 
     Args:
         case: what is measured, on random examples with the lengths of its task.
-        seconds: for which steps are timed.
-        compare_loop: whether to time the two forms of the loop as well.
-        profile: folder for a trace, whose largest costs are printed to stderr.
     """
-    trainer = make_trainer(case)
-    state, step, times = _times(trainer, seconds)
-    row = case._asdict() | _facts(trainer, times)
-    row |= _hours(trainer.config, times) if case.batch is None else _NO_HOURS
-    if compare_loop:
-        state, step, row["loop"] = train_loops.compare(trainer, state, step, times.step)
-    if profile:
-        folder = profile / f"{case.task}-{case.attention}-{case.seeds}"
-        text = train_loops.profile(trainer, state, step, times.step, folder)
-        print(f"{case.task}, {case.attention}, trace in {folder}\n{text}", file=sys.stderr)
-    return row
+
+    def __init__(self, case: TrainCase):
+        self._case, self._trainer = case, make_trainer(case)
+        self._state, self._step = None, 0
+        self._first = {name: self._seconds(name) for name in self._calls()}
+
+    def row(
+        self,
+        seconds: float,
+        *,
+        compare_loop: bool = False,
+        profile: pathlib.Path | None = None,
+    ) -> dict[str, Any]:
+        """The row of the case.
+
+        Args:
+            seconds: for which steps are timed.
+            compare_loop: whether to time the two forms of the loop as well.
+            profile: folder for a trace, whose largest costs are printed to stderr.
+        """
+        case, trainer = self._case, self._trainer
+        times = self._times(seconds)
+        row = case._asdict() | _facts(trainer, times)
+        row |= _hours(trainer.config, times) if case.batch is None else _NO_HOURS
+        state, step = self._state, self._step
+        if compare_loop:
+            state, step, row["loop"] = train_loops.compare(trainer, state, step, times.step)
+        if profile:
+            folder = profile / f"{case.task}-{case.attention}-{case.seeds}"
+            text = train_loops.profile(trainer, state, step, times.step, folder)
+            print(f"{case.task}, {case.attention}, trace in {folder}\n{text}", file=sys.stderr)
+        self._state = None  # it was used up
+        return row
+
+    def _calls(self) -> dict[str, Callable[[TrainState | None], TrainState]]:
+        """A call of each program, in an order in which they can be made."""
+        trainer, pace = self._trainer, Pace()
+        scores = np.zeros(len(trainer.config.seeds), np.float32)
+
+        def evaluate(state: TrainState) -> TrainState:
+            trainer.evaluation(state.params, state.rest, "test").to_the_end(pace)
+            return state
+
+        return {
+            "init": lambda _: trainer.init(),
+            "train": lambda state: trainer.train(state, 0, 1)[0],
+            "evaluation": evaluate,
+            "update_best": lambda state: trainer.update_best(state, scores, 1),
+            "check_end": lambda state: trainer.check_end(state, scores),
+        }
+
+    def _seconds(self, name: str) -> float:
+        """Of one call of a program."""
+        begun = time.perf_counter()
+        self._state = jax.block_until_ready(self._calls()[name](self._state))
+        return time.perf_counter() - begun
+
+    def _times(self, seconds: float) -> Times:
+        others = sum(self._compilation(x) for x in ("init", "update_best", "check_end"))
+        self._state, self._step, step = time_steps(self._trainer.train, self._state, 1, seconds)
+        evaluation = self._evaluation(_EVALUATED * seconds)
+        number = len(self._trainer.config.seeds) * self._trainer.num_examples("test")
+        return Times(
+            step=step,
+            compilation=self._first["train"] - step,
+            evaluated=evaluation / number,
+            eval_compilation=max(0.0, self._first["evaluation"] - evaluation),
+            other_compilation=others,
+        )
+
+    def _compilation(self, name: str) -> float:
+        """How many seconds the first call took longer than another."""
+        return max(0.0, self._first[name] - self._seconds(name))
+
+    def _evaluation(self, seconds: float) -> float:
+        """Seconds of an evaluation, the median of those that fit in `seconds`."""
+        each = []
+        begun = time.perf_counter()
+        while len(each) < _EVALUATIONS or time.perf_counter() - begun < seconds:
+            each.append(self._seconds("evaluation"))
+        return statistics.median(each)
 
 
 def trial(case: TrainCase) -> dict[str, Any]:
@@ -153,33 +214,6 @@ def make_trainer(case: TrainCase, **options: Any) -> Trainer:
         return Trainer(config, task, prepared.load(folder, case.task), **options)
 
 
-def _times(trainer: Trainer, seconds: float) -> tuple[TrainState, int, Times]:
-    """The state after all that is timed, the next step, and the times."""
-    init_compilation, state = _first_call(lambda _: trainer.init(), None)
-    begun = time.perf_counter()
-    state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
-    first = time.perf_counter() - begun
-    state, step, per_step = time_steps(trainer.train, state, 1, seconds)
-    evaluation = _evaluation(trainer, state, seconds)
-    scores = np.zeros(len(trainer.config.seeds), np.float32)
-    best_compilation, state = _first_call(lambda x: trainer.update_best(x, scores, step), state)
-    end_compilation, state = _first_call(lambda x: trainer.check_end(x, scores), state)
-    others = init_compilation + best_compilation + end_compilation
-    return state, step, Times(per_step, first - per_step, *evaluation, others)
-
-
-def _first_call(
-    function: Callable[[TrainState | None], TrainState], state: TrainState | None
-) -> tuple[float, TrainState]:
-    """How many seconds the first call takes longer than the second; the state after both."""
-    seconds = []
-    for _ in range(2):
-        begun = time.perf_counter()
-        state = jax.block_until_ready(function(state))
-        seconds.append(time.perf_counter() - begun)
-    return max(0.0, seconds[0] - seconds[1]), state
-
-
 def time_steps(
     train: Callable, state: TrainState, step: int, seconds: float
 ) -> tuple[TrainState, int, float]:
@@ -194,24 +228,6 @@ def time_steps(
         step += count
         count = max(1, min(_CALL_STEPS, int(_CALL_SECONDS / step_seconds[-1])))
     return state, step, statistics.median(step_seconds)
-
-
-def _evaluation(trainer: Trainer, state: TrainState, seconds: float) -> tuple[float, float]:
-    """Seconds of evaluating one example with one seed (median), and seconds of compiling."""
-    pace, each = Pace(), []
-
-    def evaluate_once() -> float:
-        begun = time.perf_counter()
-        trainer.evaluation(state.params, state.rest, "test").to_the_end(pace)
-        return time.perf_counter() - begun
-
-    first = evaluate_once()
-    begun = time.perf_counter()
-    while len(each) < _EVALUATIONS or time.perf_counter() - begun < _EVALUATED * seconds:
-        each.append(evaluate_once())
-    again = statistics.median(each)
-    number = len(trainer.config.seeds) * trainer.num_examples("test")
-    return again / number, max(0.0, first - again)
 
 
 def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:

@@ -30,12 +30,17 @@ say which is which:
     XLA_FLAGS=--xla_gpu_deterministic_ops=true python -m benchmarks.train_step --tasks=listops \\
         --out=runs/train_step.jsonl
 
+Compilation takes most of the time. With --compile_at_once=N, N cases compile beside each other (all
+of their memory is needed together), then they are timed one after another; seconds of compilation
+are then those beside N - 1 others.
+
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
 operations that take the most time. --compare_loop also times the same steps as a loop of known
 length, which on a GPU need not ask the device after each step whether to go on; the two take turns.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import itertools
 import pathlib
@@ -100,6 +105,14 @@ def _parser() -> ArgumentParser:
     )
     add("--seconds", type=positive_number, default=20.0, help="of measuring per case (%(default)s)")
     add("--out", type=file_to_write, metavar="FILE", help="append a row a case")
+    add(
+        "--compile_at_once",
+        type=positive_integer,
+        default=1,
+        dest="at_once",
+        metavar="N",
+        help="cases whose programs compile beside each other; they are timed one by one",
+    )
     add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
     add("--compare_loop", action="store_true", help="see above")
     add("--largest_batch", action="store_true", help="see above")
@@ -115,12 +128,14 @@ def _tabulate(
         What to print in the end, and the rows.
     """
     print(training_tables.STEP_HEADER)
-    rows = []
-    for task, attention in names:
-        one = None
-        for seeds in options.seeds:
-            row = _in_a_process((task, attention, seeds), options)
-            one = row if seeds == 1 else one
+    rows, one_seed = [], {}
+    cases = [(*name, seeds) for name in names for seeds in options.seeds]
+    for first in range(0, len(cases), options.at_once):
+        for row in _in_processes(cases[first : first + options.at_once], options):
+            name = row["task"], row["attention"]
+            if row["seeds"] == 1:
+                one_seed[name] = row
+            one = one_seed.get(name)
             if one and "failed" not in one | row:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
             print(training_tables.step_line(row), flush=True)
@@ -184,33 +199,67 @@ def _override(text: str) -> str:
 
 def _in_a_process(case: tuple[str, str, int], options: argparse.Namespace) -> dict:
     """The row of a task, an attention and a number of seeds, measured by a process of its own."""
-    with contextlib.closing(Worker(_measurer, options)) as worker:
-        try:
-            return worker.ask(*case)
-        except WorkerError as error:
-            crashed = error.kind != "out_of_memory"
-            cure = "" if crashed else "; a smaller --batch or fewer --seeds need less"
-            print(f"{', '.join(map(str, case))}: {error}{cure}", file=sys.stderr)
-            row = dict(zip(("task", "attention", "seeds"), case, strict=True))
-            why = "see above" if crashed else "out of memory"
-            return row | {"failed": True, "crashed": crashed, "why": why}
+    return next(_in_processes([case], options))
 
 
-def _measurer(options: argparse.Namespace) -> Callable[..., dict]:
-    """Measures cases in the process in which it is called."""
-    from benchmarks.train_case import TrainCase, measure, trial
+def _in_processes(cases: list[tuple[str, str, int]], options: argparse.Namespace) -> Iterator[dict]:
+    """The rows of cases, each of a process of its own: compiled beside each other, timed alone."""
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if len(cases) > 1 else {}
+    with contextlib.ExitStack() as stack:
+        workers = [Worker(_measurer, options, environment=env) for _ in cases]
+        for worker in workers:
+            stack.callback(worker.close)
+            worker.start()
+        with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
+            failures = list(pool.map(_failure_to_compile, workers, cases))
+        for worker, case, failure in zip(workers, cases, failures, strict=True):
+            try:
+                yield failure or worker.ask("time", *case)
+            except WorkerError as error:
+                yield _failed(case, error)
+            worker.close()  # frees its memory for the next
 
-    def row(task: str, attention: str, seeds: int) -> dict:
+
+def _failure_to_compile(worker: Worker, case: tuple[str, str, int]) -> dict | None:
+    try:
+        worker.ask("compile", *case)
+    except WorkerError as error:
+        return _failed(case, error)
+    return None
+
+
+def _failed(case: tuple[str, str, int], error: WorkerError) -> dict:
+    """The row of a case that failed; the reason goes to stderr."""
+    crashed = error.kind != "out_of_memory"
+    cure = "" if crashed else "; a smaller --batch or fewer --seeds need less"
+    print(f"{', '.join(map(str, case))}: {error}{cure}", file=sys.stderr)
+    row = dict(zip(("task", "attention", "seeds"), case, strict=True))
+    why = "see above" if crashed else "out of memory"
+    return row | {"failed": True, "crashed": crashed, "why": why}
+
+
+def _measurer(options: argparse.Namespace) -> Callable[..., dict | None]:
+    """Answers for one case, in the process in which it is called: first `compile`, then `time`."""
+    from benchmarks.train_case import Measurement, TrainCase, trial
+
+    compiled: list[Measurement] = []
+
+    def answer(request: str, task: str, attention: str, seeds: int) -> dict | None:
         case = TrainCase(
             task, attention, seeds, options.dtype, options.batch, tuple(options.override)
         )
+        if request == "compile":
+            if not options.largest_batch:  # whose programs need not fit
+                compiled.append(Measurement(case))
+            return {}
         if options.largest_batch:
             return trial(case)
-        return measure(
-            case, options.seconds, compare_loop=options.compare_loop, profile=options.profile
+        (measurement,) = compiled
+        return measurement.row(
+            options.seconds, compare_loop=options.compare_loop, profile=options.profile
         )
 
-    return row
+    return answer
 
 
 if __name__ == "__main__":

@@ -49,14 +49,18 @@ class Worker:
         self._make, self._arguments, self._environment = make, arguments, environment or {}
         self._process: multiprocessing.Process | None = None
 
+    def start(self) -> None:
+        """Starts the process if there is none; of several workers, one after another."""
+        if self._process is None:
+            self._start()
+
     def ask(self, *request: Any, **named: Any) -> Any:
         """What the function there returns for these arguments.
 
         Raises:
             WorkerError: it raised an error, or the process ended.
         """
-        if self._process is None:
-            self._start()
+        self.start()
         result = None
         with contextlib.suppress(EOFError, OSError):
             self._pipe.send((request, named))

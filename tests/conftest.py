@@ -5,10 +5,10 @@ import pathlib
 
 from tests.quick_compilation import XLA_FLAGS
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["XLA_FLAGS"] = " ".join(
-    [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8", XLA_FLAGS]
-)
+if os.environ.setdefault("JAX_PLATFORMS", "cpu") == "cpu":
+    os.environ["XLA_FLAGS"] = " ".join(
+        [os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=8", XLA_FLAGS]
+    )
 
 import hypothesis
 import jax

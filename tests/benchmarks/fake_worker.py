@@ -51,8 +51,11 @@ class FakeWorker:
 class WorkerHere:
     """Answers in the process that asks."""
 
-    def __init__(self, make, *arguments):
+    def __init__(self, make, *arguments, environment=None):
         self.ask = make(*arguments)
+
+    def start(self):
+        pass
 
     def close(self):
         pass

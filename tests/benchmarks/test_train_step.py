@@ -36,8 +36,12 @@ def fake(case, options):
     return STEP | names | {"steps_per_second": 4.0 / (1 + 0.25 * (seeds - 1))}
 
 
+def fakes(cases, options):
+    return (fake(case, options) for case in cases)
+
+
 def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train_step, "_in_a_process", fake)
+    monkeypatch.setattr(train_step, "_in_processes", fakes)
     out = tmp_path / "rows.jsonl"
     flags = ["--tasks=listops", "--attentions=nystrom,reformer", "--seeds=1,3", f"--out={out}"]
     assert train_step.main(flags) == 0
@@ -50,7 +54,7 @@ def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
 
 
 def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):
-    monkeypatch.setattr(train_step, "_in_a_process", fake)
+    monkeypatch.setattr(train_step, "_in_processes", fakes)
     flags = ["--tasks=listops,pathx,text", "--attentions=nystrom,linear,reformer", "--seeds=1,3"]
     assert train_step.main(flags) == 0
     # Neither Path-X nor linear attention is in the table, and Reformer failed.
@@ -66,7 +70,15 @@ def test_overrides_reach_the_process_and_the_configuration_of_a_case(monkeypatch
     flags = ["--tasks=listops", "--attentions=standard", "--seeds=2"]
     cases = []
     monkeypatch.setattr(train_step, "Worker", WorkerHere)
-    monkeypatch.setattr(train_case, "measure", lambda case, *_, **__: cases.append(case) or STEP)
+
+    class Measured:
+        def __init__(self, case):
+            cases.append(case)
+
+        def row(self, seconds, **_):
+            return STEP
+
+    monkeypatch.setattr(train_case, "Measurement", Measured)
     assert train_step.main([*flags, *(f"--override={o}" for o in overrides)]) == 0
     assert cases == [train_case.TrainCase("listops", "standard", 2, "float32", None, overrides)]
     config = train_case.make_trainer(cases[0]._replace(overrides=overrides[:1])).config
@@ -81,27 +93,65 @@ def test_overrides_that_a_row_would_not_tell_are_refused(override):
         train_step.main(["--tasks=listops", "--attentions=standard", f"--override={override}"])
 
 
+class Ended:
+    """A worker whose process has ended when it is asked for `request`."""
+
+    def __init__(self, request, error, log):
+        self.request, self.error, self.log = request, error, log
+
+    def start(self):
+        self.log.append("start")
+
+    def ask(self, request, *case):
+        self.log.append(f"{request} {case[1]}")
+        if request == self.request:
+            raise self.error
+        return STEP | {"attention": case[1]}
+
+    def close(self):
+        self.log.append("close")
+
+
+@pytest.mark.parametrize("request_", ["compile", "time"])
 @pytest.mark.parametrize(
     ("kind", "why"), [("out_of_memory", "out of memory"), ("unsupported", "see above")]
 )
-def test_the_row_of_a_case_that_failed_leaves_the_message_to_stderr(kind, why, capsys, monkeypatch):
-    class Ended:
-        def __init__(self, *_):
-            self.close = lambda: None
-
-        def ask(self, *_):
-            raise WorkerError(kind, "f32[2] | x")
-
-    monkeypatch.setattr(train_step, "Worker", Ended)
-    row = train_step._in_a_process(("text", "linear", 3), None)
+def test_the_row_of_a_case_that_failed_leaves_the_message_to_stderr(
+    request_, kind, why, capsys, monkeypatch
+):
+    ended = Ended(request_, WorkerError(kind, "f32[2] | x"), [])
+    monkeypatch.setattr(train_step, "Worker", lambda *_, **__: ended)
+    (row,) = train_step._in_processes([("text", "linear", 3)], None)
     crashed = kind == "unsupported"
     names = {"task": "text", "attention": "linear", "seeds": 3}
     assert row == names | {"failed": True, "crashed": crashed, "why": why}
     assert capsys.readouterr().err.startswith("text, linear, 3: f32[2] | x")
 
 
+def test_cases_compile_beside_each_other_and_are_timed_alone(monkeypatch, capsys):
+    log, environments = [], []
+
+    def worker(*_, environment):
+        environments.append(environment)
+        return Ended("none", None, log)
+
+    monkeypatch.setattr(train_step, "Worker", worker)
+    flags = ["--tasks=text", "--attentions=linear,nystrom,linformer", "--compile_at_once=2"]
+    assert train_step.main(flags) == 0
+    assert log[:2] == ["start", "start"]
+    assert sorted(log[2:4]) == ["compile linear", "compile nystrom"]
+    assert log[4:8] == ["time linear", "close", "time nystrom", "close"]
+    assert log[log.index("compile linformer") :][:3] == [
+        "compile linformer",
+        "time linformer",
+        "close",
+    ]
+    shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    assert environments == [shared, shared, {}]
+
+
 def test_nothing_measured_is_an_error(monkeypatch):
-    monkeypatch.setattr(train_step, "_in_a_process", fake)
+    monkeypatch.setattr(train_step, "_in_processes", fakes)
     with pytest.raises(UserError, match="no case could be measured"):
         train_step.main(["--tasks=listops", "--attentions=reformer"])
 
@@ -142,7 +192,7 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
     monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
     case = train_case.TrainCase("listops", "standard", 1, "float32")
-    row = json.loads(json.dumps(train_case.measure(case, seconds=0.01)))
+    row = json.loads(json.dumps(train_case.Measurement(case).row(0.01)))
     assert (row["task"], row["attention"], row["seeds"]) == ("listops", "standard", 1)
     assert row["examples_per_second"] == pytest.approx(8 * row["steps_per_second"])
     steps, evaluated = (
@@ -182,7 +232,7 @@ def test_another_batch_has_no_hours_of_the_protocol(trainer, monkeypatch, capsys
     monkeypatch.setattr(train_case, "make_trainer", lambda case: trainer)
     monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
     case = train_case.TrainCase("listops", "standard", 1, "float32", batch=8)
-    row = train_case.measure(case, seconds=0.01)
+    row = train_case.Measurement(case).row(0.01)
     assert (row["batch"], row["protocol_hours"], row["whole_hours"]) == (8, None, None)
     assert " | – | " in training_tables.step_line(row)
     assert training_tables.sums([row]) == []
