@@ -32,7 +32,7 @@ from models.attention.machine import Machine, assumed
 
 _NAME = "NVIDIA H200"
 _MEMORY = 139 * 2**30  # of which JAX takes three quarters by default
-_MACHINE = Machine("gpu", memory=_MEMORY * 3 // 4, has_cudnn=True)
+_MACHINE = Machine("gpu", memory=_MEMORY * 3 // 4, has_cudnn=True, runs_kernels=True)
 _BANDWIDTH = 4.8e12  # bytes a second
 # What XLA must know of a device to compile for it: numbers of the data sheet, in XLA's format.
 _TARGET = f"""

@@ -21,9 +21,9 @@ Time O(length^2 head_dim), memory O(length head_dim). Sums are float32; products
 format, those of float32 in the precision that `jax.default_matmul_precision` asks for (TF32 unless
 it asks for "highest" or "float32", which take no tensor cores).
 
-The kernels are Pallas's, compiled by Triton. They were interpreted and lowered, but neither run on
-a GPU nor timed. JAX warns from 0.11 on that it will remove Pallas's Triton backend. XLA cannot
-divide a kernel among devices: on a mesh of several each computes everything.
+The kernels are Pallas's, compiled by Triton. JAX warns from 0.11 on that it will remove Pallas's
+Triton backend. XLA cannot divide a kernel among devices: on a mesh of several each computes
+everything.
 
 Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second derivatives.
 """
@@ -40,6 +40,7 @@ from jax.experimental.pallas import triton
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
 from models.attention.contract import Heads, Mask
+from models.attention.kernels import LEAST_HEAD_DIM, is_power_of_two
 from models.attention.machine import this_backend
 from models.dropout import keep_entries, keep_probability, weight_seeds
 
@@ -50,7 +51,6 @@ _SMALL, _NARROW = Blocks(queries=32, keys=32), 64
 _WARPS, _STAGES = 4, 2
 
 _FORMATS = ("float32", "bfloat16", "float16")
-_LEAST_HEAD_DIM = 16  # Triton's products contract at least so much
 
 
 class _Options(NamedTuple):
@@ -106,10 +106,10 @@ def _check(q, k, v, interpret):
             f"implementation='flash' takes q, k and v of one format among {', '.join(_FORMATS)}, "
             f"not {', '.join(formats)}: choose 'chunked' or 'xla'"
         )
-    if (head_dim := q.shape[-1]) < _LEAST_HEAD_DIM or head_dim & (head_dim - 1):
+    if (head_dim := q.shape[-1]) < LEAST_HEAD_DIM or not is_power_of_two(head_dim):
         raise ValueError(
             f"implementation='flash' takes a head_dim that is a power of two from "
-            f"{_LEAST_HEAD_DIM} on, not {head_dim}: change the head size or choose 'chunked'"
+            f"{LEAST_HEAD_DIM} on, not {head_dim}: change the head size or choose 'chunked'"
         )
     if not interpret and this_backend() != "gpu":
         raise ValueError(

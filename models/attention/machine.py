@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 
-# cuDNN's fused attention needs tensor cores of Ampere or later.
+# cuDNN's fused attention and the kernels' products need tensor cores of Ampere or later.
 _LEAST_CAPABILITY = 8.0
 
 
@@ -18,11 +18,14 @@ class Machine(NamedTuple):
         backend: as `jax.default_backend()` names it.
         memory: of one device, in bytes; None where it does not say.
         has_cudnn: whether cuDNN's fused attention runs there.
+        runs_kernels: whether Pallas's kernels are worth while: XLA does not divide them among
+            devices, each of which would compute everything.
     """
 
     backend: str
     memory: int | None = None
     has_cudnn: bool = False
+    runs_kernels: bool = False
 
 
 _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
@@ -50,10 +53,11 @@ def this_machine() -> Machine:
         return machine
     device = jax.local_devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
-    return Machine(jax.default_backend(), memory, _has_cudnn(device))
+    modern = _is_modern(device)
+    return Machine(jax.default_backend(), memory, modern, modern and jax.device_count() == 1)
 
 
-def _has_cudnn(device: jax.Device) -> bool:
+def _is_modern(device: jax.Device) -> bool:
     # AMD's GPUs are of the backend "gpu" too.
     if "cuda" not in device.client.platform_version.lower():
         return False

@@ -105,6 +105,7 @@ def test_without_dropout_a_key_changes_nothing():
 
 SMALL, LARGE, TEXT = (8, 256, 2, 32), (32, 2048, 2, 32), (32, 4096, 2, 32)
 GPU, AMPERE = Machine("gpu", 50 * 2**30), Machine("gpu", 50 * 2**30, has_cudnn=True)
+ONE = AMPERE._replace(runs_kernels=True)
 TPU, CPU = Machine("tpu", 50 * 2**30), Machine("cpu")
 
 
@@ -120,6 +121,12 @@ TPU, CPU = Machine("tpu", 50 * 2**30), Machine("cpu")
         (LARGE, jnp.bfloat16, False, CPU, "chunked"),
         (LARGE, jnp.bfloat16, True, Machine("gpu"), "chunked"),
         (TEXT, jnp.bfloat16, True, AMPERE, "chunked"),
+        (TEXT, jnp.bfloat16, True, ONE, "flash"),
+        (TEXT, jnp.bfloat16, False, ONE, "cudnn"),
+        (TEXT, jnp.float32, True, ONE, "chunked"),
+        ((32, 4096, 2, 8), jnp.bfloat16, True, ONE, "chunked"),
+        ((32, 4096, 2, 48), jnp.bfloat16, True, ONE, "chunked"),
+        ((32, 4096, 2, 128), jnp.bfloat16, True, ONE, "chunked"),
         (TEXT, jnp.float32, False, TPU, "chunked"),
         ((32, 4096, 2, 12), jnp.bfloat16, False, AMPERE, "chunked"),
         ((32, 4096, 2, 256), jnp.bfloat16, False, AMPERE, "chunked"),
