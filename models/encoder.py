@@ -10,11 +10,13 @@ embeddings N(0, 0.02).
     x = x + dropout(W2 dropout(gelu(W1 LN x)))
     out = LN(x) * mask
 
+On one GPU, in 16 bits, all of a block but attention is computed by the kernels of `models.fused`.
+
 Everything is a pure function of the inputs and of `key`, in training a PRNG key or one for each
 example (`models.keys`); `key=None` is evaluation: deterministic, no dropout.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,9 +25,11 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
+from models.attention import kernels
 from models.attention.contract import check_choice
+from models.attention.machine import this_machine
 from models.dense import Linear
-from models.dropout import dropout
+from models.dropout import dropout, row_seeds
 from models.embedding import add_positions, lookup
 from models.keys import split
 
@@ -83,20 +87,29 @@ class MultiHeadAttention(nnx.Module):
         self.attention = attention
         self.heads = heads
 
+    @property
+    def projections(self) -> tuple[Linear, ...]:
+        """Of queries, keys and values; tied ones are one."""
+        return tuple(x for x in (self.query, self.key, self.value) if x is not None)
+
     def __call__(
         self,
         x: Float[Array, "batch length dim"],
         mask: Bool[Array, "batch length"],
         key: Array | None = None,
     ) -> Float[Array, "batch length dim"]:
-        def split_heads(y: Array) -> Array:
-            return y.reshape(*y.shape[:-1], self.heads, -1)
+        return self.output(self.attend([p(x) for p in self.projections], mask, key))
 
-        q = split_heads(self.query(x))
-        k = q if self.key is None else split_heads(self.key(x))
-        v = split_heads(self.value(x))
-        out = self.attention(q, k, v, mask, key=key)
-        return self.output(out.reshape(*out.shape[:2], -1))
+    def attend(
+        self,
+        projected: Sequence[Float[Array, "batch length width"]],
+        mask: Bool[Array, "batch length"],
+        key: Array | None,
+    ) -> Float[Array, "batch length width"]:
+        """Attention between the results of `projections`; heads side by side."""
+        heads = [y.reshape(*y.shape[:-1], self.heads, -1) for y in projected]
+        out = self.attention(heads[0], heads[-2], heads[-1], mask, key=key)
+        return out.reshape(*out.shape[:2], -1)
 
 
 class Block(nnx.Module):
@@ -130,11 +143,49 @@ class Block(nnx.Module):
         key: Array | None = None,
     ) -> Float[Array, "batch length dim"]:
         attention_key, *keys = split(key, 4)
+        if self._is_fused(x):
+            return self._fused(x, mask, attention_key, keys)
         update = self.attention(self.attention_norm(x), mask, attention_key)
         x = x + dropout(update, self.dropout, keys[0])
         hidden = jax.nn.gelu(self.mlp_in(self.mlp_norm(x)), approximate=False)
         update = self.mlp_out(dropout(hidden, self.dropout, keys[1]))
         return x + dropout(update, self.dropout, keys[2])
+
+    def _is_fused(self, x: Array) -> bool:
+        widths = x.shape[-1], self.attention.output.in_features, self.mlp_in.out_features
+        return kernels.rows_preferred(x.shape[:-1], widths, x.dtype, this_machine())
+
+    def _fused(self, x: Array, mask: Array, attention_key: Array | None, keys: list) -> Array:
+        """As `__call__`, by `models.fused`."""
+        from models import fused  # here, since Pallas takes a fifth of a second to import
+
+        def weights(linear: Linear) -> fused.Dense:
+            return fused.Dense(
+                linear.kernel[...], None if linear.bias is None else linear.bias[...]
+            )
+
+        attention, norm, mlp_norm = self.attention, self.attention_norm, self.mlp_norm
+        x, projected = fused.project(
+            x,
+            fused.Norm(norm.scale[...], norm.bias[...]),
+            [weights(linear) for linear in attention.projections],
+            epsilon=_EPSILON,
+        )
+        rest = fused.Rest(
+            weights(attention.output),
+            fused.Norm(mlp_norm.scale[...], mlp_norm.bias[...]),
+            weights(self.mlp_in),
+            weights(self.mlp_out),
+        )
+        drops = attention_key is not None and self.dropout > 0
+        return fused.finish(
+            x,
+            attention.attend(projected, mask, attention_key),
+            rest,
+            epsilon=_EPSILON,
+            dropout=self.dropout,
+            seeds=tuple(row_seeds(key, x.shape[:-1]) for key in keys) if drops else None,
+        )
 
 
 class Encoder(nnx.Module):

@@ -1,11 +1,14 @@
 """Which inputs are left to Pallas's kernels for GPUs; without importing Pallas, which is slow."""
 
+import math
+
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from models.attention.machine import Machine
 
 LEAST_HEAD_DIM = 16  # Triton's products contract at least so much
+ROWS = 64  # that `models.fused` takes at a time
 _WIDEST = 64  # beyond, blocks do not stay in registers
 
 
@@ -20,6 +23,33 @@ def preferred(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
         and LEAST_HEAD_DIM <= head_dim <= _WIDEST
         and is_power_of_two(head_dim)
     )
+
+
+def rows_preferred(
+    rows: tuple[int, ...], widths: tuple[int, int, int], dtype: DTypeLike, machine: Machine
+) -> bool:
+    """The same of `models.fused`, whose programs hold all weights of a block in registers.
+
+    Args:
+        rows: the axes in front of the features.
+        widths: of the residual stream, of attention, of the perceptron's hidden layer.
+        dtype: of the activations.
+        machine: that computes.
+    """
+    return (
+        machine.runs_kernels
+        and jnp.dtype(dtype).itemsize == 2
+        and math.prod(rows) % ROWS == 0
+        and all(width >= LEAST_HEAD_DIM and is_power_of_two(width) for width in widths)
+        and max(widths[:2]) <= _WIDEST
+        and widths[2] <= 2 * _WIDEST
+    )
+
+
+def matrices_preferred(size: int, dtype: DTypeLike, machine: Machine) -> bool:
+    """The same of `models.attention.pinv_kernel`: float32 matrices of so many rows and columns."""
+    fits = LEAST_HEAD_DIM <= size <= _WIDEST and is_power_of_two(size)
+    return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
 
 
 def is_power_of_two(number: int) -> bool:

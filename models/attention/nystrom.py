@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from models.attention import kernels
 from models.attention.blocks import padded_to
 from models.attention.contract import (
     Heads,
@@ -44,6 +45,7 @@ from models.attention.contract import (
 )
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
+from models.attention.machine import this_machine
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
@@ -76,7 +78,7 @@ def iterative_pinv(
     from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of the matrix.
     Third order once close; six steps are often far from converged, so their number is part of
     the method. At least float32 inside. Time O(iterations m^3); for the backward pass Z is kept
-    after each step.
+    after each step. On one GPU, by `models.attention.pinv_kernel`.
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
@@ -84,6 +86,11 @@ def iterative_pinv(
     largest_column = jnp.max(jnp.sum(magnitude, axis=-2), axis=-1)
     largest_row = jnp.max(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
+    if iterations and kernels.matrices_preferred(a.shape[-1], a.dtype, this_machine()):
+        # Here, since Pallas takes a fifth of a second to import.
+        from models.attention.pinv_kernel import iterate
+
+        return iterate(a, z, iterations).astype(dtype)
 
     def step(z, _):
         az = _exact_product(a, z)

@@ -1,0 +1,178 @@
+"""The kernels of a block's rows, interpreted, against the plain block; lowered for a GPU."""
+
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models import attention, fused
+from models.attention import kernels
+from models.attention.machine import Machine, assumed, this_machine
+from models.encoder import Block
+from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
+
+KEY = jax.random.key(7)
+GPU = Machine("gpu", runs_kernels=True)
+LENGTH, DIM = 48, 32  # 192 rows: three blocks forward, six backward
+OPTIONS = {"standard": {"dropout": 0.1, "implementation": "xla"}, "reformer": {"chunk_length": 16}}
+
+
+def build(name="standard", dtype=jnp.bfloat16, dim=DIM, mlp_dim=64):
+    module = attention.make(
+        name=name,
+        length=LENGTH,
+        heads=2,
+        head_dim=dim // 2,
+        rngs=nnx.Rngs(0),
+        **OPTIONS[name],
+    )
+    sizes = {"dim": dim, "mlp_dim": mlp_dim, "heads": 2, "head_dim": dim // 2}
+    block = Block(module, **sizes, dropout=0.1, dtype=dtype, rngs=nnx.Rngs(1))
+    for norm in (block.attention_norm, block.mlp_norm):  # other than 1 and 0
+        norm.scale[...] += jnp.linspace(-0.5, 0.5, dim)
+        norm.bias[...] += jnp.linspace(-0.3, 0.3, dim)
+    return nnx.split(block, nnx.Param, ...)
+
+
+def inputs(dtype=jnp.bfloat16, dim=DIM):
+    keys = jax.random.split(jax.random.key(1))
+    x, g = (jax.random.normal(key, (4, LENGTH, dim)) for key in keys)
+    mask = jnp.arange(LENGTH)[None] < jnp.array([[LENGTH], [20], [0], [LENGTH]])
+    return (3 * x + 1).astype(dtype), g.astype(dtype), mask
+
+
+def run(graph, params, rest, x, g, mask, key):
+    """A block's output and the gradients of its input and its weights."""
+
+    def apply(params, x):
+        return nnx.merge(graph, params, rest)(x, mask, key)
+
+    out, gradient = jax.vjp(apply, params, x)
+    return jax.tree.leaves((out, gradient(g)))
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """The kernels are interpreted, and in float32 taken too."""
+    for name in ("project", "finish"):
+        function = functools.partial(getattr(fused, name), interpret=True)
+        monkeypatch.setattr(fused, name, function)
+    takes = kernels.rows_preferred
+    monkeypatch.setattr(
+        kernels, "rows_preferred", lambda rows, widths, _, m: takes(rows, widths, jnp.bfloat16, m)
+    )
+
+
+def both(parts, arrays, key):
+    with assumed(GPU):
+        found = run(*parts, *arrays, key)
+    with assumed(Machine("gpu")):
+        return found, run(*parts, *arrays, key)
+
+
+@pytest.mark.parametrize("key", [None, KEY, "one for each example"], ids=["kept", "one", "each"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_equals_the_plain_block(name, key, interpreted, monkeypatch):
+    """Masks are the same, the sums those of several programs, one of which has less to do."""
+    monkeypatch.setattr(fused, "_PROGRAMS", 4)
+    key = jax.random.split(KEY, 4) if isinstance(key, str) else key
+    found, expected = both(build(name, jnp.float32), inputs(jnp.float32), key)
+    assert [x.dtype for x in found] == [x.dtype for x in expected]
+    largest = max(np.abs(y).max() for y in expected)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=2**-20 * largest)
+
+
+def test_bfloat16_is_rounded_no_more_than_in_the_plain_block(interpreted):
+    found, plain = both(build(), inputs(), KEY)
+    with assumed(Machine("gpu")):
+        arrays = (x.astype(jnp.float32) for x in inputs()[:2])
+        expected = run(*build(dtype=jnp.float32), *arrays, inputs()[2], KEY)
+    assert [x.dtype for x in found] == [x.dtype for x in plain]
+    largest = max(np.linalg.norm(z) for z in expected[2:])
+
+    def error(x, z):
+        return np.linalg.norm(np.asarray(x, np.float32) - z)
+
+    for x, y, z in zip(found, plain, expected, strict=True):
+        assert error(x, z) < 1.2 * error(y, z) + 2**-12 * largest
+
+
+def test_seeds_are_mapped(interpreted):
+    graph, params, rest = build(dtype=jnp.float32)
+    two = jax.tree.map(lambda x: jnp.stack([x, 1.5 * x]), params)
+    keys, (x, g, mask) = jax.random.split(KEY), inputs(jnp.float32)
+    with assumed(GPU):
+        of_seed = functools.partial(run, graph)
+        axes = (0, None, None, None, None, 0)
+        found = jax.jit(jax.vmap(of_seed, axes))(two, rest, x, g, mask, keys)
+        for seed in range(2):
+            alone = of_seed(jax.tree.map(lambda x, s=seed: x[s], two), rest, x, g, mask, keys[seed])
+            largest = max(np.abs(b).max() for b in alone)
+            for a, b in zip(found, alone, strict=True):
+                np.testing.assert_allclose(a[seed], b, rtol=0, atol=2**-20 * largest)
+
+
+def test_the_error_function_is_within_its_bound():
+    x = np.linspace(-12, 12, 10_001, dtype=np.float32)
+    value, slope = fused._gelu(jnp.asarray(x))
+    x = x.astype(np.float64)
+    phi = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in x])
+    density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    # 1.5e-7 of the error function are half of it of Phi; and some roundings of float32.
+    assert np.all(np.abs(value - x * phi) < 4e-7 * np.abs(x) + 1e-30)
+    assert np.all(np.abs(slope - (phi + x * density)) < 4e-7)
+
+
+@TRITON_IS_LEAVING
+@pytest.mark.parametrize("key", [None, KEY], ids=["kept", "dropped"])
+def test_four_kernels_whatever_the_number_of_seeds(key, monkeypatch):
+    graph, params, rest = build(dim=64, mlp_dim=128)
+    seeds = jax.tree.map(lambda x: jnp.stack([x] * 3), params)
+    of_seed = jax.vmap(functools.partial(run, graph), (0, None, None, None, None, None))
+    with on_an_h100(monkeypatch), assumed(GPU):
+        traced = jax.jit(of_seed).trace(seeds, rest, *inputs(dim=64), key)
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert len(re.findall(r"custom_call @__gpu\$xla.gpu.triton", text)) == 4
+
+
+def test_which_rows_it_takes():
+    def takes(rows=(32, 1024), widths=(64, 64, 128), dtype=jnp.bfloat16, machine=GPU):
+        return kernels.rows_preferred(rows, widths, dtype, machine)
+
+    assert takes()
+    assert takes(rows=(3, 64), widths=(16, 32, 16), dtype=jnp.float16)
+    assert not takes(rows=(3, 65))
+    assert not takes(dtype=jnp.float32)
+    assert not takes(widths=(64, 64, 256))
+    assert not takes(widths=(64, 128, 128))
+    assert not takes(widths=(64, 64, 96))
+    assert not takes(widths=(8, 64, 128))
+    assert not takes(machine=Machine("gpu", has_cudnn=True))
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels need a GPU")
+@TRITON_IS_LEAVING
+@pytest.mark.parametrize("key", [None, KEY], ids=["kept", "dropped"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_on_a_gpu(name, key):
+    assert this_machine().runs_kernels
+    graph, params, rest = build(name, dim=64, mlp_dim=128)
+    arrays = inputs(dim=64)
+    found = jax.jit(functools.partial(run, graph))(params, rest, *arrays, key)
+    with assumed(Machine("gpu")), jax.default_matmul_precision("float32"):
+        plain = run(graph, params, rest, *arrays, key)
+        wide = (x.astype(jnp.float32) for x in arrays[:2])
+        expected = run(*build(name, jnp.float32, 64, 128), *wide, arrays[2], key)
+    largest = max(np.linalg.norm(z) for z in expected[2:])
+
+    def error(x, z):
+        return np.linalg.norm(np.asarray(x, np.float32) - np.asarray(z))
+
+    for x, y, z in zip(found, plain, expected, strict=True):
+        assert error(x, z) < 1.5 * error(y, z) + 2**-10 * largest
