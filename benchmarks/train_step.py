@@ -131,13 +131,16 @@ def _tabulate(
     rows, one_seed = [], {}
     cases = [(*name, seeds) for name in names for seeds in options.seeds]
     for first in range(0, len(cases), options.at_once):
-        for row in _in_processes(cases[first : first + options.at_once], options):
+        group = cases[first : first + options.at_once]
+        for row in _in_processes(group, options):
             name = row["task"], row["attention"]
             if row["seeds"] == 1:
                 one_seed[name] = row
             one = one_seed.get(name)
             if one and "failed" not in one | row:
                 row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
+            if len(group) > 1 and "failed" not in row:
+                row["compiled_beside"] = len(group) - 1
             print(training_tables.step_line(row), flush=True)
             rows.append(row)
             if options.out:

@@ -88,6 +88,8 @@ def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
             f"benchmarks.train_step, {_made_by(first, 'jax')}, products in "
             f"{first['matmul_precision']}. Steps are of all seeds of a program together."
         )
+        if beside := max(row.get("compiled_beside", 0) for row in group):
+            caption += f" Compiled beside up to {beside} other cases, timed alone."
         lines = [training_tables.step_cells(row) for row in group]
         notes = [f"{line}." for line in training_tables.sums(group)]
         yield Table(title, caption, training_tables.STEP_TITLES, lines, notes, words=(0, 1, 4))

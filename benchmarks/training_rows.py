@@ -33,6 +33,7 @@ class StepRow:
         protocol_hours, whole_hours: of the protocol's training and evaluations, and with
             compilation; None with another batch than the protocol's.
         cost_against_one_seed: a step's time over that of one seed, where both were measured.
+        compiled_beside: other cases that compiled at the same time, each in a process of its own.
         loop: seconds of a step in the two forms of the loop (`--compare_loop`).
     """
 
@@ -60,6 +61,7 @@ class StepRow:
     protocol_hours: float | None = None
     whole_hours: float | None = None
     cost_against_one_seed: float | None = None
+    compiled_beside: int = 0
     loop: dict | None = None
 
 

@@ -128,7 +128,7 @@ def test_the_row_of_a_case_that_failed_leaves_the_message_to_stderr(
     assert capsys.readouterr().err.startswith("text, linear, 3: f32[2] | x")
 
 
-def test_cases_compile_beside_each_other_and_are_timed_alone(monkeypatch, capsys):
+def test_cases_compile_beside_each_other_and_are_timed_alone(tmp_path, monkeypatch):
     log, environments = [], []
 
     def worker(*_, environment):
@@ -136,7 +136,9 @@ def test_cases_compile_beside_each_other_and_are_timed_alone(monkeypatch, capsys
         return Ended("none", None, log)
 
     monkeypatch.setattr(train_step, "Worker", worker)
+    out = tmp_path / "rows.jsonl"
     flags = ["--tasks=text", "--attentions=linear,nystrom,linformer", "--compile_at_once=2"]
+    flags += [f"--out={out}"]
     assert train_step.main(flags) == 0
     assert log[:2] == ["start", "start"]
     assert sorted(log[2:4]) == ["compile linear", "compile nystrom"]
@@ -146,6 +148,8 @@ def test_cases_compile_beside_each_other_and_are_timed_alone(monkeypatch, capsys
         "time linformer",
         "close",
     ]
+    lines = out.read_text().splitlines()
+    assert [json.loads(line).get("compiled_beside") for line in lines] == [1, 1, None]
     shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     assert environments == [shared, shared, {}]
 

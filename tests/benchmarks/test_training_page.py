@@ -73,6 +73,13 @@ def test_the_committed_page_is_that_of_the_committed_rows():
     )
 
 
+def test_the_page_says_which_compilation_had_company(tmp_path):
+    write(tmp_path, steps=[STEP, STEP | {"attention": "nystrom", "compiled_beside": 3}])
+    assert "Compiled beside up to 3 other cases, timed alone." in training_page.page(tmp_path)
+    write(tmp_path, steps=[STEP | {"attention": "nystrom"}])
+    assert "Compiled beside" not in training_page.page(tmp_path)
+
+
 def test_the_page_shows_steps_peers_and_what_failed(tmp_path):
     reformer = PEER | {"attention": "reformer", "ratio": 1.0, "fastest_ratio": 2.0}
     reformer["versions"] = PEER["versions"] | {"transformers": "5"}
