@@ -90,8 +90,7 @@ def flash_attention(
     forward, backward = (_FORWARD, _BACKWARD) if narrow else (_SMALL, _SMALL)
     options = _Options(dropout, blocks or forward, blocks or backward, interpret)
     size = math.lcm(*options.forward, *options.backward)
-    real = mask[:, :, None, None]
-    q, k, v = (padded(x, size) for x in (q, jnp.where(real, k, 0), jnp.where(real, v, 0)))
+    q, k, v = (padded(x, size) for x in (q, k, v))
     bias = padded(jnp.where(mask, 0.0, -jnp.inf).astype(jnp.float32), size, -jnp.inf)
     seeds = None
     if dropout > 0:
@@ -206,13 +205,14 @@ def _flash_forward(*refs, keys, dropout):
     def key_block(column, state):
         peak, total, weighted = state
         at = pl.ds(column * keys, keys)
-        scores = _scores(q, k_ref[at, :], _row(bias_ref, at))
+        k, v = _real(bias_ref[at], k_ref[at, :], v_ref[at, :])
+        scores = _scores(q, k, _row(bias_ref, at))
         new_peak = jnp.maximum(peak, jnp.max(scores, axis=1))
         shrink = jnp.exp2(peak - new_peak)
         p = jnp.exp2(scores - new_peak[:, None])
         total = total * shrink + jnp.sum(p, axis=1)
         kept = _kept(p, _row(seeds_ref, at), rows, dropout).astype(q.dtype)
-        weighted = weighted * shrink[:, None] + _product(kept, v_ref[at, :])
+        weighted = weighted * shrink[:, None] + _product(kept, v)
         return new_peak, total, weighted
 
     peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
@@ -226,7 +226,8 @@ def _flash_forward(*refs, keys, dropout):
 
 def _flash_dk_dv(*refs, queries, dropout):
     k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs
-    k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
+    k, v = _real(bias_ref[...], k_ref[...], v_ref[...])
+    bias = bias_ref[...][:, None]
     seeds = None if seeds_ref is None else seeds_ref[...][:, None]
 
     def query_block(row, state):
@@ -254,7 +255,7 @@ def _flash_dq(*refs, keys, dropout):
 
     def key_block(column, dq):
         at = pl.ds(column * keys, keys)
-        k, v = k_ref[at, :], v_ref[at, :]
+        k, v = _real(bias_ref[at], k_ref[at, :], v_ref[at, :])
         p = jnp.exp2(_scores(q, k, _row(bias_ref, at)) - logsumexp)
         kept = _kept(p, _row(seeds_ref, at), rows, dropout)
         ds = kept * _product(g, v, 1) - p * mean_dp
@@ -264,6 +265,11 @@ def _flash_dq(*refs, keys, dropout):
     dq = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
     factor = 1 / (keep_probability(dropout) * math.sqrt(q.shape[1]))
     dq_ref[...] = (dq * factor).astype(dq_ref.dtype)
+
+
+def _real(bias, *arrays):
+    """0 in place of what keys and values hold at padding, be it not a number."""
+    return tuple(jnp.where(bias[:, None] == 0, x, 0) for x in arrays)
 
 
 def _numbers(size, block=None):
