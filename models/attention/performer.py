@@ -40,8 +40,10 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from models.attention import kernels
 from models.attention.blocks import head_major
 from models.attention.contract import (
     Heads,
@@ -53,11 +55,13 @@ from models.attention.contract import (
     check_positive,
 )
 from models.attention.favor import favor_attention
+from models.attention.machine import Machine, this_machine
 from models.dtypes import accumulation_dtype
 
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
 RELU_EPSILON = 1e-3
+_LEAST_FEATURES = 64  # a block of them
 
 
 def orthogonal_features(
@@ -141,6 +145,23 @@ def key_features(
     return jnp.exp(exponent) + jnp.where(real, added, 0).astype(projected.dtype)
 
 
+def prefers_kernels(dtype: DTypeLike, shape: tuple[int, int], machine: Machine) -> bool:
+    """Whether the softmax kernel's features are left to `models.attention.favor_kernels`.
+
+    Args:
+        dtype: of q, k and v.
+        shape: of the projection.
+        machine: that computes.
+    """
+    features, head_dim = shape
+    return (
+        jnp.dtype(dtype) == jnp.bfloat16
+        and kernels.preferred(dtype, head_dim, machine)
+        and features >= _LEAST_FEATURES
+        and kernels.is_power_of_two(features)
+    )
+
+
 def performer_attention(
     q: Heads,
     k: Heads,
@@ -153,8 +174,8 @@ def performer_attention(
 ) -> Heads:
     """Attention by random features; `projection` serves all heads.
 
-    Everything between the inputs and the output is in at least float32. `epsilon` is of the softmax
-    kernel, that of `relu` is fixed.
+    Everything between the inputs and the output is in at least float32, but for some products of
+    GPU kernels (`prefers_kernels`). `epsilon` is of the softmax kernel, that of `relu` is fixed.
 
     Raises:
         ValueError: an unknown kernel, a projection of another width than `head_dim`, or other
@@ -162,6 +183,11 @@ def performer_attention(
     """
     check_inputs(q, k, v, mask, head_dim=projection.shape[-1])
     check_choice("kernel", kernel, KERNELS)
+    if kernel == "softmax" and prefers_kernels(q.dtype, projection.shape, this_machine()):
+        # Imported here, as it imports Pallas.
+        from models.attention.favor_kernels import favor_kernels
+
+        return favor_kernels(q, k, v, mask, projection, epsilon)
     if kernel == "softmax":
         dtype = accumulation_dtype(q.dtype)
         q_scaled, k_scaled = (x.astype(dtype) * x.shape[-1] ** -0.25 for x in (q, k))

@@ -1,0 +1,259 @@
+"""FAVOR+ with softmax features in five GPU kernels: what `models.attention.favor` computes.
+
+    e_jr = exp(P_r . k_j - |k_j|^2 / 2 - peak)      S_r = sum_j e_jr (v_j - c)
+                                                    t_r = sum_j (e_jr + epsilon)
+    e_ir = exp(P_r . q_i - o_i)                     T_i = sum_r (e_ir + epsilon) t_r
+    out_i = u_i + c                                 u_i = sum_r (e_ir + epsilon) S_r / T_i
+
+for scaled q and k; c is the mean of the real v, and o_i the largest P_r . q_i, plus |q_i|^2 / 2 if
+there is an epsilon. Blocks of e live in registers. One kernel has a program for each block of
+features, which goes through the keys with an online softmax; in another, a block of queries goes
+through the features as in flash attention through the keys, P being its keys and S its values.
+Backward, with m_i = g_i . u_i:
+
+    d_ir = e_ir (S_r . g_i - t_r m_i) / T_i     dq_i = sum_r d_ir (P_r - q_i)
+    dS_r = sum_i (e_ir + epsilon) g_i / T_i     dt_r = - sum_i (e_ir + epsilon) m_i / T_i - dS_r . c
+    d_jr = e_jr (dS_r . v_j + dt_r)             dk_j = sum_r d_jr (P_r - k_j)
+                                                dv_j = sum_r (e_jr + epsilon) dS_r
+
+in a kernel over blocks of queries, one over blocks of features and one over blocks of keys. No sum
+is split between programs and there are no atomic additions: results are deterministic.
+
+Subtracting c changes no result. Where all features are near epsilon, out is c and hardly anything
+else; dq comes from the rest, which c would drown in its rounding.
+
+Products are of bfloat16 numbers and summed in float32. P, S and dS are sums of two such numbers
+each, which leaves errors of 2^-16 (TF32: 2^-11); q, k, v and g are such numbers; e and d are
+rounded to them, as weights are in `models.attention.flash`. Exponents are to base 2.
+
+Time O(n R D), memory O(n D + R D). Reverse mode only (`jax.custom_vjp`). About Pallas, Triton and
+meshes see `models.attention.flash`.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float
+
+from models.attention.blocks import padded, padded_to
+from models.attention.contract import Heads, Mask
+from models.attention.favor_programs import (
+    d_keys,
+    d_queries,
+    d_summary,
+    half_square,
+    parts,
+    read,
+    summarise,
+)
+
+
+class Blocks(NamedTuple):
+    """Positions and features of a block, powers of two, and the warps of a program."""
+
+    positions: int
+    features: int
+    warps: int = 4
+
+
+class _Options(NamedTuple):
+    epsilon: float
+    interpret: bool
+    summary: Blocks
+    queries: Blocks
+    d_queries: Blocks
+    d_summary: Blocks
+    d_keys: Blocks
+
+
+# Not timed: with these Triton keeps all in registers and, for heads of 32 and compute capability
+# 9.0, takes at most 128 of a thread, which leaves room for 16 warps on a multiprocessor.
+_NARROW = (
+    Blocks(64, 64),
+    Blocks(128, 64, warps=8),
+    Blocks(128, 32, warps=8),
+    Blocks(64, 64),
+    Blocks(128, 32, warps=8),
+)
+_WIDE = (Blocks(64, 64), Blocks(64, 64), Blocks(64, 32), Blocks(64, 64), Blocks(64, 32))
+_NARROW_HEAD = 32
+_STAGES = 2
+
+# By letters, see `_call`.
+_AXES = {
+    **dict.fromkeys(("q", "k", "v", "g", "rest"), "bnhd"),
+    **dict.fromkeys(("bias", "offset", "inverse", "mean"), "bhn"),
+    **dict.fromkeys(("summary", "d_summary"), "bhsrd"),
+    **dict.fromkeys(("total", "d_total"), "bhr"),
+    **dict.fromkeys(("centre", "added"), "bhd"),
+    "projection": "srd",
+}
+
+
+def favor_kernels(
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Mask,
+    projection: Float[Array, "features head_dim"],
+    epsilon: float,
+    *,
+    blocks: Blocks | None = None,
+    interpret: bool = False,
+) -> Heads:
+    """Attention by the features of `projection`.
+
+    Args:
+        q, k: not scaled, unlike those of `models.attention.favor`; bfloat16, as v.
+        v, mask: see `models.attention.contract`.
+        projection: P, with a power of two of features; no gradient reaches it.
+        epsilon: added to every feature.
+        blocks: of all kernels; None: those that GPUs are to take.
+        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+    """
+    sizes = _NARROW if q.shape[-1] <= _NARROW_HEAD else _WIDE
+    options = _Options(epsilon, interpret, *(sizes if blocks is None else (blocks,) * 5))
+    # P to base 2 and for positions that are not scaled.
+    factor = math.log2(math.e) * q.shape[-1] ** -0.25
+    in_parts = jnp.stack(parts(projection.astype(jnp.float32) * factor))
+    return _attention(q, k, v, mask, in_parts, options)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
+def _attention(q, k, v, mask, projection, options):
+    """`projection` is in two parts: [2, features, head_dim]."""
+    return _forward(q, k, v, mask, projection, options)[0]
+
+
+def _forward(q, k, v, mask, projection, options):
+    """Returns the output and what the backward pass needs."""
+    length, epsilon = q.shape[1], options.epsilon
+    size = math.lcm(*(blocks.positions for blocks in options[2:]))
+    real = mask[:, :, None, None]
+    q, k, v = (padded(x, size) for x in (q, jnp.where(real, k, 0), jnp.where(real, v, 0)))
+    bias = jnp.where(padded(mask, size)[:, :, None], -half_square(k), -jnp.inf)
+    arrays = {"q": q, "k": k, "v": v, "bias": jnp.swapaxes(bias, 1, 2), "projection": projection}
+    summary, total, peak = _summary(arrays, options)
+    arrays["bias"] -= peak
+    count = jnp.sum(mask, axis=1, dtype=jnp.float32)[:, None, None]
+    centre = jnp.sum(v.astype(jnp.float32), axis=1) / jnp.maximum(count, 1)
+    summary -= total[..., None] * centre[:, :, None]
+    added = epsilon * jnp.sum(summary, axis=2) if epsilon else None
+    summary = jnp.stack(parts(summary), axis=2)
+    arrays |= {"summary": summary, "total": total + epsilon * count, "centre": centre}
+    out, rest, offset, inverse = _call(
+        functools.partial(read, epsilon=epsilon),
+        "n",
+        options.queries,
+        _named(arrays | {"added": added}, "q projection summary total centre added"),
+        [(q, "bnhd"), (q, "bnhd"), (arrays["bias"], "bhn"), (arrays["bias"], "bhn")],
+        options.interpret,
+    )
+    return out[:, :length], arrays | {"rest": rest, "offset": offset, "inverse": inverse}
+
+
+def _summary(arrays, options):
+    """Returns sum_j e_jr v_j [batch, heads, features, head_dim], sum_j e_jr and the peak."""
+    batch, _, heads, head_dim = arrays["k"].shape
+    total = jax.ShapeDtypeStruct((batch, heads, arrays["projection"].shape[1]), jnp.float32)
+    summary = jax.ShapeDtypeStruct((*total.shape, head_dim), jnp.float32)
+    summary, total, peaks = _call(
+        functools.partial(summarise, epsilon=options.epsilon),
+        "r",
+        options.summary,
+        _named(arrays, "projection k v bias"),
+        [(summary, "bhrd"), (total, "bhr"), (total, "bhr")],
+        options.interpret,
+    )
+    peak = jnp.max(peaks, axis=2, keepdims=True)
+    shrink = jnp.exp2(peaks - peak)
+    return summary * shrink[..., None], total * shrink, peak
+
+
+def _backward(options, arrays, g):
+    length, q = g.shape[1], arrays["q"]
+    arrays = arrays | {"g": padded_to(g, q.shape[1])}
+    dq, mean = _call(
+        d_queries,
+        "n",
+        options.d_queries,
+        _named(arrays, "q g rest offset inverse projection summary total"),
+        [(q, "bnhd"), (arrays["inverse"], "bhn")],
+        options.interpret,
+    )
+    arrays |= _d_summary(arrays | {"mean": mean}, options)
+    dk, dv = _call(
+        d_keys,
+        "n",
+        options.d_keys,
+        _named(arrays, "k v bias projection d_summary d_total added"),
+        [(q, "bnhd"), (q, "bnhd")],
+        options.interpret,
+    )
+    return *(x[:, :length] for x in (dq, dk, dv)), None, None
+
+
+def _d_summary(arrays, options):
+    """dS in two parts, dt, and epsilon times the sum of dS over the features."""
+    batch, heads, features = arrays["total"].shape
+    shape = batch, heads, features // options.d_summary.features, arrays["q"].shape[3]
+    summary, total, sums = _call(
+        functools.partial(d_summary, epsilon=options.epsilon),
+        "r",
+        options.d_summary,
+        _named(arrays, "projection q g offset inverse mean centre"),
+        [*_named(arrays, "summary total"), (jax.ShapeDtypeStruct(shape, jnp.float32), "bhcd")],
+        options.interpret,
+    )
+    added = options.epsilon * jnp.sum(sums, axis=2) if options.epsilon else None
+    return {"d_summary": summary, "d_total": total, "added": added}
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _named(arrays, names):
+    """Pairs of an array and its axes, see `_call`."""
+    return [(arrays[name], _AXES[name]) for name in names.split()]
+
+
+def _call(kernel, over, blocks, inputs, outputs, interpret):
+    """Runs a program for each block along `over`, head and example.
+
+    Args:
+        kernel: gets the references of its block, and as `size` that of the blocks it goes through.
+        over: "n", the positions, or "r", the features.
+        inputs, outputs: pairs of an array (or its shape and dtype; None: no array) and its axes:
+            b of examples, h of heads, n, r, c of blocks, s of parts and d of numbers in a head.
+    """
+    step, size = (blocks[0], blocks[1]) if over == "n" else (blocks[1], blocks[0])
+    pairs = [(x, axes) for x, axes in inputs if x is not None]
+    lengths = {axis: n for x, axes in pairs for axis, n in zip(axes, x.shape, strict=True)}
+
+    def spec(x, axes):
+        if x is None:
+            return None
+        sides = {"b": None, "h": None, "c": None, over: step}
+        shape = tuple(sides.get(axis, n) for axis, n in zip(axes, x.shape, strict=True))
+
+        def index(i, head, example):
+            numbers = {"b": example, "h": head, "c": i, over: i}
+            return tuple(numbers.get(axis, 0) for axis in axes)
+
+        return pl.BlockSpec(shape, index)
+
+    return pl.pallas_call(
+        functools.partial(kernel, size=size),
+        # Programs of a head come one after the other: they share what they read.
+        grid=(lengths[over] // step, lengths["h"], lengths["b"]),
+        in_specs=[spec(*pair) for pair in inputs],
+        out_specs=[spec(*pair) for pair in outputs],
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x, _ in outputs],
+        compiler_params=triton.CompilerParams(num_warps=blocks.warps, num_stages=_STAGES),
+        interpret=interpret,
+    )(*(x for x, _ in inputs))

@@ -1,0 +1,215 @@
+"""The GPU kernels of FAVOR+, interpreted, against the form without; lowered on any machine."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.attention.favor_kernels import Blocks, favor_kernels
+from models.attention.machine import Machine, assumed
+from models.attention.performer import (
+    SOFTMAX_EPSILON,
+    orthogonal_features,
+    performer_attention,
+    prefers_kernels,
+)
+from tests.models.attention.arrays import (
+    assert_rounded,
+    masks,
+    out_and_gradients,
+    random_inputs,
+)
+from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
+
+FEATURES, WIDTH = 64, 16
+SMALL = Blocks(positions=16, features=32)
+PROJECTION = orthogonal_features(jax.random.key(7), FEATURES, WIDTH)
+GPU = Machine("gpu", runs_kernels=True)
+
+interpreted = functools.partial(favor_kernels, blocks=SMALL, interpret=True)
+with_and_without_epsilon = pytest.mark.parametrize("epsilon", [SOFTMAX_EPSILON, 0.0])
+
+
+def inputs(length, dtype=jnp.bfloat16, seed=0):
+    q, k, v, g = random_inputs(length, jnp.float32, head_dim=WIDTH, seed=seed)
+    return tuple(x.astype(dtype) for x in (q / 2, k, v, g))
+
+
+def wide(arrays, dtype=jnp.float32):
+    return tuple(x.astype(dtype) for x in arrays)
+
+
+def attention_of(attend, mask, epsilon=SOFTMAX_EPSILON, projection=PROJECTION):
+    def attention(q, k, v):
+        if attend is performer_attention:
+            return attend(q, k, v, mask, projection, epsilon=epsilon)
+        return attend(q, k, v, mask, projection, epsilon)
+
+    return attention
+
+
+@with_and_without_epsilon
+@pytest.mark.parametrize("length", [1, 32, 37])  # less than a block, whole blocks, a part of one
+def test_equals_the_form_without_kernels(length, epsilon):
+    arrays, mask = inputs(length), masks(length)
+    found = out_and_gradients(attention_of(interpreted, mask, epsilon), *arrays)
+    expected = out_and_gradients(attention_of(performer_attention, mask, epsilon), *wide(arrays))
+    assert all(x.dtype == jnp.bfloat16 for x in found)
+    # Of e or d, of S or u and of the result; gradients sum terms of both signs.
+    assert_rounded(found, expected, roundings=3)
+    for x in found:  # of the sequence without any real token
+        assert not np.asarray(x, np.float32)[3].any()
+
+
+def test_the_sizes_of_blocks_change_only_the_order_of_sums():
+    arrays, mask = inputs(37), masks(37)
+    attend = functools.partial(favor_kernels, interpret=True)
+    for blocks in (Blocks(16, 16), Blocks(32, 64), None):
+        found = out_and_gradients(
+            attention_of(functools.partial(attend, blocks=blocks), mask), *arrays
+        )
+        expected = out_and_gradients(attention_of(interpreted, mask), *arrays)
+        assert_rounded(found, wide(expected), roundings=3)
+
+
+@with_and_without_epsilon
+def test_peaks_may_grow_from_block_to_block(epsilon):
+    """Exponents of hundreds, growing along the length: neither infinite nor lost."""
+    q, k, v, g = inputs(37)
+    k = (k * jnp.linspace(1, 40, 37)[None, :, None, None]).astype(k.dtype)
+    found = out_and_gradients(attention_of(interpreted, masks(37), epsilon), q, k, v, g)
+    plain = attention_of(performer_attention, masks(37), epsilon)
+    assert all(np.isfinite(np.asarray(x, np.float32)).all() for x in found)
+    assert_rounded(found[:1], [plain(*wide((q, k, v)))], roundings=3)
+
+
+def test_what_little_leads_out_of_features_near_epsilon_is_not_lost_in_rounding(float64):
+    """The output is the mean of the values but for 1e-8 of it, dq of that order."""
+    q, k, v, g = inputs(37)
+    k, v = ((x * factor).astype(x.dtype) for x, factor in ((k, 2.5), (v + 1, 1)))
+    mask = masks(37)
+    found = out_and_gradients(attention_of(interpreted, mask), q, k, v, g)
+    arrays = wide((q, k, v, g), jnp.float64)
+    expected = out_and_gradients(attention_of(performer_attention, mask), *arrays)
+    assert np.linalg.norm(expected[1]) < 1e-4 * np.linalg.norm(expected[3])
+    assert_rounded(found, expected, roundings=4)
+
+
+def test_even_nan_at_padding_stays_there():
+    q, k, v, g = inputs(37)
+    mask = masks(37)
+    k_nan, v_nan = (jnp.where(mask[:, :, None, None], x, jnp.nan) for x in (k, v))
+    attend = attention_of(interpreted, mask)
+    found = out_and_gradients(attend, q, k_nan, v_nan, g)
+    for x, y in zip(found, out_and_gradients(attend, q, k, v, g), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_under_vmap_fori_loop_checkpoint_and_jit():
+    """Inputs and projections of several seeds, a mask they share, a loop over steps, and remat."""
+    arrays = [jnp.stack(x) for x in zip(inputs(21, seed=1), inputs(21, seed=2), strict=True)]
+    projections, mask = jnp.stack([PROJECTION, PROJECTION[::-1] / 2]), masks(21)
+
+    def gradients(attend, projection, q, k, v, g):
+        attention = jax.checkpoint(attention_of(attend, mask, projection=projection))
+        return out_and_gradients(attention, q, k, v, g)[1:]
+
+    @jax.jit
+    def loop(steps, *arguments):
+        def step(_, total):
+            found = jax.vmap(functools.partial(gradients, interpreted))(*arguments)
+            return jax.tree.map(jnp.add, total, found)
+
+        start = tuple(jnp.zeros_like(x) for x in arrays[:3])
+        return jax.lax.fori_loop(0, steps, step, start)
+
+    found = loop(2, projections, *arrays)
+    for i, projection in enumerate(projections):
+        seed = wide([x[i] for x in arrays])
+        expected = gradients(performer_attention, projection, *seed)
+        assert_rounded([x[i].astype(jnp.float32) / 2 for x in found], expected, roundings=4)
+
+
+def total_gradients(q, k, v, mask, projection):
+    def total(q, k, v):
+        return jnp.sum(performer_attention(q, k, v, mask, projection).astype(jnp.float32))
+
+    return jax.value_and_grad(total, argnums=(0, 1, 2))(q, k, v)
+
+
+def lowered_calls(function, head_dim, monkeypatch):
+    """Operands of the kernels in a program for three seeds, and its text."""
+    x = jax.ShapeDtypeStruct((3, 4, 300, 2, head_dim), jnp.bfloat16)
+    mask = jax.ShapeDtypeStruct((4, 300), jnp.bool_)
+    projection = jax.ShapeDtypeStruct((3, 256, head_dim), jnp.float32)
+    seeds = jax.jit(jax.vmap(function, in_axes=(0, 0, 0, None, 0)))
+    with on_an_h100(monkeypatch), assumed(GPU):
+        traced = seeds.trace(x, x, x, mask, projection)
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    return re.findall(r"custom_call @__gpu\$xla.gpu.triton.* : \((.*)\) ->", text), text
+
+
+@pytest.mark.parametrize("head_dim", [16, 32, 64])
+@TRITON_IS_LEAVING
+def test_five_kernels_whatever_the_number_of_seeds_lowered_for_a_gpu(head_dim, monkeypatch):
+    calls, text = lowered_calls(total_gradients, head_dim, monkeypatch)
+    assert len(calls) == 5
+    assert "stablehlo.while" not in text
+
+
+@TRITON_IS_LEAVING
+def test_two_kernels_evaluate(monkeypatch):
+    calls, _ = lowered_calls(performer_attention, 32, monkeypatch)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "machine", "expected"),
+    [
+        (jnp.bfloat16, (256, 32), GPU, True),
+        (jnp.bfloat16, (64, 64), GPU, True),
+        (jnp.bfloat16, (32, 32), GPU, False),
+        (jnp.bfloat16, (192, 32), GPU, False),
+        (jnp.bfloat16, (256, 8), GPU, False),
+        (jnp.bfloat16, (256, 128), GPU, False),
+        (jnp.float16, (256, 32), GPU, False),
+        (jnp.float32, (256, 32), GPU, False),
+        (jnp.bfloat16, (256, 32), Machine("gpu"), False),
+        (jnp.bfloat16, (256, 32), Machine("cpu"), False),
+    ],
+)
+def test_which_inputs_are_left_to_kernels(dtype, shape, machine, expected):
+    assert prefers_kernels(dtype, shape, machine) == expected
+
+
+def test_relu_has_no_kernels():
+    q, k, v, _ = inputs(16)
+    with assumed(GPU):
+        program = jax.make_jaxpr(functools.partial(performer_attention, kernel="relu"))
+        assert "pallas_call" not in str(program(q, k, v, masks(16), PROJECTION))
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels need a GPU")
+@TRITON_IS_LEAVING
+@pytest.mark.parametrize("head_dim", [16, 32, 64])
+@with_and_without_epsilon
+def test_on_a_gpu(epsilon, head_dim):
+    q, k, v, g = random_inputs(300, jnp.float32, head_dim=head_dim)
+    arrays = tuple(x.astype(jnp.bfloat16) for x in (q / 2, k, v, g))
+    projection = orthogonal_features(jax.random.key(7), 256, head_dim)
+    mask = masks(300)
+    plain = attention_of(performer_attention, mask, epsilon, projection)
+    found = out_and_gradients(attention_of(favor_kernels, mask, epsilon, projection), *arrays)
+    with jax.default_matmul_precision("float32"):
+        expected = out_and_gradients(plain, *wide(arrays))
+    assert_rounded(found, expected, roundings=4)
+
+
+def test_no_second_order():
+    x = jnp.ones((1, 8, 1, WIDTH), jnp.bfloat16)
+    attend = attention_of(interpreted, jnp.ones((1, 8), bool))
+    with pytest.raises(TypeError, match="forward-mode autodiff"):
+        jax.jvp(lambda q: attend(q, x, x), (x,), (x,))
