@@ -52,7 +52,7 @@ def attention_of(attend, mask, epsilon=SOFTMAX_EPSILON, projection=PROJECTION):
 
 
 @with_and_without_epsilon
-@pytest.mark.parametrize("length", [1, 32, 37])  # less than a block, whole blocks, a part of one
+@pytest.mark.parametrize("length", [9, 32, 37])  # less than a block, whole blocks, a part of one
 def test_equals_the_form_without_kernels(length, epsilon):
     arrays, mask = inputs(length), masks(length)
     found = out_and_gradients(attention_of(interpreted, mask, epsilon), *arrays)
@@ -62,6 +62,17 @@ def test_equals_the_form_without_kernels(length, epsilon):
     assert_rounded(found, expected, roundings=3)
     for x in found:  # of the sequence without any real token
         assert not np.asarray(x, np.float32)[3].any()
+
+
+@with_and_without_epsilon
+def test_a_single_key_gives_its_value(epsilon):
+    arrays = inputs(1)
+    found = out_and_gradients(attention_of(interpreted, masks(1), epsilon), *arrays)
+    out, dq, dk, dv = (np.asarray(x, np.float32) for x in found)
+    v, g = (np.asarray(x, np.float32) for x in arrays[2:])
+    np.testing.assert_allclose(out[0], v[0], rtol=2**-8)
+    np.testing.assert_allclose(dv[0], g[0], rtol=2**-7)
+    assert max(np.linalg.norm(dq), np.linalg.norm(dk)) < 3 * 2**-9 * np.linalg.norm(g)
 
 
 def test_the_sizes_of_blocks_change_only_the_order_of_sums():
@@ -79,7 +90,7 @@ def test_the_sizes_of_blocks_change_only_the_order_of_sums():
 def test_peaks_may_grow_from_block_to_block(epsilon):
     """Exponents of hundreds, growing along the length: neither infinite nor lost."""
     q, k, v, g = inputs(37)
-    k = (k * jnp.linspace(1, 40, 37)[None, :, None, None]).astype(k.dtype)
+    k = k * jnp.linspace(1, 40, 37, dtype=k.dtype)[None, :, None, None]
     found = out_and_gradients(attention_of(interpreted, masks(37), epsilon), q, k, v, g)
     plain = attention_of(performer_attention, masks(37), epsilon)
     assert all(np.isfinite(np.asarray(x, np.float32)).all() for x in found)
@@ -89,7 +100,7 @@ def test_peaks_may_grow_from_block_to_block(epsilon):
 def test_what_little_leads_out_of_features_near_epsilon_is_not_lost_in_rounding(float64):
     """The output is the mean of the values but for 1e-8 of it, dq of that order."""
     q, k, v, g = inputs(37)
-    k, v = ((x * factor).astype(x.dtype) for x, factor in ((k, 2.5), (v + 1, 1)))
+    k, v = 4 * k, v + 1
     mask = masks(37)
     found = out_and_gradients(attention_of(interpreted, mask), q, k, v, g)
     arrays = wide((q, k, v, g), jnp.float64)
