@@ -10,7 +10,8 @@ with R features and head width D. E[f(q) . f(k)] is proportional to exp(q . k / 
 softmax kernel approaches standard attention as R grows.
 
 Complexity in the length n, a head: time O(n R D), memory O(n D + R D) with the softmax kernel,
-whose features are made block by block (`models.attention.favor`); O(n R + R D) with relu.
+whose features are made block by block (`models.attention.favor`, for bfloat16 on one GPU
+`models.attention.favor_kernels`); O(n R + R D) with relu.
 
 Differences. The feature maps and their epsilons are those of performer-pytorch 1.1.4; nothing is
 added to the denominator. Unlike the benchmark's PyTorch code, which uses that package, q and k are
