@@ -9,7 +9,10 @@ from models.attention.machine import Machine
 
 LEAST_HEAD_DIM = 16  # Triton's products contract at least so much
 ROWS = 64  # that `models.fused` takes at a time
+LEAST_SIDE = 16  # of blocks that Triton multiplies
+LEAST_HEAD_DIM = LEAST_SIDE
 _WIDEST = 64  # beyond, blocks do not stay in registers
+_LONGEST_CHUNK = 64  # of Reformer, likewise
 
 
 def preferred(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
@@ -50,6 +53,17 @@ def matrices_preferred(size: int, dtype: DTypeLike, machine: Machine) -> bool:
     """The same of `models.attention.pinv_kernel`: float32 matrices of so many rows and columns."""
     fits = LEAST_HEAD_DIM <= size <= _WIDEST and is_power_of_two(size)
     return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
+
+
+def preferred_for_chunks(
+    dtype: DTypeLike, head_dim: int, chunk_length: int, machine: Machine
+) -> bool:
+    """The same of Reformer's chunks, whose sides are those of blocks."""
+    return (
+        preferred(dtype, head_dim, machine)
+        and LEAST_SIDE <= chunk_length <= _LONGEST_CHUNK
+        and is_power_of_two(chunk_length)
+    )
 
 
 def is_power_of_two(number: int) -> bool:

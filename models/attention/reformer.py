@@ -38,9 +38,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from models.attention import kernels
 from models.attention.blocks import head_major, padded_to
 from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
+from models.attention.machine import this_machine
 from models.attention.permutation import permute
 from models.dtypes import accumulation_dtype
 from models.keys import draw
@@ -128,12 +130,13 @@ def reformer_attention(
     check_inputs(q, q, v, mask)
     check_positive(chunk_length=chunk_length)
     length = q.shape[1]
-    q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     if length <= chunk_length:
+        q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
         heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
         return jax.vmap(heads)(q, v, mask)
     missing = -length % chunk_length
-    num_buckets = math.prod(factors or (2 * rotations.shape[-1],))
+    factors = factors or (2 * rotations.shape[-1],)
+    num_buckets = math.prod(factors)
     # Sorted are `bucket * padded + position` and `position * padded + position`, of 32 bits.
     padded = length + missing
     if max(padded, num_buckets + 1) * padded > 2**32:
@@ -142,6 +145,9 @@ def reformer_attention(
             f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
             "a larger chunk_length or a shorter length"
         )
+    if kernels.preferred_for_chunks(q.dtype, q.shape[-1], chunk_length, this_machine()):
+        return _by_kernels(q, v, mask, rotations, chunk_length, factors)
+    q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
 
@@ -151,6 +157,35 @@ def reformer_attention(
     out, total = attend_chunk_pairs(*arrays)
     out = jax.vmap(jax.vmap(_combined))(out, total, inverse, order)
     return head_major(out)[:, :length].astype(q.dtype)
+
+
+def _by_kernels(
+    q: Heads,
+    v: Heads,
+    mask: Mask,
+    rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
+    chunk_length: int,
+    factors: tuple[int, ...],
+    *,
+    interpret: bool = False,
+) -> Heads:
+    """`reformer_attention` of more than one chunk, on a GPU; `interpret`: anywhere, slowly."""
+    # Here, since Pallas takes a fifth of a second to import.
+    from models.attention.chunk_kernels import bucket_kernel, chunk_attention
+
+    padded = q.shape[1] + -q.shape[1] % chunk_length
+    unsorted = bucket_kernel(
+        jax.lax.stop_gradient(q),
+        mask,
+        jax.lax.stop_gradient(rotations),
+        factors,
+        padded=padded,
+        block=chunk_length,
+        interpret=interpret,
+    )
+    order = (jnp.sort(unsorted, axis=-1, stable=False) % jnp.uint32(padded)).astype(jnp.int32)
+    count = jnp.sum(mask, axis=1, dtype=jnp.int32)
+    return chunk_attention(q, v, order, count, chunk_length=chunk_length, interpret=interpret)
 
 
 def _one_chunk(

@@ -1,0 +1,364 @@
+"""Reformer's attention in three GPU kernels, on positions left in their order.
+
+The same numbers as `models.attention.chunk_pairs` gives for sorted copies, but nothing is copied
+or sorted except the positions: a program fetches the rows of its chunk, and of the one before it in
+the ring, by their positions, and puts its results back by them. In a round every position is in one
+chunk, so that no two programs write the same row: there are no atomic additions, and results are
+deterministic.
+
+The first kernel numbers the buckets. The second attends, round by round: a program per chunk and
+head holds the chunk's scores in registers and writes its outputs o_r and their logarithmic
+denominators z_r, whose combination over rounds is left to XLA:
+
+    out_i = sum_r o_r(i) exp(z_r(i) - z_i)        z_i = log sum_r exp(z_r(i))
+
+So out_i is the softmax over all that i sees in any round, as often as it sees it, and the backward
+pass needs neither o_r nor z_r. With g the gradient of out and P_ij = exp(s_ij - z_i):
+
+    ds_ij = P_ij (g_i . v_j - g_i . out_i),  0 where s_ij is a constant
+    dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i P_ij g_i
+
+The third kernel computes them for a chunk, whose rows are seen by its own queries and by those of
+the chunk after it, and see its own keys and those of the chunk before it: three blocks of scores.
+Each round's gradients are rounded to the inputs' format, and XLA adds them up.
+
+A logarithm of -1e5, where a token sees only itself, has an error of 0.004; such a token's dv_j has
+one as large, relative to itself. It takes a sequence of one token.
+
+Time O(n H c D) for n positions, H rounds, chunks of c and width D; memory O(n H D). Sums are
+float32. Reverse mode only (`jax.custom_vjp`).
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float, Int, UInt
+
+from models.attention.blocks import padded_to
+from models.attention.chunk_pairs import KEY_EPSILON, PADDING, SELF_SCORE
+from models.attention.contract import Heads, Mask
+from models.attention.kernels import LEAST_SIDE
+
+_LOG2E = math.log2(math.e)
+_LOWEST = float(jnp.finfo(jnp.float32).min)
+_WARPS = 4
+
+
+def bucket_kernel(
+    q: Heads,
+    mask: Mask,
+    rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
+    factors: tuple[int, ...],
+    *,
+    padded: int,
+    block: int,
+    interpret: bool = False,
+) -> UInt[Array, "batch heads hashes padded"]:
+    """`bucket * padded + position` for each position, with the buckets of `lsh_buckets`.
+
+    Args:
+        q, mask, rotations, factors: see `models.attention.reformer.lsh_buckets`.
+        padded: the length, completed with padding.
+        block: the positions of a program, a power of two that divides `padded`.
+        interpret: whether to run the kernel as JAX operations, on any device, slowly.
+    """
+    batch, _, heads, _ = q.shape
+    hashes = rotations.shape[-2]
+    ends = [sum(factor // 2 for factor in factors[: i + 1]) for i in range(len(factors))]
+    parts = jnp.split(jnp.moveaxis(rotations, -2, -3), ends[:-1], axis=-1)
+    parts = [_whole_block(x.astype(jnp.float32)) for x in parts]
+    real = padded_to(mask.astype(jnp.int32), padded)
+
+    def rotation(x: Array) -> pl.BlockSpec:
+        if x.ndim == 4:
+            return pl.BlockSpec((None, *x.shape[1:]), lambda i, head, b: (head, 0, 0, 0))
+        return pl.BlockSpec((None, None, *x.shape[2:]), lambda i, head, b: (b, head, 0, 0, 0))
+
+    return pl.pallas_call(
+        functools.partial(_number_buckets, factors=factors, padded=padded),
+        grid=(padded // block, heads, batch),
+        in_specs=[
+            pl.BlockSpec((None, block), lambda i, head, b: (b, i)),
+            _rows_of(q),
+            *map(rotation, parts),
+        ],
+        out_specs=pl.BlockSpec((None, None, hashes, block), lambda i, head, b: (b, head, 0, i)),
+        out_shape=jax.ShapeDtypeStruct((batch, heads, hashes, padded), jnp.uint32),
+        compiler_params=triton.CompilerParams(num_warps=_WARPS),
+        interpret=interpret,
+    )(real, q, *parts)
+
+
+def _whole_block(x: Array) -> Array:
+    """Completes the last axis with columns of 0, whose products are the first largest nowhere."""
+    size = max(LEAST_SIDE, pl.next_power_of_2(x.shape[-1]))
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])])
+
+
+def _number_buckets(real_ref, q_ref, *refs, factors, padded):
+    *rotation_refs, numbers_ref = refs
+    hashes, size = numbers_ref.shape
+    positions = pl.program_id(0) * size + jnp.arange(size, dtype=jnp.int32)
+    q = q_ref[jnp.minimum(positions, q_ref.shape[0] - 1), :].astype(jnp.float32)
+    real = real_ref[...] > 0
+    for each in range(hashes):
+        bucket, step = jnp.zeros(size, jnp.int32), 1
+        for ref, factor in zip(rotation_refs, factors, strict=True):
+            bucket += step * _first_largest(_product(q, ref[each]), factor // 2)
+            step *= factor
+        bucket = jnp.where(real, bucket, step).astype(jnp.uint32)
+        numbers_ref[each, :] = bucket * jnp.uint32(padded) + positions.astype(jnp.uint32)
+
+
+def _first_largest(x: Array, half: int) -> Array:
+    """The argmax over [x, -x] of the first `half` columns, where the others are 0."""
+    index = jnp.arange(x.shape[1], dtype=jnp.int32)[None, :]
+    peak = jnp.max(jnp.abs(x), axis=1)[:, None]
+    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
+    return jnp.min(candidates, axis=1)
+
+
+class _Options(NamedTuple):
+    chunk_length: int
+    interpret: bool
+
+
+def chunk_attention(
+    q: Heads,
+    v: Heads,
+    order: Int[Array, "batch heads hashes padded"],
+    count: Int[Array, " batch"],
+    *,
+    chunk_length: int,
+    interpret: bool = False,
+) -> Heads:
+    """Attention of every chunk to itself and to the chunk before it, its rounds combined.
+
+    Args:
+        q, v: see `models.attention.contract`; what they hold at padding is not used.
+        order: the sorted positions of each round; those from the length on are padding.
+        count: the number of real tokens, which are the first in every round.
+        chunk_length: a power of two that divides `padded`.
+        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+    """
+    return _attention(q, v, order, count[:, None], _Options(chunk_length, interpret))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _attention(q, v, order, count, options):
+    return _forward(q, v, order, count, options)[0]
+
+
+def _forward(q, v, order, count, options):
+    length = q.shape[1]
+    out, total = _call(
+        functools.partial(_attend, size=options.chunk_length),
+        [order, count, q, v],
+        [(q.shape[3:], q.dtype), ((), jnp.float32)],
+        options,
+    )
+    out, total = out[:, :, :length], total[:, :, :length]
+    peak = jnp.max(total, axis=1)
+    shares = jnp.exp2(total - peak[:, None])
+    sums = jnp.sum(shares, axis=1)
+    weighed = jnp.sum(shares[..., None] * out.astype(jnp.float32), axis=1)
+    out = (weighed / sums[..., None]).astype(q.dtype)
+    return out, (q, v, order, count, out, peak + jnp.log2(sums))
+
+
+def _backward(options, saved, g):
+    q, v, order, count, out, total = saved
+    gradients = _call(
+        functools.partial(_attend_backward, size=options.chunk_length),
+        [order, count, q, v, g, out, total],
+        [(x.shape[3:], x.dtype) for x in (q, v)],
+        options,
+    )
+    dq, dv = (jnp.sum(x[:, :, : q.shape[1]], axis=1, dtype=jnp.float32) for x in gradients)
+    return dq.astype(q.dtype), dv.astype(v.dtype), None, None
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _call(kernel: Any, inputs: Sequence[Array], outputs: Sequence[tuple], options: _Options):
+    """Runs a program for each chunk of every round, head and example.
+
+    Args:
+        inputs: `order`, `count` and arrays [batch, length, heads(, head_dim)]; a program gets all
+            positions of its head.
+        outputs: the shape of a position's entry, and the dtype, of arrays
+            [batch, hashes, padded, heads, ...]; a program gets all positions of its head and round.
+    """
+    order, count, *rows = inputs
+    batch, heads, hashes, padded = order.shape
+    flat = order.reshape(batch, heads, -1)
+
+    def of_round(shape: tuple[int, ...]) -> pl.BlockSpec:
+        return pl.BlockSpec(
+            (None, None, padded, None, *shape),
+            lambda i, number, head, b: (b, number, 0, head, *(0 for _ in shape)),
+        )
+
+    return pl.pallas_call(
+        kernel,
+        # Programs of a head come one after the other: they share what they read.
+        grid=(padded // options.chunk_length, hashes, heads, batch),
+        in_specs=[
+            pl.BlockSpec((None, None, flat.shape[2]), lambda i, number, head, b: (b, head, 0)),
+            pl.BlockSpec((None, 1), lambda i, number, head, b: (b, 0)),
+            *map(_rows_of, rows),
+        ],
+        out_specs=[of_round(shape) for shape, _ in outputs],
+        out_shape=[
+            jax.ShapeDtypeStruct((batch, hashes, padded, heads, *shape), dtype)
+            for shape, dtype in outputs
+        ],
+        compiler_params=triton.CompilerParams(num_warps=_WARPS),
+        interpret=options.interpret,
+    )(flat, count, *rows)
+
+
+def _rows_of(x: Array) -> pl.BlockSpec:
+    """All positions of a program's head and example, of [batch, length, heads(, head_dim)]."""
+    shape = (None, x.shape[1], None, *x.shape[3:])
+
+    def index(*of: Any) -> tuple:
+        *_, head, example = of
+        return (example, 0, head, *(0 for _ in x.shape[3:]))
+
+    return pl.BlockSpec(shape, index)
+
+
+class _Chunk(NamedTuple):
+    """The rows of a chunk: their positions, and whether they are real."""
+
+    positions: Array
+    real: Array
+
+    def load(self, ref: Any) -> Array:
+        """The chunk's rows, 0 at padding."""
+        return jnp.where(self.real[:, None], ref[self._within(ref), :], 0)
+
+    def load_all(self, ref: Any) -> Array:
+        """The chunk's rows, 0 only from the length on."""
+        within = self.positions < ref.shape[0]
+        return jnp.where(within[:, None], ref[self._within(ref), :], 0)
+
+    def load_numbers(self, ref: Any) -> Array:
+        """A number for each row, 0 from the length on."""
+        return jnp.where(self.positions < ref.shape[0], ref[self._within(ref)], 0)
+
+    def _within(self, ref: Any) -> Array:
+        return jnp.minimum(self.positions, ref.shape[0] - 1)
+
+    @property
+    def key_positions(self) -> Array:
+        return jnp.where(self.real, self.positions, PADDING)
+
+
+def _chunk(order_ref: Any, count_ref: Any, step: int, size: int) -> _Chunk:
+    """The chunk `step` after this program's, in the ring of all rounds' chunks."""
+    chunks, ring = pl.num_programs(0), order_ref.shape[0] // size
+    number = jax.lax.rem(pl.program_id(1) * chunks + pl.program_id(0) + (step + ring), ring)
+    places = jnp.arange(size, dtype=jnp.int32)
+    start = jax.lax.rem(number, chunks) * size
+    return _Chunk(order_ref[pl.ds(number * size, size)], start + places < count_ref[0])
+
+
+def _attend(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
+    before, here = (_chunk(order_ref, count_ref, step, size) for step in (-1, 0))
+    q = here.load(q_ref)
+    queries = here.positions[:, None]
+    near = _scores(q, _unit(q), queries, here.key_positions[None, :])
+    far = _scores(q, _unit(before.load(q_ref)), queries, before.key_positions[None, :])
+    peak = jnp.maximum(jnp.max(near, axis=1), jnp.max(far, axis=1))
+    # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
+    near, far = (jnp.exp2(x - peak[:, None]) for x in (near, far))
+    total = jnp.sum(near, axis=1) + jnp.sum(far, axis=1)
+    out = _product(near.astype(v_ref.dtype), here.load(v_ref))
+    out += _product(far.astype(v_ref.dtype), before.load(v_ref))
+    out_ref[here.positions, :] = (out / total[:, None]).astype(out_ref.dtype)
+    total_ref[here.positions] = peak + jnp.log2(total)
+
+
+def _attend_backward(*refs, size):
+    order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
+    before, here, after = (_chunk(order_ref, count_ref, step, size) for step in (-1, 0, 1))
+    q, v = here.load(q_ref), here.load(v_ref)
+    k = _unit(q)
+    dtype = q.dtype
+
+    def queries_of(chunk):
+        g, out = chunk.load_all(g_ref), chunk.load_all(out_ref)
+        offset = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=1)
+        return g, offset, chunk.load_numbers(total_ref)
+
+    # As queries, of the chunk before and of this one.
+    g, offset, total = queries_of(here)
+
+    def weights(k, v, chunk):
+        scores = _scores(q, k, here.positions[:, None], chunk.key_positions[None, :])
+        p = jnp.exp2(scores - total[:, None])
+        ds = p * (_product(g, v, 1) - offset[:, None])
+        is_self = here.positions[:, None] == chunk.key_positions[None, :]
+        return p.astype(dtype), jnp.where(is_self, 0, ds).astype(dtype)
+
+    k_before = _unit(before.load(q_ref))
+    _, ds = weights(k_before, before.load(v_ref), before)
+    dq = _product(ds, k_before)
+    p, ds = weights(k, v, here)
+    dq += _product(ds, k)
+    dk = _product(ds.T, q)
+    dv = _product(p.T, g)
+
+    # As keys, of the chunk after, with keys along the rows.
+    q_after = after.load(q_ref)
+    g, offset, total = queries_of(after)
+    is_self = here.key_positions[:, None] == after.positions[None, :]
+    scores = _scores(k, q_after, after.positions[None, :], here.key_positions[:, None])
+    p = jnp.exp2(scores - total[None, :])
+    ds = jnp.where(is_self, 0, p * (_product(v, g, 1) - offset[None, :]))
+    dk += _product(ds.astype(dtype), q_after)
+    dv += _product(p.astype(dtype), g)
+
+    dq += _pull_unit(q, dk)
+    dq_ref[here.positions, :] = jnp.where(here.real[:, None], dq, 0).astype(dtype)
+    dv_ref[here.positions, :] = jnp.where(here.real[:, None], dv, 0).astype(dtype)
+
+
+def _scores(left, right, positions, key_positions):
+    """To base 2; of queries and keys, or of keys and queries, at positions shaped to match."""
+    scores = _product(left, right, 1) * _LOG2E
+    scores = jnp.where(key_positions == PADDING, _LOWEST, scores)
+    return jnp.where(positions == key_positions, SELF_SCORE * _LOG2E, scores)
+
+
+def _unit(q):
+    """`unit_keys`."""
+    wide = q.astype(jnp.float32)
+    return (wide * (_inverse_root(wide) * q.shape[1] ** -0.5)[:, None]).astype(q.dtype)
+
+
+def _pull_unit(q, dk):
+    """The gradient of the queries from that of their keys."""
+    wide, head_dim = q.astype(jnp.float32), q.shape[1]
+    inverse = _inverse_root(wide)
+    along = jnp.sum(wide * dk, axis=1) / head_dim * inverse**2
+    return (dk - wide * along[:, None]) * (inverse * head_dim**-0.5)[:, None]
+
+
+def _inverse_root(wide):
+    return jax.lax.rsqrt(jnp.sum(wide * wide, axis=1) / wide.shape[1] + KEY_EPSILON)
+
+
+def _product(a, b, axis=0):
+    """Contracts the last axis of `a` with one of `b`."""
+    dimensions = (((1,), (axis,)), ((), ()))
+    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
