@@ -41,12 +41,14 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt
 
 from models.attention.blocks import padded_to
-from models.attention.chunk_pairs import KEY_EPSILON, PADDING, SELF_SCORE
+from models.attention.chunk_pairs import KEY_EPSILON
 from models.attention.contract import Heads, Mask
 from models.attention.kernels import LEAST_SIDE
 
 _LOG2E = math.log2(math.e)
-_LOWEST = float(jnp.finfo(jnp.float32).min)
+# Scores of the token itself and of padding, in effect those of `chunk_pairs`. Powers of two have an
+# exact product with log2 e, which is therefore the same in a fused multiplication and subtraction.
+_SELF, _LOWEST = -(2.0**17), -(2.0**120)
 _WARPS = 4
 
 
@@ -237,107 +239,162 @@ def _rows_of(x: Array) -> pl.BlockSpec:
 
 
 class _Chunk(NamedTuple):
-    """The rows of a chunk: their positions, and whether they are real."""
+    """The rows of a chunk.
+
+    Attributes:
+        positions: in the sequence; those from the length on are padding.
+        start: the number of the first row in its round.
+        count: the number of real rows, the first of the round.
+        masked: whether rows may be padding, or stand in two chunks of different rounds.
+    """
 
     positions: Array
-    real: Array
+    start: Array
+    count: Array
+    masked: bool = True
+
+    @property
+    def real(self) -> Array:
+        return self.start + _numbers(self.positions.shape[0]) < self.count
+
+    @property
+    def all_real(self) -> Array:
+        return self.start + self.positions.shape[0] <= self.count
+
+    @property
+    def none_real(self) -> Array:
+        return self.start >= self.count
 
     def load(self, ref: Any) -> Array:
         """The chunk's rows, 0 at padding."""
-        return jnp.where(self.real[:, None], ref[self._within(ref), :], 0)
+        return self._load(ref, self.real if self.masked else None)
 
     def load_all(self, ref: Any) -> Array:
-        """The chunk's rows, 0 only from the length on."""
-        within = self.positions < ref.shape[0]
-        return jnp.where(within[:, None], ref[self._within(ref), :], 0)
+        """The chunk's rows (or numbers), 0 only from the length on."""
+        return self._load(ref, self.positions < ref.shape[0] if self.masked else None)
 
-    def load_numbers(self, ref: Any) -> Array:
-        """A number for each row, 0 from the length on."""
-        return jnp.where(self.positions < ref.shape[0], ref[self._within(ref)], 0)
+    def _load(self, ref: Any, where: Array | None) -> Array:
+        at = (self.positions, *(slice(None),) * (len(ref.shape) - 1))
+        if where is None:
+            return ref[at]
+        shape = (*where.shape, *ref.shape[1:])
+        mask = jnp.broadcast_to(where.reshape(*where.shape, *(1 for _ in ref.shape[1:])), shape)
+        return triton.load(ref.at[at], mask=mask, other=0)
 
-    def _within(self, ref: Any) -> Array:
-        return jnp.minimum(self.positions, ref.shape[0] - 1)
+    def masks(self, queries: "_Chunk") -> tuple[Array | None, Array | None]:
+        """Where a query is the key, and which keys are real: [queries, keys]; None: no mask."""
+        numbers, is_self = _numbers(self.positions.shape[0]), None
+        if queries is self:
+            is_self = numbers[:, None] == numbers[None, :]
+        elif self.masked:
+            is_self = queries.positions[:, None] == self.positions[None, :]
+        return is_self, self.real[None, :] if self.masked else None
 
-    @property
-    def key_positions(self) -> Array:
-        return jnp.where(self.real, self.positions, PADDING)
+
+def _numbers(size: int) -> Array:
+    return jnp.arange(size, dtype=jnp.int32)
 
 
 def _chunk(order_ref: Any, count_ref: Any, step: int, size: int) -> _Chunk:
     """The chunk `step` after this program's, in the ring of all rounds' chunks."""
     chunks, ring = pl.num_programs(0), order_ref.shape[0] // size
     number = jax.lax.rem(pl.program_id(1) * chunks + pl.program_id(0) + (step + ring), ring)
-    places = jnp.arange(size, dtype=jnp.int32)
     start = jax.lax.rem(number, chunks) * size
-    return _Chunk(order_ref[pl.ds(number * size, size)], start + places < count_ref[0])
+    return _Chunk(order_ref[pl.ds(number * size, size)], start, count_ref[0])
 
 
 def _attend(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
-    before, here = (_chunk(order_ref, count_ref, step, size) for step in (-1, 0))
-    q = here.load(q_ref)
-    queries = here.positions[:, None]
-    near = _scores(q, _unit(q), queries, here.key_positions[None, :])
-    far = _scores(q, _unit(before.load(q_ref)), queries, before.key_positions[None, :])
-    peak = jnp.maximum(jnp.max(near, axis=1), jnp.max(far, axis=1))
-    # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
-    near, far = (jnp.exp2(x - peak[:, None]) for x in (near, far))
-    total = jnp.sum(near, axis=1) + jnp.sum(far, axis=1)
-    out = _product(near.astype(v_ref.dtype), here.load(v_ref))
-    out += _product(far.astype(v_ref.dtype), before.load(v_ref))
-    out_ref[here.positions, :] = (out / total[:, None]).astype(out_ref.dtype)
-    total_ref[here.positions] = peak + jnp.log2(total)
+    chunks = [_chunk(order_ref, count_ref, step, size) for step in (-1, 0)]
+    padding = chunks[0].none_real & chunks[1].none_real
+    # Only the chunks of a round are disjoint.
+    plain = (pl.program_id(0) > 0) & chunks[1].all_real
+    at = chunks[1].positions
+
+    @pl.when(padding)
+    def _():
+        out_ref[at, :] = jnp.zeros((size, v_ref.shape[1]), out_ref.dtype)
+        total_ref[at] = jnp.full(size, _LOWEST, jnp.float32)
+
+    def attend(masked):
+        before, here = (each._replace(masked=masked) for each in chunks)
+        q = here.load(q_ref)
+
+        def near(keys, state):
+            """The online softmax; one block of scores at a time needs fewer registers."""
+            peak, total, out = state
+            scores = _scores(q, _unit(keys.load(q_ref)), *keys.masks(here))
+            new_peak = jnp.maximum(peak, jnp.max(scores, axis=1) * _LOG2E)
+            # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
+            p = jnp.exp2(scores * _LOG2E - new_peak[:, None])
+            shrink = jnp.exp2(peak - new_peak)
+            total = total * shrink + jnp.sum(p, axis=1)
+            added = _product(p.astype(v_ref.dtype), keys.load(v_ref))
+            return new_peak, total, out * shrink[:, None] + added
+
+        start = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
+        state = start, jnp.zeros_like(start), jnp.zeros((size, v_ref.shape[1]), jnp.float32)
+        peak, total, out = near(here, near(before, state))
+        out_ref[at, :] = (out * (1 / total)[:, None]).astype(out_ref.dtype)
+        total_ref[at] = peak + jnp.log2(total)
+
+    pl.when(plain)(functools.partial(attend, masked=False))
+    pl.when(~plain & ~padding)(functools.partial(attend, masked=True))
 
 
 def _attend_backward(*refs, size):
     order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
-    before, here, after = (_chunk(order_ref, count_ref, step, size) for step in (-1, 0, 1))
-    q, v = here.load(q_ref), here.load(v_ref)
-    k = _unit(q)
-    dtype = q.dtype
+    chunks = [_chunk(order_ref, count_ref, step, size) for step in (-1, 0, 1)]
+    at, padding = chunks[1].positions, chunks[1].none_real
+    number, last = pl.program_id(0), pl.num_programs(0) - 1
+    plain = (number > 0) & (number < last) & chunks[2].all_real
 
-    def queries_of(chunk):
-        g, out = chunk.load_all(g_ref), chunk.load_all(out_ref)
-        offset = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=1)
-        return g, offset, chunk.load_numbers(total_ref)
+    @pl.when(padding)
+    def _():
+        dq_ref[at, :] = jnp.zeros((size, q_ref.shape[1]), dq_ref.dtype)
+        dv_ref[at, :] = jnp.zeros((size, v_ref.shape[1]), dv_ref.dtype)
 
-    # As queries, of the chunk before and of this one.
-    g, offset, total = queries_of(here)
+    def attend(masked):
+        before, here, after = (each._replace(masked=masked) for each in chunks)
 
-    def weights(k, v, chunk):
-        scores = _scores(q, k, here.positions[:, None], chunk.key_positions[None, :])
-        p = jnp.exp2(scores - total[:, None])
-        ds = p * (_product(g, v, 1) - offset[:, None])
-        is_self = here.positions[:, None] == chunk.key_positions[None, :]
-        return p.astype(dtype), jnp.where(is_self, 0, ds).astype(dtype)
+        def of_queries(chunk):
+            g, out = (chunk.load_all(x) for x in (g_ref, out_ref))
+            offset = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=1)
+            return g, offset[:, None], chunk.load_all(total_ref)[:, None]
 
-    k_before = _unit(before.load(q_ref))
-    _, ds = weights(k_before, before.load(v_ref), before)
-    dq = _product(ds, k_before)
-    p, ds = weights(k, v, here)
-    dq += _product(ds, k)
-    dk = _product(ds.T, q)
-    dv = _product(p.T, g)
+        def weights(q, g, offset, total, k, v, masks):
+            is_self, _ = masks
+            p = jnp.exp2(_scores(q, k, *masks) * _LOG2E - total)
+            ds = p * (_product(g, v, 1) - offset)
+            ds = ds if is_self is None else jnp.where(is_self, 0, ds)
+            return p.astype(q.dtype), ds.astype(q.dtype)
 
-    # As keys, of the chunk after, with keys along the rows.
-    q_after = after.load(q_ref)
-    g, offset, total = queries_of(after)
-    is_self = here.key_positions[:, None] == after.positions[None, :]
-    scores = _scores(k, q_after, after.positions[None, :], here.key_positions[:, None])
-    p = jnp.exp2(scores - total[None, :])
-    ds = jnp.where(is_self, 0, p * (_product(v, g, 1) - offset[None, :]))
-    dk += _product(ds.astype(dtype), q_after)
-    dv += _product(p.astype(dtype), g)
+        # As queries of the chunk before and of this one, as keys of this one and the one after.
+        q, v, (g, *rows) = here.load(q_ref), here.load(v_ref), of_queries(here)
+        k = _unit(q)
+        k_before = _unit(before.load(q_ref))
+        _, ds = weights(q, g, *rows, k_before, before.load(v_ref), before.masks(here))
+        dq = _product(ds, k_before)
+        p, ds = weights(q, g, *rows, k, v, here.masks(here))
+        dq += _product(ds, k)
+        dk, dv = _product(ds.T, q), _product(p.T, g)
+        q_after, (g, *rows) = after.load(q_ref), of_queries(after)
+        p, ds = weights(q_after, g, *rows, k, v, here.masks(after))
+        dk += _product(ds.T, q_after)
+        dv += _product(p.T, g)
+        dq += _pull_unit(q, dk)
+        if masked:
+            dq, dv = (jnp.where(here.real[:, None], x, 0) for x in (dq, dv))
+        dq_ref[at, :], dv_ref[at, :] = dq.astype(dq_ref.dtype), dv.astype(dv_ref.dtype)
 
-    dq += _pull_unit(q, dk)
-    dq_ref[here.positions, :] = jnp.where(here.real[:, None], dq, 0).astype(dtype)
-    dv_ref[here.positions, :] = jnp.where(here.real[:, None], dv, 0).astype(dtype)
+    pl.when(plain)(functools.partial(attend, masked=False))
+    pl.when(~plain & ~padding)(functools.partial(attend, masked=True))
 
 
-def _scores(left, right, positions, key_positions):
-    """To base 2; of queries and keys, or of keys and queries, at positions shaped to match."""
-    scores = _product(left, right, 1) * _LOG2E
-    scores = jnp.where(key_positions == PADDING, _LOWEST, scores)
-    return jnp.where(positions == key_positions, SELF_SCORE * _LOG2E, scores)
+def _scores(q, k, is_self, is_real):
+    scores = _product(q, k, 1)
+    if is_self is not None:
+        scores = jnp.where(is_self, _SELF, scores)
+    return scores if is_real is None else jnp.where(is_real, scores, _LOWEST)
 
 
 def _unit(q):
@@ -350,12 +407,12 @@ def _pull_unit(q, dk):
     """The gradient of the queries from that of their keys."""
     wide, head_dim = q.astype(jnp.float32), q.shape[1]
     inverse = _inverse_root(wide)
-    along = jnp.sum(wide * dk, axis=1) / head_dim * inverse**2
+    along = jnp.sum(wide * dk, axis=1) * (inverse * inverse * (1 / head_dim))
     return (dk - wide * along[:, None]) * (inverse * head_dim**-0.5)[:, None]
 
 
 def _inverse_root(wide):
-    return jax.lax.rsqrt(jnp.sum(wide * wide, axis=1) / wide.shape[1] + KEY_EPSILON)
+    return jax.lax.rsqrt(jnp.sum(wide * wide, axis=1) * (1 / wide.shape[1]) + KEY_EPSILON)
 
 
 def _product(a, b, axis=0):
