@@ -49,7 +49,7 @@ _LOG2E = math.log2(math.e)
 # Scores of the token itself and of padding, in effect those of `chunk_pairs`. Powers of two have an
 # exact product with log2 e, which is therefore the same in a fused multiplication and subtraction.
 _SELF, _LOWEST = -(2.0**17), -(2.0**120)
-_WARPS = 4
+_WARPS, _STAGES = 4, 1  # no loop is long enough for stages
 
 
 def bucket_kernel(
@@ -92,7 +92,7 @@ def bucket_kernel(
         ],
         out_specs=pl.BlockSpec((None, None, hashes, block), lambda i, head, b: (b, head, 0, i)),
         out_shape=jax.ShapeDtypeStruct((batch, heads, hashes, padded), jnp.uint32),
-        compiler_params=triton.CompilerParams(num_warps=_WARPS),
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=_STAGES),
         interpret=interpret,
     )(real, q, *parts)
 
@@ -222,7 +222,7 @@ def _call(kernel: Any, inputs: Sequence[Array], outputs: Sequence[tuple], option
             jax.ShapeDtypeStruct((batch, hashes, padded, heads, *shape), dtype)
             for shape, dtype in outputs
         ],
-        compiler_params=triton.CompilerParams(num_warps=_WARPS),
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=_STAGES),
         interpret=options.interpret,
     )(flat, count, *rows)
 
@@ -257,14 +257,6 @@ class _Chunk(NamedTuple):
     def real(self) -> Array:
         return self.start + _numbers(self.positions.shape[0]) < self.count
 
-    @property
-    def all_real(self) -> Array:
-        return self.start + self.positions.shape[0] <= self.count
-
-    @property
-    def none_real(self) -> Array:
-        return self.start >= self.count
-
     def load(self, ref: Any) -> Array:
         """The chunk's rows, 0 at padding."""
         return self._load(ref, self.real if self.masked else None)
@@ -274,53 +266,79 @@ class _Chunk(NamedTuple):
         return self._load(ref, self.positions < ref.shape[0] if self.masked else None)
 
     def _load(self, ref: Any, where: Array | None) -> Array:
-        at = (self.positions, *(slice(None),) * (len(ref.shape) - 1))
+        rest = (slice(None),) * (len(ref.shape) - 1)
         if where is None:
-            return ref[at]
-        shape = (*where.shape, *ref.shape[1:])
-        mask = jnp.broadcast_to(where.reshape(*where.shape, *(1 for _ in ref.shape[1:])), shape)
-        return triton.load(ref.at[at], mask=mask, other=0)
+            return ref[(self.positions, *rest)]
+        # The interpreter has no masked loads of rows by their positions.
+        x = ref[(jnp.minimum(self.positions, ref.shape[0] - 1), *rest)]
+        return jnp.where(where.reshape(-1, *(1 for _ in rest)), x, 0)
 
     def masks(self, queries: "_Chunk") -> tuple[Array | None, Array | None]:
         """Where a query is the key, and which keys are real: [queries, keys]; None: no mask."""
-        numbers, is_self = _numbers(self.positions.shape[0]), None
-        if queries is self:
-            is_self = numbers[:, None] == numbers[None, :]
-        elif self.masked:
-            is_self = queries.positions[:, None] == self.positions[None, :]
-        return is_self, self.real[None, :] if self.masked else None
+        if self.masked:
+            return queries.positions[:, None] == self.positions[None, :], self.real[None, :]
+        numbers = _numbers(self.positions.shape[0])
+        return numbers[:, None] == numbers[None, :] if queries is self else None, None
 
 
 def _numbers(size: int) -> Array:
     return jnp.arange(size, dtype=jnp.int32)
 
 
-def _chunk(order_ref: Any, count_ref: Any, step: int, size: int) -> _Chunk:
-    """The chunk `step` after this program's, in the ring of all rounds' chunks."""
-    chunks, ring = pl.num_programs(0), order_ref.shape[0] // size
-    number = jax.lax.rem(pl.program_id(1) * chunks + pl.program_id(0) + (step + ring), ring)
-    start = jax.lax.rem(number, chunks) * size
-    return _Chunk(order_ref[pl.ds(number * size, size)], start, count_ref[0])
+class _Ring(NamedTuple):
+    """All rounds' chunks of a head, and the place of this program's among them.
+
+    Attributes:
+        number: of this program's chunk in its round of `chunks`.
+        before: the number of chunks in earlier rounds.
+    """
+
+    order_ref: Any
+    count: Array
+    size: int
+    number: Array
+    chunks: int
+    before: Array
+
+    def chunk(self, step: Any, *, masked: bool) -> _Chunk:
+        """The chunk `step` after this program's; the last precedes the first."""
+        ring = self.order_ref.shape[0] // self.size
+        number = jax.lax.rem(self.before + self.number + (step + ring), ring)
+        start = jax.lax.rem(number, self.chunks) * self.size
+        at = pl.ds(number * self.size, self.size)
+        return _Chunk(self.order_ref[at], start, self.count, masked)
+
+    def all_real(self, last: int) -> Array:
+        """Whether the chunks up to `last` after this one, and the one before, are of one round
+        and without padding."""
+        end = self.number + last
+        inside = (self.number > 0) & (end < self.chunks)
+        return inside & ((end + 1) * self.size <= self.count)
+
+    def none_real(self) -> Array:
+        """Whether this chunk is padding."""
+        return self.number * self.size >= self.count
+
+
+def _ring(order_ref: Any, count_ref: Any, size: int) -> _Ring:
+    # Not inside branches or loops, where the interpreter knows no programs.
+    number, chunks = pl.program_id(0), pl.num_programs(0)
+    return _Ring(order_ref, count_ref[0], size, number, chunks, pl.program_id(1) * chunks)
 
 
 def _attend(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
-    chunks = [_chunk(order_ref, count_ref, step, size) for step in (-1, 0)]
-    padding = chunks[0].none_real & chunks[1].none_real
-    # Only the chunks of a round are disjoint.
-    plain = (pl.program_id(0) > 0) & chunks[1].all_real
-    at = chunks[1].positions
-
-    @pl.when(padding)
-    def _():
-        out_ref[at, :] = jnp.zeros((size, v_ref.shape[1]), out_ref.dtype)
-        total_ref[at] = jnp.full(size, _LOWEST, jnp.float32)
+    ring = _ring(order_ref, count_ref, size)
+    # The chunk before the first is the last of a round.
+    before = jnp.where(ring.number > 0, ring.number, ring.chunks) - 1
+    all_real = ring.all_real(0)
+    none_real = ring.none_real() & ring._replace(number=before).none_real()
 
     def attend(masked):
-        before, here = (each._replace(masked=masked) for each in chunks)
+        here = ring.chunk(0, masked=masked)
         q = here.load(q_ref)
 
         def near(keys, state):
-            """The online softmax; one block of scores at a time needs fewer registers."""
+            """The online softmax: one block of scores at a time takes fewer registers."""
             peak, total, out = state
             scores = _scores(q, _unit(keys.load(q_ref)), *keys.masks(here))
             new_peak = jnp.maximum(peak, jnp.max(scores, axis=1) * _LOG2E)
@@ -331,63 +349,95 @@ def _attend(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
             added = _product(p.astype(v_ref.dtype), keys.load(v_ref))
             return new_peak, total, out * shrink[:, None] + added
 
-        start = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
-        state = start, jnp.zeros_like(start), jnp.zeros((size, v_ref.shape[1]), jnp.float32)
-        peak, total, out = near(here, near(before, state))
-        out_ref[at, :] = (out * (1 / total)[:, None]).astype(out_ref.dtype)
-        total_ref[at] = peak + jnp.log2(total)
+        peak = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
+        state = peak, jnp.zeros_like(peak), jnp.zeros((size, v_ref.shape[1]), jnp.float32)
+        if masked:
+            each = lambda step, state: near(ring.chunk(step - 1, masked=True), state)  # noqa: E731
+            state = jax.lax.fori_loop(0, 2, each, state)
+        else:
+            state = near(here, near(ring.chunk(-1, masked=False), state))
+        peak, total, out = state
+        out_ref[here.positions, :] = (out * (1 / total)[:, None]).astype(out_ref.dtype)
+        total_ref[here.positions] = peak + jnp.log2(total)
 
-    pl.when(plain)(functools.partial(attend, masked=False))
-    pl.when(~plain & ~padding)(functools.partial(attend, masked=True))
+    pl.when(all_real)(functools.partial(attend, masked=False))
+    pl.when(~all_real & ~none_real)(functools.partial(attend, masked=True))
+
+    @pl.when(none_real)
+    def _():
+        here = ring.chunk(0, masked=True)
+        out_ref[here.positions, :] = jnp.zeros((size, v_ref.shape[1]), out_ref.dtype)
+        total_ref[here.positions] = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
 
 
 def _attend_backward(*refs, size):
     order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
-    chunks = [_chunk(order_ref, count_ref, step, size) for step in (-1, 0, 1)]
-    at, padding = chunks[1].positions, chunks[1].none_real
-    number, last = pl.program_id(0), pl.num_programs(0) - 1
-    plain = (number > 0) & (number < last) & chunks[2].all_real
+    ring = _ring(order_ref, count_ref, size)
+    all_real, none_real = ring.all_real(1), ring.none_real()
 
-    @pl.when(padding)
-    def _():
-        dq_ref[at, :] = jnp.zeros((size, q_ref.shape[1]), dq_ref.dtype)
-        dv_ref[at, :] = jnp.zeros((size, v_ref.shape[1]), dv_ref.dtype)
+    def queries_of(chunk):
+        g, out = (chunk.load_all(x) for x in (g_ref, out_ref))
+        offset = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=1)
+        return chunk.load(q_ref), g, offset[:, None], chunk.load_all(total_ref)[:, None]
+
+    def keys_of(chunk):
+        return _unit(chunk.load(q_ref)), chunk.load(v_ref)
+
+    def weights(queries, keys, is_self, is_real):
+        (q, g, offset, total), (k, v) = queries, keys
+        p = jnp.exp2(_scores(q, k, is_self, is_real) * _LOG2E - total)
+        ds = p * (_product(g, v, 1) - offset)
+        ds = ds if is_self is None else jnp.where(is_self, 0, ds)
+        return p.astype(q.dtype), ds.astype(q.dtype)
+
+    def of_real_chunks():
+        before, here, after = (ring.chunk(step, masked=False) for step in (-1, 0, 1))
+        # As queries of the chunk before and of this one, as keys of this one and the one after.
+        queries, keys, keys_before = queries_of(here), keys_of(here), keys_of(before)
+        _, ds = weights(queries, keys_before, *before.masks(here))
+        dq = _product(ds, keys_before[0])
+        p, ds = weights(queries, keys, *here.masks(here))
+        dq += _product(ds, keys[0])
+        dk, dv = _product(ds.T, queries[0]), _product(p.T, queries[1])
+        queries_after = queries_of(after)
+        p, ds = weights(queries_after, keys, *here.masks(after))
+        dk += _product(ds.T, queries_after[0])
+        dv += _product(p.T, queries_after[1])
+        return dq, dk, dv
+
+    def of_masked_chunks():
+        """The same three blocks in a loop, which takes fewer registers."""
+
+        def block(number, state):
+            dq, dk, dv = state
+            of_queries = ring.chunk(jnp.maximum(number, 1) - 1, masked=True)
+            of_keys = ring.chunk(jnp.minimum(number, 1) - 1, masked=True)
+            queries, keys = queries_of(of_queries), keys_of(of_keys)
+            p, ds = weights(queries, keys, *of_keys.masks(of_queries))
+            dq += _product(jnp.where(number == 2, 0, ds), keys[0])
+            p, ds = (jnp.where(number == 0, 0, x) for x in (p, ds))
+            return dq, dk + _product(ds.T, queries[0]), dv + _product(p.T, queries[1])
+
+        start = (jnp.zeros((size, q_ref.shape[1]), jnp.float32),) * 3
+        return jax.lax.fori_loop(0, 3, block, start)
 
     def attend(masked):
-        before, here, after = (each._replace(masked=masked) for each in chunks)
-
-        def of_queries(chunk):
-            g, out = (chunk.load_all(x) for x in (g_ref, out_ref))
-            offset = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=1)
-            return g, offset[:, None], chunk.load_all(total_ref)[:, None]
-
-        def weights(q, g, offset, total, k, v, masks):
-            is_self, _ = masks
-            p = jnp.exp2(_scores(q, k, *masks) * _LOG2E - total)
-            ds = p * (_product(g, v, 1) - offset)
-            ds = ds if is_self is None else jnp.where(is_self, 0, ds)
-            return p.astype(q.dtype), ds.astype(q.dtype)
-
-        # As queries of the chunk before and of this one, as keys of this one and the one after.
-        q, v, (g, *rows) = here.load(q_ref), here.load(v_ref), of_queries(here)
-        k = _unit(q)
-        k_before = _unit(before.load(q_ref))
-        _, ds = weights(q, g, *rows, k_before, before.load(v_ref), before.masks(here))
-        dq = _product(ds, k_before)
-        p, ds = weights(q, g, *rows, k, v, here.masks(here))
-        dq += _product(ds, k)
-        dk, dv = _product(ds.T, q), _product(p.T, g)
-        q_after, (g, *rows) = after.load(q_ref), of_queries(after)
-        p, ds = weights(q_after, g, *rows, k, v, here.masks(after))
-        dk += _product(ds.T, q_after)
-        dv += _product(p.T, g)
-        dq += _pull_unit(q, dk)
+        dq, dk, dv = of_masked_chunks() if masked else of_real_chunks()
+        here = ring.chunk(0, masked=masked)
+        dq += _pull_unit(here.load(q_ref), dk)
         if masked:
             dq, dv = (jnp.where(here.real[:, None], x, 0) for x in (dq, dv))
-        dq_ref[at, :], dv_ref[at, :] = dq.astype(dq_ref.dtype), dv.astype(dv_ref.dtype)
+        dq_ref[here.positions, :] = dq.astype(dq_ref.dtype)
+        dv_ref[here.positions, :] = dv.astype(dv_ref.dtype)
 
-    pl.when(plain)(functools.partial(attend, masked=False))
-    pl.when(~plain & ~padding)(functools.partial(attend, masked=True))
+    pl.when(all_real)(functools.partial(attend, masked=False))
+    pl.when(~all_real & ~none_real)(functools.partial(attend, masked=True))
+
+    @pl.when(none_real)
+    def _():
+        here = ring.chunk(0, masked=True)
+        for ref in (dq_ref, dv_ref):
+            ref[here.positions, :] = jnp.zeros((size, ref.shape[1]), ref.dtype)
 
 
 def _scores(q, k, is_self, is_real):
