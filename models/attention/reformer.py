@@ -36,7 +36,7 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models.attention import kernels
 from models.attention.blocks import head_major, padded_to
@@ -146,7 +146,7 @@ def reformer_attention(
             "a larger chunk_length or a shorter length"
         )
     if kernels.preferred_for_chunks(q.dtype, q.shape[-1], chunk_length, this_machine()):
-        return _by_kernels(q, v, mask, rotations, chunk_length, factors)
+        return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
@@ -159,21 +159,24 @@ def reformer_attention(
     return head_major(out)[:, :length].astype(q.dtype)
 
 
-def _by_kernels(
+def attend_by_kernels(
     q: Heads,
     v: Heads,
     mask: Mask,
     rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
+    *,
     chunk_length: int,
     factors: tuple[int, ...],
-    *,
     interpret: bool = False,
 ) -> Heads:
-    """`reformer_attention` of more than one chunk, on a GPU; `interpret`: anywhere, slowly."""
+    """`reformer_attention` of more than one chunk on a GPU, see `models.attention.chunk_kernels`.
+
+    `interpret`: whether to run the kernels as JAX operations, on any device, slowly.
+    """
     # Here, since Pallas takes a fifth of a second to import.
     from models.attention.chunk_kernels import bucket_kernel, chunk_attention
 
-    padded = q.shape[1] + -q.shape[1] % chunk_length
+    padded = -(-q.shape[1] // chunk_length) * chunk_length
     unsorted = bucket_kernel(
         jax.lax.stop_gradient(q),
         mask,
@@ -183,7 +186,7 @@ def _by_kernels(
         block=chunk_length,
         interpret=interpret,
     )
-    order = (jnp.sort(unsorted, axis=-1, stable=False) % jnp.uint32(padded)).astype(jnp.int32)
+    order = _positions(jnp.sort(unsorted, axis=-1, stable=False))
     count = jnp.sum(mask, axis=1, dtype=jnp.int32)
     return chunk_attention(q, v, order, count, chunk_length=chunk_length, interpret=interpret)
 
@@ -248,7 +251,12 @@ def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes len
     length = values.shape[-1]
     positions = jnp.arange(length, dtype=jnp.uint32)[None, :]
     unique = values.astype(jnp.uint32) * jnp.uint32(length) + positions
-    return (jnp.sort(unique, axis=-1, stable=False) % jnp.uint32(length)).astype(jnp.int32)
+    return _positions(jnp.sort(unique, axis=-1, stable=False))
+
+
+def _positions(numbers: UInt[Array, "*axes length"]) -> Int[Array, "*axes length"]:
+    """The positions in `value * length + position`."""
+    return (numbers % jnp.uint32(numbers.shape[-1])).astype(jnp.int32)
 
 
 class ReformerAttention(nnx.Module):
