@@ -22,8 +22,12 @@ The third kernel computes them for a chunk, whose rows are seen by its own queri
 the chunk after it, and see its own keys and those of the chunk before it: three blocks of scores.
 Each round's gradients are rounded to the inputs' format, and XLA adds them up.
 
-A logarithm of -1e5, where a token sees only itself, has an error of 0.004; such a token's dv_j has
-one as large, relative to itself. It takes a sequence of one token.
+Most programs find no padding and only chunks of one round, where a token stands once; they compute
+no masks but that of the token itself. The others do in a loop over their blocks, and chunks of
+padding are written as zeros, as far as no real token is near.
+
+Where a token sees only itself, z_i is so large that it is rounded by up to 0.006, and the token's
+dv by as much of itself. This takes a sequence of one token.
 
 Time O(n H c D) for n positions, H rounds, chunks of c and width D; memory O(n H D). Sums are
 float32. Reverse mode only (`jax.custom_vjp`).
@@ -183,7 +187,9 @@ def _backward(options, saved, g):
         options,
     )
     dq, dv = (jnp.sum(x[:, :, : q.shape[1]], axis=1, dtype=jnp.float32) for x in gradients)
-    return dq.astype(q.dtype), dv.astype(v.dtype), None, None
+    # XLA would keep the sums in float32, since the gradient of a bias sums them up again.
+    dq, dv = jax.lax.optimization_barrier((dq.astype(q.dtype), dv.astype(v.dtype)))
+    return dq, dv, None, None
 
 
 _attention.defvjp(_forward, _backward)
@@ -251,7 +257,7 @@ class _Chunk(NamedTuple):
     positions: Array
     start: Array
     count: Array
-    masked: bool = True
+    masked: bool
 
     @property
     def real(self) -> Array:
@@ -352,11 +358,11 @@ def _attend(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
         peak = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
         state = peak, jnp.zeros_like(peak), jnp.zeros((size, v_ref.shape[1]), jnp.float32)
         if masked:
-            each = lambda step, state: near(ring.chunk(step - 1, masked=True), state)  # noqa: E731
-            state = jax.lax.fori_loop(0, 2, each, state)
+            peak, total, out = jax.lax.fori_loop(
+                0, 2, lambda i, state: near(ring.chunk(i - 1, masked=True), state), state
+            )
         else:
-            state = near(here, near(ring.chunk(-1, masked=False), state))
-        peak, total, out = state
+            peak, total, out = near(here, near(ring.chunk(-1, masked=False), state))
         out_ref[here.positions, :] = (out * (1 / total)[:, None]).astype(out_ref.dtype)
         total_ref[here.positions] = peak + jnp.log2(total)
 

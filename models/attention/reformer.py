@@ -16,7 +16,8 @@ More than 2 c buckets are numbered by two hashes of about sqrt(b) buckets each, 
 does not grow with the square of the length: bucket = bucket_1 + b_1 bucket_2.
 
 Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width D: time
-O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are made a tile of chunks at a time.
+O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are made a tile of chunks at a time
+(`models.attention.chunk_pairs`), or on GPUs in registers (`models.attention.chunk_kernels`).
 
 Differences. This follows the paper as the benchmark's PyTorch code does (Hugging Face's LSH
 self-attention), except that there rotations are shared by the batch and redrawn in evaluation too,
