@@ -124,7 +124,7 @@ def test_bfloat16_sums_in_float32():
     assert all(x.dtype == jnp.bfloat16 for x in found)
     wide = (x.astype(jnp.float32) for x in arrays)
     expected = results(reformer_attention, *wide, masks(75), rotations, factors=(8,))
-    assert_rounded(found, expected, roundings=3)  # weights, of a round, the result
+    assert_rounded(found, expected, roundings=4)  # keys, weights, of a round, the result
 
 
 def test_under_vmap_checkpoint_and_jit():
@@ -215,7 +215,7 @@ def test_on_a_gpu(length, head_dim):
         found = outputs(attend_by_kernels, q, v, g)
         wide = (x.astype(jnp.float32) for x in (q, v, g))
         expected = outputs(reformer_attention, *wide)
-    assert_rounded(found, expected, roundings=3)
+    assert_rounded(found, expected, roundings=4)
 
 
 def test_no_second_order():
