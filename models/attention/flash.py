@@ -40,7 +40,7 @@ from jax.experimental.pallas import triton
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
 from models.attention.contract import Heads, Mask
-from models.attention.kernels import LEAST_HEAD_DIM, is_power_of_two
+from models.attention.kernels import LEAST_SIDE, is_power_of_two
 from models.attention.machine import this_backend
 from models.dropout import keep_entries, keep_probability, weight_seeds
 
@@ -105,10 +105,10 @@ def _check(q, k, v, interpret):
             f"implementation='flash' takes q, k and v of one format among {', '.join(_FORMATS)}, "
             f"not {', '.join(formats)}: choose 'chunked' or 'xla'"
         )
-    if (head_dim := q.shape[-1]) < LEAST_HEAD_DIM or not is_power_of_two(head_dim):
+    if (head_dim := q.shape[-1]) < LEAST_SIDE or not is_power_of_two(head_dim):
         raise ValueError(
             f"implementation='flash' takes a head_dim that is a power of two from "
-            f"{LEAST_HEAD_DIM} on, not {head_dim}: change the head size or choose 'chunked'"
+            f"{LEAST_SIDE} on, not {head_dim}: change the head size or choose 'chunked'"
         )
     if not interpret and this_backend() != "gpu":
         raise ValueError(

@@ -7,10 +7,8 @@ from jax.typing import DTypeLike
 
 from models.attention.machine import Machine
 
-LEAST_HEAD_DIM = 16  # Triton's products contract at least so much
-ROWS = 64  # that `models.fused` takes at a time
 LEAST_SIDE = 16  # of blocks that Triton multiplies
-LEAST_HEAD_DIM = LEAST_SIDE
+ROWS = 64  # that `models.fused` takes at a time
 _WIDEST = 64  # beyond, blocks do not stay in registers
 _LONGEST_CHUNK = 64  # of Reformer, likewise
 
@@ -23,7 +21,7 @@ def preferred(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
     return (
         machine.runs_kernels
         and jnp.dtype(dtype).itemsize == 2
-        and LEAST_HEAD_DIM <= head_dim <= _WIDEST
+        and LEAST_SIDE <= head_dim <= _WIDEST
         and is_power_of_two(head_dim)
     )
 
@@ -43,7 +41,7 @@ def rows_preferred(
         machine.runs_kernels
         and jnp.dtype(dtype).itemsize == 2
         and math.prod(rows) % ROWS == 0
-        and all(width >= LEAST_HEAD_DIM and is_power_of_two(width) for width in widths)
+        and all(width >= LEAST_SIDE and is_power_of_two(width) for width in widths)
         and max(widths[:2]) <= _WIDEST
         and widths[2] <= 2 * _WIDEST
     )
@@ -51,7 +49,7 @@ def rows_preferred(
 
 def matrices_preferred(size: int, dtype: DTypeLike, machine: Machine) -> bool:
     """The same of `models.attention.pinv_kernel`: float32 matrices of so many rows and columns."""
-    fits = LEAST_HEAD_DIM <= size <= _WIDEST and is_power_of_two(size)
+    fits = LEAST_SIDE <= size <= _WIDEST and is_power_of_two(size)
     return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
 
 
