@@ -7,8 +7,9 @@
 On a GPU this part of a training step is bound by memory: XLA runs each product, normalisation and
 dropout as a kernel that reads and writes all positions of the batch. Here a forward kernel reads
 its inputs and writes its outputs, and nothing else. The backward kernels recompute what lies in
-between. Each of their programs takes many rows, adds up the gradients of the weights in registers
-and writes one partial sum; no addition is atomic, so results are deterministic.
+between and write both factors of each weight's gradient, which XLA multiplies: summed up within a
+kernel, the gradients would fill the registers, and too few programs would run at a time. No
+addition is atomic, so results are deterministic.
 
 The masks of dropout are those of `models.dropout`. Results differ from `models.encoder`'s plain
 form by fewer roundings to 16 bits: sums, the residual within a kernel and LayerNorm are float32,
@@ -20,9 +21,10 @@ they share: one GPU, reverse mode only (`jax.custom_vjp`).
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,14 +32,20 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, UInt32
 
-from models.attention.kernels import ROWS
 from models.dropout import keep_entries, keep_probability
 
-# Rows that a program takes at a time, and its warps: with these, compiled for compute capability
-# 9.0 at the benchmark's sizes, no kernel spills registers.
-_FORWARD_ROWS, _FORWARD_WARPS = ROWS, 4
-_BACKWARD_ROWS, _BACKWARD_WARPS = 32, 8
-_PROGRAMS = 264  # in which a backward kernel adds up weights' gradients: 2 for each of 132 cores
+
+class _Tile(NamedTuple):
+    """Rows that a program takes, and its warps."""
+
+    rows: int
+    warps: int
+
+
+# With these 16 warps and more run at a time on a multiprocessor, and hardly a register is spilled,
+# compiled for compute capability 9.0 at the benchmark's sizes.
+_PROJECT, _PROJECT_GRADIENT = _Tile(64, 4), _Tile(32, 4)
+_FINISH, _FINISH_GRADIENT = _Tile(32, 4), _Tile(32, 8)
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 _ERF_P = 0.3275911
@@ -133,8 +141,9 @@ def _project(x, norm, projections, options):
 
 def _project_forward(x, norm, projections, options):
     kernel = functools.partial(_project_kernel, epsilon=options.epsilon)
-    outputs = [jax.ShapeDtypeStruct((len(x), p.kernel.shape[1]), x.dtype) for p in projections]
-    products = _by_blocks(kernel, [x], (norm, _narrow(projections, x.dtype)), outputs, options)
+    outputs = [_like(x, p.kernel.shape[1]) for p in projections]
+    weights = norm, _narrow(projections, x.dtype)
+    products = _call(kernel, [x], weights, outputs, [], _PROJECT, options)
     return (x, tuple(products)), (x, norm, projections)
 
 
@@ -143,9 +152,14 @@ def _project_backward(options, saved, gradients):
     g, of_products = gradients
     kernel = functools.partial(_project_gradient_kernel, epsilon=options.epsilon)
     weights = norm, _narrow(projections, x.dtype)
-    arrays = [x, g, *of_products]
-    (dx,), sums = _with_sums(kernel, arrays, weights, [x], (norm, projections), options)
-    return dx, *sums
+    sums = norm, tuple(p.bias for p in projections)
+    (dx, normed), (d_norm, d_biases) = _backward_call(
+        kernel, [x, g, *of_products], weights, [x, x], sums, _PROJECT_GRADIENT, options
+    )
+    kernels = [
+        _kernel_gradient(normed, d, p) for d, p in zip(of_products, projections, strict=True)
+    ]
+    return dx, d_norm, tuple(map(Dense, kernels, d_biases))
 
 
 _project.defvjp(_project_forward, _project_backward)
@@ -159,7 +173,7 @@ def _finish(x, attended, weights, seeds, options):
 def _finish_forward(x, attended, weights, seeds, options):
     kernel = functools.partial(_finish_kernel, epsilon=options.epsilon, dropout=options.dropout)
     narrow = _narrow(weights, x.dtype), seeds
-    (out,) = _by_blocks(kernel, [x, attended], narrow, [x], options)
+    (out,) = _call(kernel, [x, attended], narrow, [x], [], _FINISH, options)
     return out, (x, attended, weights, seeds)
 
 
@@ -169,12 +183,35 @@ def _finish_backward(options, saved, g):
         _finish_gradient_kernel, epsilon=options.epsilon, dropout=options.dropout
     )
     narrow = _narrow(weights, x.dtype), seeds
-    arrays = [x, attended, g]
-    (dx, d_attended), sums = _with_sums(kernel, arrays, narrow, [x, attended], weights, options)
-    return dx, d_attended, sums, None
+    wide = _like(x, weights.mlp_in.kernel.shape[1])
+    biases = [weights.output.bias, weights.mlp_in.bias, weights.mlp_out.bias]
+    (dx, d_attended, *factors), (d_norm, d_biases) = _backward_call(
+        kernel,
+        [x, attended, g],
+        narrow,
+        [x, attended, x, x, wide, wide, x],
+        (weights.norm, biases),
+        _FINISH_GRADIENT,
+        options,
+    )
+    d_output, normed, d_mlp_in, hidden, d_mlp_out = factors
+    output = _kernel_gradient(attended, d_output, weights.output)
+    mlp_in = _kernel_gradient(normed, d_mlp_in, weights.mlp_in)
+    mlp_out = _kernel_gradient(hidden, d_mlp_out, weights.mlp_out)
+    output, mlp_in, mlp_out = map(Dense, (output, mlp_in, mlp_out), d_biases)
+    return dx, d_attended, Rest(output, d_norm, mlp_in, mlp_out), None
 
 
 _finish.defvjp(_finish_forward, _finish_backward)
+
+
+def _kernel_gradient(x, d, dense):
+    """The gradient of a product's kernel, given its input and its output's gradient."""
+    return jnp.einsum("ri,ro->io", x, d, preferred_element_type=dense.kernel.dtype)
+
+
+def _like(x, width):
+    return jax.ShapeDtypeStruct((len(x), width), x.dtype)
 
 
 def _narrow(weights, dtype):
@@ -182,137 +219,121 @@ def _narrow(weights, dtype):
     return jax.tree.map(lambda w: w.astype(dtype) if w.ndim == 2 else w, weights)
 
 
-def _by_blocks(kernel, arrays, weights, outputs, options):
-    """Runs `kernel(row refs, weights as refs, output refs)` for each block of rows."""
-    leaves, tree = jax.tree.flatten(weights)
+def _backward_call(kernel, arrays, weights, outputs, summed, tile, options):
+    """Runs `kernel(row refs, weight refs, output refs) -> sums` for each block of rows.
 
-    def run(*refs):
-        rows, rest = refs[: len(arrays)], refs[len(arrays) :]
-        at = pl.ds(pl.program_id(0) * _FORWARD_ROWS, _FORWARD_ROWS)
-        held = jax.tree.unflatten(tree, rest[: len(leaves)])
-        kernel(at, rows, held, rest[len(leaves) :])
-
-    return _call(
-        run,
-        len(arrays[0]) // _FORWARD_ROWS,
-        [*arrays, *leaves],
-        outputs,
-        [],
-        _FORWARD_WARPS,
-        options,
-    )
-
-
-def _with_sums(kernel, arrays, weights, outputs, summed, options):
-    """Runs `kernel(at, row refs, weight refs, output refs, sums) -> sums` over blocks of rows.
-
-    Returns the outputs, and the sums over all rows in the structure of `summed`.
+    Returns the outputs, and the sums over all rows in the structure and format of `summed`.
     """
+    like, tree = jax.tree.flatten(summed)
+    *results, shares = _call(kernel, arrays, weights, outputs, like, tile, options)
+    ends = list(itertools.accumulate(x.size for x in like))
+    sums = jnp.split(jnp.sum(shares, axis=0), ends[:-1])
+    sums = [x.astype(y.dtype) for x, y in zip(sums, like, strict=True)]
+    return results, jax.tree.unflatten(tree, sums)
+
+
+def _call(kernel, arrays, weights, outputs, summed, tile, options):
+    """A program for each block of rows; each writes its own share of the sums, side by side."""
     leaves, tree = jax.tree.flatten(weights)
-    like, sums_tree = jax.tree.flatten(summed)
-    blocks = len(arrays[0]) // _BACKWARD_ROWS
-    each = math.ceil(blocks / _PROGRAMS)
-    programs = math.ceil(blocks / each)
+    programs = len(arrays[0]) // tile.rows
 
     def run(*refs):
-        rows, rest = refs[: len(arrays)], refs[len(arrays) :]
-        held, rest = jax.tree.unflatten(tree, rest[: len(leaves)]), rest[len(leaves) :]
-        written, totals = rest[: len(outputs)], rest[len(outputs) :]
-        first = pl.program_id(0) * each
+        blocks, refs = refs[: len(arrays)], refs[len(arrays) :]
+        held, refs = jax.tree.unflatten(tree, refs[: len(leaves)]), refs[len(leaves) :]
+        sums = kernel(blocks, held, refs[: len(outputs)])
+        start = 0
+        for share in jax.tree.leaves(sums):
+            refs[-1][pl.ds(start, share.size)] = share
+            start += share.size
 
-        def block(number, sums):
-            at = pl.ds(number * _BACKWARD_ROWS, _BACKWARD_ROWS)
-            return kernel(at, rows, held, written, sums)
-
-        start = jax.tree.unflatten(sums_tree, [jnp.zeros(x.shape, jnp.float32) for x in like])
-        sums = jax.lax.fori_loop(first, jnp.minimum(first + each, blocks), block, start)
-        for ref, total in zip(totals, jax.tree.leaves(sums), strict=True):
-            ref[...] = total
-
-    results = _call(run, programs, [*arrays, *leaves], outputs, like, _BACKWARD_WARPS, options)
-    totals = [
-        jnp.sum(x, axis=0).astype(y.dtype)
-        for x, y in zip(results[len(outputs) :], like, strict=True)
-    ]
-    return results[: len(outputs)], jax.tree.unflatten(sums_tree, totals)
-
-
-def _call(run, programs, inputs, outputs, summed, warps, options):
-    """Every program sees all of `inputs` and `outputs`, and its own share of each sum."""
-    whole = [_whole(x) for x in inputs], [_whole(x) for x in outputs]
-    shares = [pl.BlockSpec((None, *x.shape), lambda i, n=x.ndim: (i, *(0,) * n)) for x in summed]
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
-    shapes += [jax.ShapeDtypeStruct((programs, *x.shape), jnp.float32) for x in summed]
+    specs = [_block(x, tile.rows) for x in outputs]
+    if summed:
+        width = sum(x.size for x in summed)
+        shapes.append(jax.ShapeDtypeStruct((programs, width), jnp.float32))
+        specs.append(pl.BlockSpec((None, width), lambda i: (i, 0)))
+    held = [_weight(x, tile.rows) for x in leaves]
     return pl.pallas_call(
         run,
         grid=(programs,),
-        in_specs=whole[0],
-        out_specs=[*whole[1], *shares],
+        in_specs=[*(_block(x, tile.rows) for x in arrays), *held],
+        out_specs=specs,
         out_shape=shapes,
-        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=2),
+        compiler_params=triton.CompilerParams(num_warps=tile.warps, num_stages=2),
         interpret=options.interpret,
-    )(*inputs)
+    )(*arrays, *leaves)
 
 
-def _whole(x: Any) -> pl.BlockSpec:
-    return pl.BlockSpec(x.shape, lambda i: (0,) * len(x.shape))
+def _block(x, rows):
+    return pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
 
 
-def _project_kernel(at, rows, weights, outputs, *, epsilon):
+def _weight(x, rows):
+    """All of a weight; of seeds, [3, rows], those of a program's rows."""
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return pl.BlockSpec((len(x), rows), lambda i: (0, i))
+    return pl.BlockSpec(x.shape, lambda i: (0,) * x.ndim)
+
+
+def _project_kernel(rows, weights, outputs, *, epsilon):
     (x,), (norm, projections) = rows, weights
-    hat, _ = _normalised(_wide(x[at, :]), epsilon)
+    hat, _ = _normalised(_wide(x[...]), epsilon)
     y = _affine(hat, norm).astype(x.dtype)
     for projection, output in zip(projections, outputs, strict=True):
-        output[at, :] = _linear(y, projection).astype(output.dtype)
+        output[...] = _linear(y, projection).astype(output.dtype)
 
 
-def _project_gradient_kernel(at, rows, weights, outputs, sums, *, epsilon):
-    (x, g, *of_products), (norm, projections), (dx,) = rows, weights, outputs
-    sum_norm, sum_projections = sums
-    hat, deviation = _normalised(_wide(x[at, :]), epsilon)
-    y = _affine(hat, norm).astype(x.dtype)
-    dy, added = jnp.zeros(hat.shape, jnp.float32), []
-    for projection, ref, total in zip(projections, of_products, sum_projections, strict=True):
-        d = ref[at, :]
+def _project_gradient_kernel(rows, weights, outputs, *, epsilon):
+    """Writes the gradient of x, and LN x; sums the gradients of LayerNorm and biases."""
+    (x, g, *of_products), (norm, projections), (dx, normed) = rows, weights, outputs
+    hat, deviation = _normalised(_wide(x[...]), epsilon)
+    normed[...] = _affine(hat, norm).astype(x.dtype)
+    dy, biases = jnp.zeros(hat.shape, jnp.float32), []
+    for projection, ref in zip(projections, of_products, strict=True):
+        d = ref[...]
         dy += _product(d, projection.kernel[...], (1, 1))
-        added.append(_add(total, y, d))
-    dx[at, :] = (_wide(g[at, :]) + _through_norm(dy, hat, deviation, norm)).astype(dx.dtype)
-    return _add_norm(sum_norm, dy, hat), tuple(added)
+        biases.append(None if projection.bias is None else _sum(d))
+    dx[...] = (_wide(g[...]) + _through_norm(dy, hat, deviation, norm)).astype(dx.dtype)
+    return _norm_sums(dy, hat), tuple(biases)
 
 
-def _finish_kernel(at, rows, weights, outputs, *, epsilon, dropout):
+def _finish_kernel(rows, weights, outputs, *, epsilon, dropout):
     (x, attended), (rest, seeds), (out,) = rows, weights, outputs
-    drop = _dropping(seeds, at, dropout)
-    y = _wide(x[at, :]) + drop(0, _linear(attended[at, :], rest.output))
+    drop = _dropping(seeds, dropout)
+    y = _wide(x[...]) + drop(0, _linear(attended[...], rest.output))
     hat, _ = _normalised(y, epsilon)
     hidden, _ = _gelu(_linear(_affine(hat, rest.norm).astype(x.dtype), rest.mlp_in))
     update = _linear(drop(1, hidden).astype(x.dtype), rest.mlp_out)
-    out[at, :] = (y + drop(2, update)).astype(out.dtype)
+    out[...] = (y + drop(2, update)).astype(out.dtype)
 
 
-def _finish_gradient_kernel(at, rows, weights, outputs, sums, *, epsilon, dropout):
-    (x, attended, g), (rest, seeds), (dx, d_attended) = rows, weights, outputs
-    drop, dtype = _dropping(seeds, at, dropout), x.dtype
-    attention = attended[at, :]
-    hat, deviation = _normalised(
-        _wide(x[at, :]) + drop(0, _linear(attention, rest.output)), epsilon
-    )
-    normed = _affine(hat, rest.norm).astype(dtype)
-    hidden, slope = _gelu(_linear(normed, rest.mlp_in))
+def _finish_gradient_kernel(rows, weights, outputs, *, epsilon, dropout):
+    """Writes the gradients of x and attended, and the factors of the kernels' gradients.
 
-    dy = _wide(g[at, :])
-    d_update = drop(2, dy).astype(dtype)
-    sum_mlp_out = _add(sums.mlp_out, drop(1, hidden).astype(dtype), d_update)
-    d_hidden = drop(1, _product(d_update, rest.mlp_out.kernel[...], (1, 1)))
-    d_hidden = (d_hidden * slope).astype(dtype)
-    sum_mlp_in = _add(sums.mlp_in, normed, d_hidden)
-    d_normed = _product(d_hidden, rest.mlp_in.kernel[...], (1, 1))
-    sum_norm = _add_norm(sums.norm, d_normed, hat)
-    dy += _through_norm(d_normed, hat, deviation, rest.norm)
-    dx[at, :] = dy.astype(dtype)
-    d_update = drop(0, dy).astype(dtype)
-    d_attended[at, :] = _product(d_update, rest.output.kernel[...], (1, 1)).astype(dtype)
-    return Rest(_add(sums.output, attention, d_update), sum_norm, sum_mlp_in, sum_mlp_out)
+    Sums the gradients of LayerNorm and biases.
+    """
+    (x, attended, g), (rest, seeds) = rows, weights
+    dx, d_attended, d_output, normed, d_mlp_in, mlp_input, d_mlp_out = outputs
+    drop, dtype = _dropping(seeds, dropout), x.dtype
+    y = _wide(x[...]) + drop(0, _linear(attended[...], rest.output))
+    hat, deviation = _normalised(y, epsilon)
+    normed[...] = _affine(hat, rest.norm).astype(dtype)
+    hidden, slope = _gelu(_linear(_affine(hat, rest.norm).astype(dtype), rest.mlp_in))
+    mlp_input[...] = drop(1, hidden).astype(dtype)
+
+    dy = _wide(g[...])
+    d = drop(2, dy).astype(dtype)
+    d_mlp_out[...], mlp_out = d, _sum(d)
+    d = (drop(1, _product(d, rest.mlp_out.kernel[...], (1, 1))) * slope).astype(dtype)
+    d_mlp_in[...], mlp_in = d, _sum(d)
+    d = _product(d, rest.mlp_in.kernel[...], (1, 1))
+    norm = _norm_sums(d, hat)
+    dy += _through_norm(d, hat, deviation, rest.norm)
+    dx[...] = dy.astype(dtype)
+    d = drop(0, dy).astype(dtype)
+    d_output[...] = d
+    d_attended[...] = _product(d, rest.output.kernel[...], (1, 1)).astype(dtype)
+    return norm, [_sum(d), mlp_in, mlp_out]
 
 
 def _wide(x):
@@ -349,14 +370,12 @@ def _through_norm(d, hat, deviation, norm):
     return deviation * (d - mean[:, None] - hat * along[:, None])
 
 
-def _add_norm(total, d, hat):
-    return Norm(total.scale + jnp.sum(d * hat, axis=0), total.bias + jnp.sum(d, axis=0))
+def _norm_sums(d, hat):
+    return Norm(_sum(d * hat), _sum(d))
 
 
-def _add(total, x, d):
-    """Adds the gradients of a product's kernel and bias, given its input and output's gradient."""
-    bias = None if total.bias is None else total.bias + jnp.sum(_wide(d), axis=0)
-    return Dense(total.kernel + _product(x, d, (0, 0)), bias)
+def _sum(d):
+    return jnp.sum(_wide(d), axis=0)
 
 
 def _gelu(x):
@@ -371,14 +390,14 @@ def _gelu(x):
     return x * phi, phi + x * density / math.sqrt(2 * math.pi)
 
 
-def _dropping(seeds, at, dropout):
+def _dropping(seeds, dropout):
     """A function that applies a mask, by its number, to a block [rows, entries]."""
 
     def drop(number, x):
         if seeds is None:
             return x
         entries = jnp.arange(x.shape[1], dtype=jnp.int32)[None]
-        keep = keep_entries(seeds[number, at][:, None], entries, dropout)
+        keep = keep_entries(seeds[number][:, None], entries, dropout)
         return jnp.where(keep, x / keep_probability(dropout), 0)
 
     return drop
