@@ -38,7 +38,7 @@ def add_positions(
     On a GPU their gradient, a sum over the batch, is a product with ones. For the sake of a plain
     sum XLA lays out all activations with the batch innermost, and transposes them for every
     product: a step of Image moves 11.5 GB instead of 9.6 with Linformer, in 23 more kernels
-    (counted as by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed). A layout constraint
+    (counted by `benchmarks.gpu_traffic` before there were kernels). A layout constraint
     makes it 9.5 GB, but devices that share a batch then gather all of it.
     """
     return _add_positions(x, position) if this_backend() == "gpu" else x + position[None]

@@ -4,7 +4,7 @@ Linformer's projected keys are such positions, and so are Nyström's landmarks, 
 the sequence. On a GPU, the blocks of scores of `models.attention.chunked` would be most of what a
 training step moves through memory. So 16-bit inputs on NVIDIA's GPUs go to cuDNN
 (`models.attention.cudnn`): a step of Image moves 9.6 GB instead of 20.5 with Linformer, 19.3
-instead of 27.8 with Nyström (counted by `benchmarks.gpu_traffic`, bfloat16, JAX 0.11; not timed).
+instead of 27.8 with Nyström (counted by `benchmarks.gpu_traffic` before there were other kernels).
 
 Time O(positions few head_dim).
 """

@@ -18,7 +18,8 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
   have weight 0, and masked values count as 0.
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
-- The iteration and A are computed in full float32 (or float64) on every device; F, B and their
+- The iteration and A are computed in full float32 (or float64) on every device, in the kernels of
+  `models.attention.pinv_kernel` by three products of TF32 for one of float32; F, B and their
   products in at least float32, to which blocks of q, k and v are brought. Where cuDNN takes 16-bit
   sequences instead, weights, landmarks, B V and Z (B V) are rounded too: with random inputs the
   error is less than twice what rounding q, k, v and the result gives anyway (a test). F (Z (B V))

@@ -81,9 +81,9 @@ def choose_implementation(
     (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` if its kernel takes such inputs
     and nothing is dropped, and `flash` if it does (`models.attention.kernels`): on an H100, in
     bfloat16, training steps took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
-    `xla` and `chunked` (results/TRAINING.md), evaluations 0.98 to 1.7 times that of `cudnn`.
-    Otherwise `xla` while the scores take at most a fiftieth of the device's memory, and `chunked`
-    beyond.
+    `xla` and `chunked`, and evaluations 0.96 to 1.7 times that of `cudnn`
+    (results/training/TRAINING.md). Otherwise `xla` while the scores take at most a fiftieth of the
+    device's memory, and `chunked` beyond.
 
     Args:
         shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen; of a batch
