@@ -31,8 +31,9 @@ say which is which:
         --out=runs/train_step.jsonl
 
 Compilation takes most of the time. With --compile_at_once=N, N cases compile beside each other (all
-of their memory is needed together), then they are timed one after another; seconds of compilation
-are then those beside N - 1 others.
+of their memory is needed together), then they are timed one after another. Seconds of compilation
+are then those beside N - 1 others, and on a GPU XLA tries kernels out beside them, so that its
+choices may be worse.
 
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
 operations that take the most time. --compare_loop also times the same steps as a loop of known
@@ -70,9 +71,12 @@ from lra.tasks import get_task
 def main(argv: list[str]) -> int:
     """Measures every case asked for and prints a table."""
     options = _parser().parse_args(argv)
-    times_more = options.profile or options.compare_loop
-    if options.largest_batch and times_more:
-        raise UserError("--largest_batch only tries batches: no --profile, no --compare_loop")
+    more = options.profile or options.compare_loop or options.at_once > 1
+    if options.largest_batch and more:
+        raise UserError(
+            "--largest_batch only tries batches, one by one: no --profile, no --compare_loop, no "
+            "--compile_at_once"
+        )
     tasks = choose(options.tasks, TASKS, LONGEST)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))

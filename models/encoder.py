@@ -10,7 +10,8 @@ embeddings N(0, 0.02).
     x = x + dropout(W2 dropout(gelu(W1 LN x)))
     out = LN(x) * mask
 
-On one GPU, in 16 bits, all of a block but attention is computed by the kernels of `models.fused`.
+On one GPU, in 16 bits, all of a block but attention is computed by the kernels of `models.fused`,
+if its sizes are such that `models.attention.kernels` prefers them.
 
 Everything is a pure function of the inputs and of `key`, in training a PRNG key or one for each
 example (`models.keys`); `key=None` is evaluation: deterministic, no dropout.
@@ -153,7 +154,7 @@ class Block(nnx.Module):
 
     def _is_fused(self, x: Array) -> bool:
         widths = x.shape[-1], self.attention.output.in_features, self.mlp_in.out_features
-        return kernels.rows_preferred(x.shape[:-1], widths, x.dtype, this_machine())
+        return kernels.preferred_for_rows(x.shape[:-1], widths, x.dtype, this_machine())
 
     def _fused(self, x: Array, mask: Array, attention_key: Array | None, keys: list) -> Array:
         """As `__call__`, by `models.fused`."""

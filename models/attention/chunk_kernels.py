@@ -34,7 +34,6 @@ float32. Reverse mode only (`jax.custom_vjp`).
 """
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -45,14 +44,10 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt
 
 from models.attention.blocks import padded_to
-from models.attention.chunk_pairs import KEY_EPSILON
+from models.attention.chunk_programs import attend_backward, attend_chunk, number_buckets
 from models.attention.contract import Heads, Mask
 from models.attention.kernels import LEAST_SIDE
 
-_LOG2E = math.log2(math.e)
-# Scores of the token itself and of padding, in effect those of `chunk_pairs`. Powers of two have an
-# exact product with log2 e, which is therefore the same in a fused multiplication and subtraction.
-_SELF, _LOWEST = -(2.0**17), -(2.0**120)
 _WARPS, _STAGES = 4, 1  # no loop is long enough for stages
 
 
@@ -87,7 +82,7 @@ def bucket_kernel(
         return pl.BlockSpec((None, None, *x.shape[2:]), lambda i, head, b: (b, head, 0, 0, 0))
 
     return pl.pallas_call(
-        functools.partial(_number_buckets, factors=factors, padded=padded),
+        functools.partial(number_buckets, factors=factors, padded=padded),
         grid=(padded // block, heads, batch),
         in_specs=[
             pl.BlockSpec((None, block), lambda i, head, b: (b, i)),
@@ -105,29 +100,6 @@ def _whole_block(x: Array) -> Array:
     """Completes the last axis with columns of 0, whose products are the first largest nowhere."""
     size = max(LEAST_SIDE, pl.next_power_of_2(x.shape[-1]))
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])])
-
-
-def _number_buckets(real_ref, q_ref, *refs, factors, padded):
-    *rotation_refs, numbers_ref = refs
-    hashes, size = numbers_ref.shape
-    positions = pl.program_id(0) * size + jnp.arange(size, dtype=jnp.int32)
-    q = q_ref[jnp.minimum(positions, q_ref.shape[0] - 1), :].astype(jnp.float32)
-    real = real_ref[...] > 0
-    for each in range(hashes):
-        bucket, step = jnp.zeros(size, jnp.int32), 1
-        for ref, factor in zip(rotation_refs, factors, strict=True):
-            bucket += step * _first_largest(_product(q, ref[each]), factor // 2)
-            step *= factor
-        bucket = jnp.where(real, bucket, step).astype(jnp.uint32)
-        numbers_ref[each, :] = bucket * jnp.uint32(padded) + positions.astype(jnp.uint32)
-
-
-def _first_largest(x: Array, half: int) -> Array:
-    """The argmax over [x, -x] of the first `half` columns, where the others are 0."""
-    index = jnp.arange(x.shape[1], dtype=jnp.int32)[None, :]
-    peak = jnp.max(jnp.abs(x), axis=1)[:, None]
-    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
-    return jnp.min(candidates, axis=1)
 
 
 class _Options(NamedTuple):
@@ -164,7 +136,7 @@ def _attention(q, v, order, count, options):
 def _forward(q, v, order, count, options):
     length = q.shape[1]
     out, total = _call(
-        functools.partial(_attend, size=options.chunk_length),
+        functools.partial(attend_chunk, size=options.chunk_length),
         [order, count, q, v],
         [(q.shape[3:], q.dtype), ((), jnp.float32)],
         options,
@@ -181,7 +153,7 @@ def _forward(q, v, order, count, options):
 def _backward(options, saved, g):
     q, v, order, count, out, total = saved
     gradients = _call(
-        functools.partial(_attend_backward, size=options.chunk_length),
+        functools.partial(attend_backward, size=options.chunk_length),
         [order, count, q, v, g, out, total],
         [(x.shape[3:], x.dtype) for x in (q, v)],
         options,
@@ -242,236 +214,3 @@ def _rows_of(x: Array) -> pl.BlockSpec:
         return (example, 0, head, *(0 for _ in x.shape[3:]))
 
     return pl.BlockSpec(shape, index)
-
-
-class _Chunk(NamedTuple):
-    """The rows of a chunk.
-
-    Attributes:
-        positions: in the sequence; those from the length on are padding.
-        start: the number of the first row in its round.
-        count: the number of real rows, the first of the round.
-        masked: whether rows may be padding, or stand in two chunks of different rounds.
-    """
-
-    positions: Array
-    start: Array
-    count: Array
-    masked: bool
-
-    @property
-    def real(self) -> Array:
-        return self.start + _numbers(self.positions.shape[0]) < self.count
-
-    def load(self, ref: Any) -> Array:
-        """The chunk's rows, 0 at padding."""
-        return self._load(ref, self.real if self.masked else None)
-
-    def load_all(self, ref: Any) -> Array:
-        """The chunk's rows (or numbers), 0 only from the length on."""
-        return self._load(ref, self.positions < ref.shape[0] if self.masked else None)
-
-    def _load(self, ref: Any, where: Array | None) -> Array:
-        rest = (slice(None),) * (len(ref.shape) - 1)
-        if where is None:
-            return ref[(self.positions, *rest)]
-        # The interpreter has no masked loads of rows by their positions.
-        x = ref[(jnp.minimum(self.positions, ref.shape[0] - 1), *rest)]
-        return jnp.where(where.reshape(-1, *(1 for _ in rest)), x, 0)
-
-    def masks(self, queries: "_Chunk") -> tuple[Array | None, Array | None]:
-        """Where a query is the key, and which keys are real: [queries, keys]; None: no mask."""
-        if self.masked:
-            return queries.positions[:, None] == self.positions[None, :], self.real[None, :]
-        numbers = _numbers(self.positions.shape[0])
-        return numbers[:, None] == numbers[None, :] if queries is self else None, None
-
-
-def _numbers(size: int) -> Array:
-    return jnp.arange(size, dtype=jnp.int32)
-
-
-class _Ring(NamedTuple):
-    """All rounds' chunks of a head, and the place of this program's among them.
-
-    Attributes:
-        number: of this program's chunk in its round of `chunks`.
-        before: the number of chunks in earlier rounds.
-    """
-
-    order_ref: Any
-    count: Array
-    size: int
-    number: Array
-    chunks: int
-    before: Array
-
-    def chunk(self, step: Any, *, masked: bool) -> _Chunk:
-        """The chunk `step` after this program's; the last precedes the first."""
-        ring = self.order_ref.shape[0] // self.size
-        number = jax.lax.rem(self.before + self.number + (step + ring), ring)
-        start = jax.lax.rem(number, self.chunks) * self.size
-        at = pl.ds(number * self.size, self.size)
-        return _Chunk(self.order_ref[at], start, self.count, masked)
-
-    def all_real(self, last: int) -> Array:
-        """Whether the chunks up to `last` after this one, and the one before, are of one round
-        and without padding."""
-        end = self.number + last
-        inside = (self.number > 0) & (end < self.chunks)
-        return inside & ((end + 1) * self.size <= self.count)
-
-    def none_real(self) -> Array:
-        """Whether this chunk is padding."""
-        return self.number * self.size >= self.count
-
-
-def _ring(order_ref: Any, count_ref: Any, size: int) -> _Ring:
-    # Not inside branches or loops, where the interpreter knows no programs.
-    number, chunks = pl.program_id(0), pl.num_programs(0)
-    return _Ring(order_ref, count_ref[0], size, number, chunks, pl.program_id(1) * chunks)
-
-
-def _attend(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
-    ring = _ring(order_ref, count_ref, size)
-    # The chunk before the first is the last of a round.
-    before = jnp.where(ring.number > 0, ring.number, ring.chunks) - 1
-    all_real = ring.all_real(0)
-    none_real = ring.none_real() & ring._replace(number=before).none_real()
-
-    def attend(masked):
-        here = ring.chunk(0, masked=masked)
-        q = here.load(q_ref)
-
-        def near(keys, state):
-            """The online softmax: one block of scores at a time takes fewer registers."""
-            peak, total, out = state
-            scores = _scores(q, _unit(keys.load(q_ref)), *keys.masks(here))
-            new_peak = jnp.maximum(peak, jnp.max(scores, axis=1) * _LOG2E)
-            # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
-            p = jnp.exp2(scores * _LOG2E - new_peak[:, None])
-            shrink = jnp.exp2(peak - new_peak)
-            total = total * shrink + jnp.sum(p, axis=1)
-            added = _product(p.astype(v_ref.dtype), keys.load(v_ref))
-            return new_peak, total, out * shrink[:, None] + added
-
-        peak = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
-        state = peak, jnp.zeros_like(peak), jnp.zeros((size, v_ref.shape[1]), jnp.float32)
-        if masked:
-            peak, total, out = jax.lax.fori_loop(
-                0, 2, lambda i, state: near(ring.chunk(i - 1, masked=True), state), state
-            )
-        else:
-            peak, total, out = near(here, near(ring.chunk(-1, masked=False), state))
-        out_ref[here.positions, :] = (out * (1 / total)[:, None]).astype(out_ref.dtype)
-        total_ref[here.positions] = peak + jnp.log2(total)
-
-    pl.when(all_real)(functools.partial(attend, masked=False))
-    pl.when(~all_real & ~none_real)(functools.partial(attend, masked=True))
-
-    @pl.when(none_real)
-    def _():
-        here = ring.chunk(0, masked=True)
-        out_ref[here.positions, :] = jnp.zeros((size, v_ref.shape[1]), out_ref.dtype)
-        total_ref[here.positions] = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
-
-
-def _attend_backward(*refs, size):
-    order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
-    ring = _ring(order_ref, count_ref, size)
-    all_real, none_real = ring.all_real(1), ring.none_real()
-
-    def queries_of(chunk):
-        g, out = (chunk.load_all(x) for x in (g_ref, out_ref))
-        offset = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=1)
-        return chunk.load(q_ref), g, offset[:, None], chunk.load_all(total_ref)[:, None]
-
-    def keys_of(chunk):
-        return _unit(chunk.load(q_ref)), chunk.load(v_ref)
-
-    def weights(queries, keys, is_self, is_real):
-        (q, g, offset, total), (k, v) = queries, keys
-        p = jnp.exp2(_scores(q, k, is_self, is_real) * _LOG2E - total)
-        ds = p * (_product(g, v, 1) - offset)
-        ds = ds if is_self is None else jnp.where(is_self, 0, ds)
-        return p.astype(q.dtype), ds.astype(q.dtype)
-
-    def of_real_chunks():
-        before, here, after = (ring.chunk(step, masked=False) for step in (-1, 0, 1))
-        # As queries of the chunk before and of this one, as keys of this one and the one after.
-        queries, keys, keys_before = queries_of(here), keys_of(here), keys_of(before)
-        _, ds = weights(queries, keys_before, *before.masks(here))
-        dq = _product(ds, keys_before[0])
-        p, ds = weights(queries, keys, *here.masks(here))
-        dq += _product(ds, keys[0])
-        dk, dv = _product(ds.T, queries[0]), _product(p.T, queries[1])
-        queries_after = queries_of(after)
-        p, ds = weights(queries_after, keys, *here.masks(after))
-        dk += _product(ds.T, queries_after[0])
-        dv += _product(p.T, queries_after[1])
-        return dq, dk, dv
-
-    def of_masked_chunks():
-        """The same three blocks in a loop, which takes fewer registers."""
-
-        def block(number, state):
-            dq, dk, dv = state
-            of_queries = ring.chunk(jnp.maximum(number, 1) - 1, masked=True)
-            of_keys = ring.chunk(jnp.minimum(number, 1) - 1, masked=True)
-            queries, keys = queries_of(of_queries), keys_of(of_keys)
-            p, ds = weights(queries, keys, *of_keys.masks(of_queries))
-            dq += _product(jnp.where(number == 2, 0, ds), keys[0])
-            p, ds = (jnp.where(number == 0, 0, x) for x in (p, ds))
-            return dq, dk + _product(ds.T, queries[0]), dv + _product(p.T, queries[1])
-
-        start = (jnp.zeros((size, q_ref.shape[1]), jnp.float32),) * 3
-        return jax.lax.fori_loop(0, 3, block, start)
-
-    def attend(masked):
-        dq, dk, dv = of_masked_chunks() if masked else of_real_chunks()
-        here = ring.chunk(0, masked=masked)
-        dq += _pull_unit(here.load(q_ref), dk)
-        if masked:
-            dq, dv = (jnp.where(here.real[:, None], x, 0) for x in (dq, dv))
-        dq_ref[here.positions, :] = dq.astype(dq_ref.dtype)
-        dv_ref[here.positions, :] = dv.astype(dv_ref.dtype)
-
-    pl.when(all_real)(functools.partial(attend, masked=False))
-    pl.when(~all_real & ~none_real)(functools.partial(attend, masked=True))
-
-    @pl.when(none_real)
-    def _():
-        here = ring.chunk(0, masked=True)
-        for ref in (dq_ref, dv_ref):
-            ref[here.positions, :] = jnp.zeros((size, ref.shape[1]), ref.dtype)
-
-
-def _scores(q, k, is_self, is_real):
-    scores = _product(q, k, 1)
-    if is_self is not None:
-        scores = jnp.where(is_self, _SELF, scores)
-    return scores if is_real is None else jnp.where(is_real, scores, _LOWEST)
-
-
-def _unit(q):
-    """`unit_keys`."""
-    wide = q.astype(jnp.float32)
-    return (wide * (_inverse_root(wide) * q.shape[1] ** -0.5)[:, None]).astype(q.dtype)
-
-
-def _pull_unit(q, dk):
-    """The gradient of the queries from that of their keys."""
-    wide, head_dim = q.astype(jnp.float32), q.shape[1]
-    inverse = _inverse_root(wide)
-    along = jnp.sum(wide * dk, axis=1) * (inverse * inverse * (1 / head_dim))
-    return (dk - wide * along[:, None]) * (inverse * head_dim**-0.5)[:, None]
-
-
-def _inverse_root(wide):
-    return jax.lax.rsqrt(jnp.sum(wide * wide, axis=1) * (1 / wide.shape[1]) + KEY_EPSILON)
-
-
-def _product(a, b, axis=0):
-    """Contracts the last axis of `a` with one of `b`."""
-    dimensions = (((1,), (axis,)), ((), ()))
-    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from models.attention.in_kernels import product
+
 _LOWEST = float(jnp.finfo(jnp.float32).min)
 _LEAST = float(jnp.finfo(jnp.float32).tiny)
 _UPPER_HALF = -(2**16)  # of the bits of a float32: a bfloat16
@@ -33,7 +35,7 @@ def summarise(p_ref, k_ref, v_ref, bias_ref, summary_ref, total_ref, peak_ref, *
         shrink = jnp.exp2(peak - new_peak)
         e = jnp.exp2(exponent - new_peak[:, None])
         total = total * shrink + jnp.sum(e, axis=1)
-        weighted = _product(e.astype(jnp.bfloat16), v_ref[at, :])
+        weighted = product(e.astype(jnp.bfloat16), v_ref[at, :])
         return new_peak, total, summary * shrink[:, None] + weighted
 
     peak = jnp.full(p[0].shape[0], _LOWEST, jnp.float32)
@@ -104,7 +106,7 @@ def d_summary(p_ref, q_ref, g_ref, offset_ref, inverse_ref, mean_ref, *refs, siz
         at = pl.ds(number * size, size)
         e = jnp.exp2(_product_of_parts(p, q_ref[at, :]) - offset_ref[at][None])
         weights = (e + epsilon) * inverse_ref[at][None]
-        d_summary += _product(weights.astype(jnp.bfloat16), g_ref[at, :])
+        d_summary += product(weights.astype(jnp.bfloat16), g_ref[at, :])
         return d_summary, d_total - jnp.sum(weights * mean_ref[at][None], axis=1)
 
     start = jnp.zeros(p[0].shape, jnp.float32), jnp.zeros(p[0].shape[0], jnp.float32)
@@ -166,22 +168,16 @@ def parts(x):
 
 def _product_of_parts(parts, b):
     """The sum of the parts, times the rows of `b`."""
-    return _product(parts[0], b, 1) + _product(parts[1], b, 1)
+    return product(parts[0], b, 1) + product(parts[1], b, 1)
 
 
 def _times_rows(a, ref, at):
     """`a` times the rows `at` of an array in two parts."""
-    return _product(a, ref[0, at, :], 1) + _product(a, ref[1, at, :], 1)
+    return product(a, ref[0, at, :], 1) + product(a, ref[1, at, :], 1)
 
 
 def _add_rows(total, weights, ref, at):
     """Adds the sum of the rows `at` of an array in two parts with `weights`, which are rounded."""
     weights = weights.astype(jnp.bfloat16)
     # In this order Triton sums in place.
-    return total + _product(weights, ref[0, at, :]) + _product(weights, ref[1, at, :])
-
-
-def _product(a, b, axis=0):
-    """Contracts the last axis of `a` with one of `b`."""
-    dimensions = (((1,), (axis,)), ((), ()))
-    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
+    return total + product(weights, ref[0, at, :]) + product(weights, ref[1, at, :])

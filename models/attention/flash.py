@@ -40,6 +40,7 @@ from jax.experimental.pallas import triton
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
 from models.attention.contract import Heads, Mask
+from models.attention.in_kernels import product
 from models.attention.kernels import LEAST_SIDE, is_power_of_two
 from models.attention.machine import this_backend
 from models.dropout import keep_entries, keep_probability, weight_seeds
@@ -112,7 +113,8 @@ def _check(q, k, v, interpret):
         )
     if not interpret and this_backend() != "gpu":
         raise ValueError(
-            "implementation='flash' needs a GPU, and JAX runs on another device "
+            "implementation='flash' needs an NVIDIA GPU (Ampere or later), and JAX runs on another "
+            "device "
             f"('{this_backend()}'): choose 'chunked' or 'xla'"
         )
 
@@ -212,7 +214,7 @@ def _flash_forward(*refs, keys, dropout):
         p = jnp.exp2(scores - new_peak[:, None])
         total = total * shrink + jnp.sum(p, axis=1)
         kept = _kept(p, _row(seeds_ref, at), rows, dropout).astype(q.dtype)
-        weighted = weighted * shrink[:, None] + _product(kept, v)
+        weighted = weighted * shrink[:, None] + product(kept, v)
         return new_peak, total, weighted
 
     peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
@@ -236,9 +238,9 @@ def _flash_dk_dv(*refs, queries, dropout):
         q, g = q_ref[at, :], g_ref[at, :]
         p = jnp.exp2(_scores(k, q, bias) - _row(logsumexp_ref, at))
         kept = _kept(p, seeds, _numbers(queries, row)[None], dropout)
-        ds = kept * _product(v, g, 1) - p * _row(mean_ref, at)
-        dk += _product(ds.astype(q.dtype), q)
-        return dk, dv + _product(kept.astype(g.dtype), g)
+        ds = kept * product(v, g, 1) - p * _row(mean_ref, at)
+        dk += product(ds.astype(q.dtype), q)
+        return dk, dv + product(kept.astype(g.dtype), g)
 
     start = (jnp.zeros(k.shape, jnp.float32),) * 2
     dk, dv = jax.lax.fori_loop(0, q_ref.shape[0] // queries, query_block, start)
@@ -258,8 +260,8 @@ def _flash_dq(*refs, keys, dropout):
         k, v = _real(bias_ref[at], k_ref[at, :], v_ref[at, :])
         p = jnp.exp2(_scores(q, k, _row(bias_ref, at)) - logsumexp)
         kept = _kept(p, _row(seeds_ref, at), rows, dropout)
-        ds = kept * _product(g, v, 1) - p * mean_dp
-        return dq + _product(ds.astype(k.dtype), k)
+        ds = kept * product(g, v, 1) - p * mean_dp
+        return dq + product(ds.astype(k.dtype), k)
 
     start = jnp.zeros(q.shape, jnp.float32)
     dq = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
@@ -280,7 +282,7 @@ def _numbers(size, block=None):
 
 def _scores(left, right, bias):
     """To base 2, which is what exponentials and logarithms are computed to."""
-    return _product(left, right, 1) * (math.log2(math.e) / math.sqrt(left.shape[1])) + bias
+    return product(left, right, 1) * (math.log2(math.e) / math.sqrt(left.shape[1])) + bias
 
 
 def _row(ref, at):
@@ -290,9 +292,3 @@ def _row(ref, at):
 def _kept(p, seeds, queries, dropout):
     """The weights between keys with these seeds and queries of these numbers, 0 where dropped."""
     return p if seeds is None else jnp.where(keep_entries(seeds, queries, dropout), p, 0)
-
-
-def _product(a, b, axis=0):
-    """Contracts the last axis of `a` with one of `b`."""
-    dimensions = (((1,), (axis,)), ((), ()))
-    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)

@@ -13,7 +13,7 @@ _WIDEST = 64  # beyond, blocks do not stay in registers
 _LONGEST_CHUNK = 64  # of Reformer, likewise
 
 
-def preferred(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
+def preferred_for_heads(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
     """Whether a kernel is the faster choice: 16-bit inputs, on one GPU.
 
     Float32 without tensor cores would leave little to gain; it was not timed.
@@ -26,7 +26,7 @@ def preferred(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
     )
 
 
-def rows_preferred(
+def preferred_for_rows(
     rows: tuple[int, ...], widths: tuple[int, int, int], dtype: DTypeLike, machine: Machine
 ) -> bool:
     """The same of `models.fused`, whose programs hold all weights of a block in registers.
@@ -47,7 +47,7 @@ def rows_preferred(
     )
 
 
-def matrices_preferred(size: int, dtype: DTypeLike, machine: Machine) -> bool:
+def preferred_for_matrices(size: int, dtype: DTypeLike, machine: Machine) -> bool:
     """The same of `models.attention.pinv_kernel`: float32 matrices of so many rows and columns."""
     fits = LEAST_SIDE <= size <= _WIDEST and is_power_of_two(size)
     return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
@@ -58,7 +58,7 @@ def preferred_for_chunks(
 ) -> bool:
     """The same of Reformer's chunks, whose sides are those of blocks."""
     return (
-        preferred(dtype, head_dim, machine)
+        preferred_for_heads(dtype, head_dim, machine)
         and LEAST_SIDE <= chunk_length <= _LONGEST_CHUNK
         and is_power_of_two(chunk_length)
     )

@@ -2,13 +2,16 @@
 
 import contextlib
 import contextvars
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 
-# cuDNN's fused attention and the kernels' products need tensor cores of Ampere or later.
+# cuDNN's fused attention needs tensor cores of Ampere or later.
 _LEAST_CAPABILITY = 8.0
+# With more than 131 kB of shared memory for a block: A100, H100 and H200, B200.
+_KERNEL_CAPABILITIES = ("8.0", "9.0", "10.0")
 
 
 class Machine(NamedTuple):
@@ -18,8 +21,10 @@ class Machine(NamedTuple):
         backend: as `jax.default_backend()` names it.
         memory: of one device, in bytes; None where it does not say.
         has_cudnn: whether cuDNN's fused attention runs there.
-        runs_kernels: whether Pallas's kernels are worth while: XLA does not divide them among
-            devices, each of which would compute everything.
+        runs_kernels: whether to take Pallas's kernels. XLA does not divide them among devices, each
+            of which would compute everything, so only where JAX has one; of the compute
+            capabilities whose shared memory holds their blocks (9.0 was tried), and not if the
+            environment variable `LRA_KERNELS` is `off`.
     """
 
     backend: str
@@ -53,12 +58,21 @@ def this_machine() -> Machine:
         return machine
     device = jax.local_devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
-    modern = _is_modern(device)
-    return Machine(jax.default_backend(), memory, modern, modern and jax.device_count() == 1)
+    return Machine(jax.default_backend(), memory, _has_cudnn(device), _runs_kernels(device))
 
 
-def _is_modern(device: jax.Device) -> bool:
+def _has_cudnn(device) -> bool:
+    return _is_nvidia(device) and float(device.compute_capability) >= _LEAST_CAPABILITY
+
+
+def _runs_kernels(device) -> bool:
+    switch = os.environ.get("LRA_KERNELS", "on")
+    if switch not in ("on", "off"):
+        raise ValueError(f"LRA_KERNELS={switch}: it can be on or off")
+    fits = _is_nvidia(device) and device.compute_capability in _KERNEL_CAPABILITIES
+    return switch == "on" and fits and jax.device_count() == 1
+
+
+def _is_nvidia(device) -> bool:
     # AMD's GPUs are of the backend "gpu" too.
-    if "cuda" not in device.client.platform_version.lower():
-        return False
-    return float(device.compute_capability) >= _LEAST_CAPABILITY
+    return "cuda" in device.client.platform_version.lower()

@@ -79,7 +79,7 @@ def iterative_pinv(
     from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of the matrix.
     Third order once close; six steps are often far from converged, so their number is part of
     the method. At least float32 inside. Time O(iterations m^3); for the backward pass Z is kept
-    after each step. On one GPU, by `models.attention.pinv_kernel`.
+    after each step. On one GPU, by `models.attention.pinv_kernel`, which keeps three matrices.
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
@@ -87,7 +87,7 @@ def iterative_pinv(
     largest_column = jnp.max(jnp.sum(magnitude, axis=-2), axis=-1)
     largest_row = jnp.max(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
-    if iterations and kernels.matrices_preferred(a.shape[-1], a.dtype, this_machine()):
+    if iterations and kernels.preferred_for_matrices(a.shape[-1], a.dtype, this_machine()):
         # Here, since Pallas takes a fifth of a second to import.
         from models.attention.pinv_kernel import iterate
 

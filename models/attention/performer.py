@@ -57,7 +57,7 @@ from models.attention.contract import (
 )
 from models.attention.favor import favor_attention
 from models.attention.machine import Machine, this_machine
-from models.dtypes import accumulation_dtype
+from models.dtypes import accumulation_dtype, common_dtype
 
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
@@ -157,7 +157,7 @@ def prefers_kernels(dtype: DTypeLike, shape: tuple[int, int], machine: Machine) 
     features, head_dim = shape
     return (
         jnp.dtype(dtype) == jnp.bfloat16
-        and kernels.preferred(dtype, head_dim, machine)
+        and kernels.preferred_for_heads(dtype, head_dim, machine)
         and features >= _LEAST_FEATURES
         and kernels.is_power_of_two(features)
     )
@@ -184,7 +184,8 @@ def performer_attention(
     """
     check_inputs(q, k, v, mask, head_dim=projection.shape[-1])
     check_choice("kernel", kernel, KERNELS)
-    if kernel == "softmax" and prefers_kernels(q.dtype, projection.shape, this_machine()):
+    common = common_dtype(q.dtype, k.dtype, v.dtype)  # the kernels take no mixture
+    if kernel == "softmax" and prefers_kernels(common, projection.shape, this_machine()):
         # Imported here, as it imports Pallas.
         from models.attention.favor_kernels import favor_kernels
 

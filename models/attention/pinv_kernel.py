@@ -37,13 +37,13 @@ def iterate(
         iterations: at least 1.
         interpret: whether to run the kernels as JAX operations, on any device, slowly.
     """
-    return _forward(a, z, iterations, interpret)[0]
+    return _forward(a, z, iterations, interpret, keep=False)[0]
 
 
-def _forward(a, z, iterations, interpret):
+def _forward(a, z, iterations, interpret, *, keep=True):
     size = a.shape[-1]
     a, rows = a.reshape(-1, size, size), z.reshape(-1, size, size)
-    saved = [jax.ShapeDtypeStruct((len(a), iterations, size, size), a.dtype)] * 3
+    saved = [jax.ShapeDtypeStruct((len(a), iterations, size, size), a.dtype)] * (3 * keep)
     kernel = functools.partial(_steps, iterations=iterations, interpret=interpret)
     out, *saved = _call(kernel, [a, rows], [a, *saved], _FORWARD_WARPS, interpret)
     return out.reshape(z.shape), (a, saved)
@@ -79,15 +79,15 @@ def _own(x):
     return pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, *(0,) * (len(x.shape) - 1)))
 
 
-def _steps(a_ref, z_ref, out_ref, z_steps, az_steps, u_steps, *, iterations, interpret):
+def _steps(a_ref, z_ref, out_ref, *kept, iterations, interpret):
+    """Writes the last Z and, if asked for, each step's Z, az and u."""
     product, a = _products(interpret), a_ref[...]
 
     def step(number, z):
-        z_steps[number] = z
         az = product(a, z)
-        az_steps[number] = az
         u = _less(15, product(az, _less(7, az)))
-        u_steps[number] = u
+        for ref, x in zip(kept, (z, az, u), strict=False):
+            ref[number] = x
         return 0.25 * product(z, _less(13, product(az, u)))
 
     out_ref[...] = jax.lax.fori_loop(0, iterations, step, z_ref[...])

@@ -45,7 +45,7 @@ from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs
 from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
 from models.attention.machine import this_machine
 from models.attention.permutation import permute
-from models.dtypes import accumulation_dtype
+from models.dtypes import accumulation_dtype, common_dtype
 from models.keys import draw
 
 HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in the length
@@ -146,7 +146,8 @@ def reformer_attention(
             f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
             "a larger chunk_length or a shorter length"
         )
-    if kernels.preferred_for_chunks(q.dtype, q.shape[-1], chunk_length, this_machine()):
+    common = common_dtype(q.dtype, v.dtype)  # the kernels take no mixture
+    if kernels.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
         return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))

@@ -33,7 +33,7 @@ from models.attention.contract import (
 from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
 from models.dropout import keep_probability, keep_weights, weight_seeds
-from models.dtypes import accumulation_dtype
+from models.dtypes import accumulation_dtype, common_dtype
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
@@ -97,7 +97,7 @@ def choose_implementation(
     batch, length, heads, head_dim = shape
     if not dropout and cudnn.supports(dtype, head_dim, machine):
         return "cudnn"
-    if dropout and kernels.preferred(dtype, head_dim, machine):
+    if dropout and kernels.preferred_for_heads(dtype, head_dim, machine):
         return "flash"
     score_bytes = batch * heads * length**2 * accumulation_dtype(jnp.dtype(dtype)).itemsize
     memory = machine.memory or _UNKNOWN_MEMORY
@@ -154,8 +154,9 @@ class StandardAttention(nnx.Module):
         drops = key is not None and self.dropout > 0
         implementation = self.implementation
         if implementation == "auto":
+            dtype = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixture
             implementation = choose_implementation(
-                q.shape, q.dtype, dropout=drops, machine=this_machine()
+                q.shape, dtype, dropout=drops, machine=this_machine()
             )
         if implementation == "cudnn":
             if drops:

@@ -23,6 +23,7 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.trainer import Trainer
+from models.attention.machine import Machine, assumed
 from tests.benchmarks.fake_worker import WorkerHere
 from tests.benchmarks.test_training_page import STEP
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
@@ -182,6 +183,19 @@ def test_utilisation_is_of_products_in_the_models_precision(precision, named, mo
     side = ceilings._SIZES["cpu"][0]
     assert train_case._matmul_rate(config) == side**3
     assert f"precision=(Precision.{named}, Precision.{named})" in products[0]
+
+
+@pytest.mark.parametrize("attention", ["standard", "performer", "reformer", "nystrom"])
+def test_operations_are_those_of_the_plain_form(attention, monkeypatch):
+    """Kernels split products in two and have branches, which are no operations of the model."""
+    monkeypatch.setitem(train_case.LONGEST, "listops", 256)
+    monkeypatch.setitem(random_data._DECILES, "listops", (3, 256))
+    case = train_case.TrainCase("listops", attention, 1, "bfloat16", batch=2)
+    counts = []
+    for machine in (Machine("gpu", runs_kernels=True), Machine("gpu")):
+        with assumed(machine):
+            counts.append(train_case._model_flops(train_case.make_trainer(case)))
+    assert counts[0] == counts[1] > 0
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models import attention, fused
+from models import attention, fused, fused_programs
 from models.attention import kernels
 from models.attention.machine import Machine, assumed, this_machine
 from models.encoder import Block
@@ -62,9 +62,11 @@ def interpreted(monkeypatch):
     for name in ("project", "finish"):
         function = functools.partial(getattr(fused, name), interpret=True)
         monkeypatch.setattr(fused, name, function)
-    takes = kernels.rows_preferred
+    takes = kernels.preferred_for_rows
     monkeypatch.setattr(
-        kernels, "rows_preferred", lambda rows, widths, _, m: takes(rows, widths, jnp.bfloat16, m)
+        kernels,
+        "preferred_for_rows",
+        lambda rows, widths, _, m: takes(rows, widths, jnp.bfloat16, m),
     )
 
 
@@ -117,9 +119,34 @@ def test_seeds_are_mapped(interpreted):
                 np.testing.assert_allclose(a[seed], b, rtol=0, atol=2**-20 * largest)
 
 
+def test_the_block_may_be_recomputed(interpreted):
+    graph, params, rest = build(dtype=jnp.float32)
+    x, g, mask = inputs(jnp.float32)
+
+    def gradient(wrapped):
+        def loss(params, x):
+            out = wrapped(lambda x: nnx.merge(graph, params, rest)(x, mask, KEY))(x)
+            return jnp.sum(out * g)
+
+        return jax.tree.leaves(jax.jit(jax.grad(loss, argnums=(0, 1)))(params, x))
+
+    with assumed(GPU):
+        found, expected = gradient(jax.checkpoint), gradient(lambda function: function)
+    largest = max(np.abs(y).max() for y in expected)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2**-20 * largest)
+
+
+def test_rows_that_do_not_fit_are_refused():
+    norm = fused.Norm(jnp.ones(16), jnp.zeros(16))
+    dense = fused.Dense(jnp.ones((16, 16)), jnp.zeros(16))
+    with pytest.raises(ValueError, match="100 rows, which are no multiple of 64"):
+        fused.project(jnp.ones((100, 16)), norm, [dense], epsilon=1e-5, interpret=True)
+
+
 def test_the_error_function_is_within_its_bound():
     x = np.linspace(-12, 12, 10_001, dtype=np.float32)
-    value, slope = fused._gelu(jnp.asarray(x))
+    value, slope = fused_programs.gelu(jnp.asarray(x))
     x = x.astype(np.float64)
     phi = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in x])
     density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
@@ -142,7 +169,7 @@ def test_four_kernels_whatever_the_number_of_seeds(key, monkeypatch):
 
 def test_which_rows_it_takes():
     def takes(rows=(32, 1024), widths=(64, 64, 128), dtype=jnp.bfloat16, machine=GPU):
-        return kernels.rows_preferred(rows, widths, dtype, machine)
+        return kernels.preferred_for_rows(rows, widths, dtype, machine)
 
     assert takes()
     assert takes(rows=(3, 64), widths=(16, 32, 16), dtype=jnp.float16)

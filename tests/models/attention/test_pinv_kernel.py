@@ -76,14 +76,14 @@ def test_two_kernels_whatever_the_number_of_seeds(monkeypatch):
 
 
 def test_which_matrices_it_takes():
-    takes = functools.partial(kernels.matrices_preferred, machine=GPU)
+    takes = functools.partial(kernels.preferred_for_matrices, machine=GPU)
     assert takes(64, jnp.float32)
     assert takes(16, jnp.float32)
     assert not takes(48, jnp.float32)
     assert not takes(8, jnp.float32)
     assert not takes(128, jnp.float32)
     assert not takes(64, jnp.float64)
-    assert not kernels.matrices_preferred(64, jnp.float32, GPU._replace(runs_kernels=False))
+    assert not kernels.preferred_for_matrices(64, jnp.float32, GPU._replace(runs_kernels=False))
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels need a GPU")

@@ -1,0 +1,10 @@
+"""What the programs of the GPU kernels share."""
+
+import jax
+import jax.numpy as jnp
+
+
+def product(a: jax.Array, b: jax.Array, axis: int = 0) -> jax.Array:
+    """Contracts the last axis of the matrix `a` with one of `b`; sums are float32."""
+    dimensions = (((1,), (axis,)), ((), ()))
+    return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
