@@ -128,6 +128,9 @@ def _attention(q, k, v, bias, seeds, options):
 def _forward(q, k, v, bias, seeds, options):
     """Returns the output and what the backward pass needs."""
     queries, keys = options.forward
+    # Here, so that gradients, which are 0 at padding anyway, need no other pass. In the kernels'
+    # loops it would stand between the copies of blocks to shared memory and their products.
+    k, v = (jnp.where(bias[:, :, None, None] == 0, x, 0) for x in (k, v))
     # Of each query, to base 2: [batch, heads, queries].
     logsumexp = jax.ShapeDtypeStruct((q.shape[0], q.shape[2], q.shape[1]), jnp.float32)
     out, logsumexp = _call(
@@ -207,14 +210,13 @@ def _flash_forward(*refs, keys, dropout):
     def key_block(column, state):
         peak, total, weighted = state
         at = pl.ds(column * keys, keys)
-        k, v = _real(bias_ref[at], k_ref[at, :], v_ref[at, :])
-        scores = _scores(q, k, _row(bias_ref, at))
+        scores = _scores(q, k_ref[at, :], _row(bias_ref, at))
         new_peak = jnp.maximum(peak, jnp.max(scores, axis=1))
         shrink = jnp.exp2(peak - new_peak)
         p = jnp.exp2(scores - new_peak[:, None])
         total = total * shrink + jnp.sum(p, axis=1)
         kept = _kept(p, _row(seeds_ref, at), rows, dropout).astype(q.dtype)
-        weighted = weighted * shrink[:, None] + product(kept, v)
+        weighted = weighted * shrink[:, None] + product(kept, v_ref[at, :])
         return new_peak, total, weighted
 
     peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
@@ -228,8 +230,7 @@ def _flash_forward(*refs, keys, dropout):
 
 def _flash_dk_dv(*refs, queries, dropout):
     k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs
-    k, v = _real(bias_ref[...], k_ref[...], v_ref[...])
-    bias = bias_ref[...][:, None]
+    k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
     seeds = None if seeds_ref is None else seeds_ref[...][:, None]
 
     def query_block(row, state):
@@ -257,7 +258,7 @@ def _flash_dq(*refs, keys, dropout):
 
     def key_block(column, dq):
         at = pl.ds(column * keys, keys)
-        k, v = _real(bias_ref[at], k_ref[at, :], v_ref[at, :])
+        k, v = k_ref[at, :], v_ref[at, :]
         p = jnp.exp2(_scores(q, k, _row(bias_ref, at)) - logsumexp)
         kept = _kept(p, _row(seeds_ref, at), rows, dropout)
         ds = kept * product(g, v, 1) - p * mean_dp
@@ -267,11 +268,6 @@ def _flash_dq(*refs, keys, dropout):
     dq = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
     factor = 1 / (keep_probability(dropout) * math.sqrt(q.shape[1]))
     dq_ref[...] = (dq * factor).astype(dq_ref.dtype)
-
-
-def _real(bias, *arrays):
-    """0 in place of what keys and values hold at padding, be it not a number."""
-    return tuple(jnp.where(bias[:, None] == 0, x, 0) for x in arrays)
 
 
 def _numbers(size, block=None):
