@@ -42,6 +42,7 @@ class Rest(NamedTuple):
 
 
 def project_rows(rows, weights, outputs, *, epsilon):
+    """Writes the products with LN x."""
     (x,), (norm, projections) = rows, weights
     hat, _ = _normalised(_wide(x[...]), epsilon)
     y = _affine(hat, norm).astype(x.dtype)
@@ -64,6 +65,7 @@ def project_rows_backward(rows, weights, outputs, *, epsilon):
 
 
 def finish_rows(rows, weights, outputs, *, epsilon, dropout):
+    """Writes the residual stream after a block."""
     (x, attended), (rest, seeds), (out,) = rows, weights, outputs
     drop = _dropping(seeds, dropout)
     y = _wide(x[...]) + drop(0, _linear(attended[...], rest.output))

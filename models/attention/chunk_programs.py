@@ -22,6 +22,10 @@ _SELF, _LOWEST = -(2.0**17), -(2.0**120)
 
 
 def number_buckets(real_ref, q_ref, *refs, factors, padded):
+    """Writes `bucket * padded + position` of a block of positions, for each round.
+
+    `refs`: the rotations of each factor, and what is written, [hashes, block].
+    """
     *rotation_refs, numbers_ref = refs
     hashes, size = numbers_ref.shape
     positions = pl.program_id(0) * size + jnp.arange(size, dtype=jnp.int32)
@@ -135,6 +139,7 @@ def _ring(order_ref: Any, count_ref: Any, size: int) -> _Ring:
 
 
 def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
+    """Writes o_r and, to base 2, z_r of a chunk of `size` queries, in their places."""
     ring = _ring(order_ref, count_ref, size)
     # The chunk before the first is the last of a round.
     before = jnp.where(ring.number > 0, ring.number, ring.chunks) - 1
@@ -179,6 +184,7 @@ def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size
 
 
 def attend_backward(*refs, size):
+    """Writes a round's share of the gradients of a chunk's q (as keys too) and v."""
     order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
     ring = _ring(order_ref, count_ref, size)
     all_real, none_real = ring.all_real(1), ring.none_real()
