@@ -21,7 +21,6 @@ they share: one GPU, reverse mode only (`jax.custom_vjp`).
 """
 
 import functools
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,7 +30,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, UInt32
 
-from models.attention.kernels import ROWS
+from models.attention.kernels import LEAST_SIDE, ROWS
 from models.fused_programs import (
     Dense,
     Norm,
@@ -44,16 +43,15 @@ from models.fused_programs import (
 
 
 class _Tile(NamedTuple):
-    """Rows that a program takes, and its warps."""
+    """Rows of a block, warps of a program, and programs, which go through the blocks in turn."""
 
     rows: int
     warps: int
+    programs: int
 
 
-# With these 16 warps and more run at a time on a multiprocessor, and hardly a register is spilled,
-# compiled for compute capability 9.0 at the benchmark's sizes.
-_PROJECT, _PROJECT_GRADIENT = _Tile(64, 4), _Tile(32, 4)
-_FINISH, _FINISH_GRADIENT = _Tile(32, 4), _Tile(32, 8)
+_PROJECT, _PROJECT_GRADIENT = _Tile(64, 4, 528), _Tile(32, 4, 264)
+_FINISH, _FINISH_GRADIENT = _Tile(32, 8, 528), _Tile(32, 8, 132)
 
 
 class _Options(NamedTuple):
@@ -113,7 +111,7 @@ def finish(
         ValueError: another number of rows.
     """
     options = _Options(epsilon, dropout if seeds is not None else 0.0, interpret)
-    drawn = None if not options.dropout else jnp.stack([seed.reshape(-1) for seed in seeds])
+    drawn = tuple(seed.reshape(-1) for seed in seeds) if options.dropout else ()
     return _finish(_rows(x), _rows(attended), weights, drawn, options).reshape(x.shape)
 
 
@@ -129,24 +127,19 @@ def _project(x, norm, projections, options):
 def _project_forward(x, norm, projections, options):
     kernel = functools.partial(project_rows, epsilon=options.epsilon)
     outputs = [_like(x, p.kernel.shape[1]) for p in projections]
-    weights = norm, _narrow(projections, x.dtype)
-    products = _call(kernel, [x], weights, outputs, [], _PROJECT, options)
-    return (x, tuple(products)), (x, norm, projections)
+    weights = norm, projections
+    products, _ = _call(kernel, [x], weights, outputs, _PROJECT, options)
+    return (x, tuple(products)), (x, weights)
 
 
 def _project_backward(options, saved, gradients):
-    x, norm, projections = saved
+    x, weights = saved
     g, of_products = gradients
     kernel = functools.partial(project_rows_backward, epsilon=options.epsilon)
-    weights = norm, _narrow(projections, x.dtype)
-    sums = norm, tuple(p.bias for p in projections)
-    (dx, normed), (d_norm, d_biases) = _backward_call(
-        kernel, [x, g, *of_products], weights, [x, x], sums, _PROJECT_GRADIENT, options
+    (dx,), sums = _call(
+        kernel, [x, g, *of_products], weights, [x], _PROJECT_GRADIENT, options, weights[1]
     )
-    kernels = [
-        _kernel_gradient(normed, d, p) for d, p in zip(of_products, projections, strict=True)
-    ]
-    return dx, d_norm, tuple(map(Dense, kernels, d_biases))
+    return dx, *_through_affine(*weights, sums, x.dtype)
 
 
 _project.defvjp(_project_forward, _project_backward)
@@ -159,8 +152,7 @@ def _finish(x, attended, weights, seeds, options):
 
 def _finish_forward(x, attended, weights, seeds, options):
     kernel = functools.partial(finish_rows, epsilon=options.epsilon, dropout=options.dropout)
-    narrow = _narrow(weights, x.dtype), seeds
-    (out,) = _call(kernel, [x, attended], narrow, [x], [], _FINISH, options)
+    (out,), _ = _call(kernel, [x, attended, *seeds], weights, [x], _FINISH, options)
     return out, (x, attended, weights, seeds)
 
 
@@ -169,96 +161,116 @@ def _finish_backward(options, saved, g):
     kernel = functools.partial(
         finish_rows_backward, epsilon=options.epsilon, dropout=options.dropout
     )
-    narrow = _narrow(weights, x.dtype), seeds
-    wide = _like(x, weights.mlp_in.kernel.shape[1])
-    biases = [weights.output.bias, weights.mlp_in.bias, weights.mlp_out.bias]
-    (dx, d_attended, *factors), (d_norm, d_biases) = _backward_call(
+    summed = weights.output, weights.mlp_in, weights.mlp_out
+    (dx, d_attended), (output, mlp_in, mlp_out) = _call(
         kernel,
-        [x, attended, g],
-        narrow,
-        [x, attended, x, x, wide, wide, x],
-        (weights.norm, biases),
+        [x, attended, g, *seeds],
+        weights,
+        [x, attended],
         _FINISH_GRADIENT,
         options,
+        summed,
     )
-    d_output, normed, d_mlp_in, hidden, d_mlp_out = factors
-    output = _kernel_gradient(attended, d_output, weights.output)
-    mlp_in = _kernel_gradient(normed, d_mlp_in, weights.mlp_in)
-    mlp_out = _kernel_gradient(hidden, d_mlp_out, weights.mlp_out)
-    output, mlp_in, mlp_out = map(Dense, (output, mlp_in, mlp_out), d_biases)
-    return dx, d_attended, Rest(output, d_norm, mlp_in, mlp_out), None
+    norm, (mlp_in,) = _through_affine(weights.norm, [weights.mlp_in], [mlp_in], x.dtype)
+    return dx, d_attended, Rest(output, norm, mlp_in, mlp_out), None
 
 
 _finish.defvjp(_finish_forward, _finish_backward)
 
 
-def _kernel_gradient(x, d, dense):
-    """The gradient of a product's kernel, given its input and its output's gradient."""
-    return jnp.einsum("ri,ro->io", x, d, preferred_element_type=dense.kernel.dtype)
+def _through_affine(norm, products, sums, dtype):
+    """Gradients of a LayerNorm's scale and bias and of the weights of products with its output.
+
+    With sums over rows, d of a product's output, and x^ before scale a and bias c:
+
+        dW_ij = a_i sum x^_i d_j + c_i sum d_j    da_i = sum_j W_ij sum x^_i d_j
+        db_j = sum d_j                            dc_i = sum_j W_ij sum d_j
+
+    so that the kernels sum neither da nor dc.
+    """
+    scale, shift, gradients = 0, 0, []
+    for weights, (of_kernel, of_bias) in zip(products, sums, strict=True):
+        narrow = weights.kernel.astype(dtype).astype(of_kernel.dtype)
+        scale += jnp.sum(narrow * of_kernel, axis=1)
+        shift += jnp.sum(narrow * of_bias[None], axis=1)
+        kernel = norm.scale[:, None] * of_kernel + jnp.outer(norm.bias, of_bias)
+        gradients.append(Dense(kernel, None if weights.bias is None else of_bias))
+    return Norm(scale, shift), tuple(gradients)
 
 
 def _like(x, width):
     return jax.ShapeDtypeStruct((len(x), width), x.dtype)
 
 
-def _narrow(weights, dtype):
-    """The kernels in 16 bits, for products; biases and LayerNorms stay as they are."""
-    return jax.tree.map(lambda w: w.astype(dtype) if w.ndim == 2 else w, weights)
+class _Rows:
+    """Some rows of an array to which a kernel has a reference."""
+
+    def __init__(self, ref, at):
+        self._ref, self.dtype = ref, ref.dtype
+        self._at = (at, *(slice(None),) * (len(ref.shape) - 1))
+
+    def __getitem__(self, _):
+        return self._ref[self._at]
+
+    def __setitem__(self, _, rows):
+        self._ref[self._at] = rows
 
 
-def _backward_call(kernel, arrays, weights, outputs, summed, tile, options):
-    """Runs `kernel(row refs, weight refs, output refs) -> sums` for each block of rows.
+def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
+    """Runs `kernel(rows of arrays, weights, rows of outputs)` for each block of rows.
 
-    Returns the outputs, and the sums over all rows in the structure and format of `summed`.
+    The kernels of products come in 16 bits, if the arrays do; biases and LayerNorms in float32.
+
+    Returns:
+        The outputs; and for each `Dense` in `summed`, a `Dense` with the sums over all blocks of
+        what the kernel returns.
     """
-    like, tree = jax.tree.flatten(summed)
-    *results, shares = _call(kernel, arrays, weights, outputs, like, tile, options)
-    ends = list(itertools.accumulate(x.size for x in like))
-    sums = jnp.split(jnp.sum(shares, axis=0), ends[:-1])
-    sums = [x.astype(y.dtype) for x, y in zip(sums, like, strict=True)]
-    return results, jax.tree.unflatten(tree, sums)
-
-
-def _call(kernel, arrays, weights, outputs, summed, tile, options):
-    """A program for each block of rows; each writes its own share of the sums, side by side."""
     leaves, tree = jax.tree.flatten(weights)
-    programs, rest = divmod(len(arrays[0]), tile.rows)
+    held = [w.astype(arrays[0].dtype) if w.ndim == 2 else w for w in leaves]
+    blocks, rest = divmod(len(arrays[0]), tile.rows)
     if rest:
         raise ValueError(f"{len(arrays[0])} rows, which are no multiple of {ROWS}")
+    programs = min(blocks, tile.programs)
+    sums = [s for d in summed for s in (d.kernel.shape, (LEAST_SIDE, d.kernel.shape[1]))]
 
     def run(*refs):
-        blocks, refs = refs[: len(arrays)], refs[len(arrays) :]
-        held, refs = jax.tree.unflatten(tree, refs[: len(leaves)]), refs[len(leaves) :]
-        sums = kernel(blocks, held, refs[: len(outputs)])
-        start = 0
-        for share in jax.tree.leaves(sums):
-            refs[-1][pl.ds(start, share.size)] = share
-            start += share.size
+        inputs, refs = refs[: len(arrays)], refs[len(arrays) :]
+        values = jax.tree.unflatten(tree, [ref[...] for ref in refs[: len(held)]])
+        targets, shares = refs[len(held) :][: len(outputs)], refs[len(held) + len(outputs) :]
+        first = pl.program_id(0)
 
-    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
-    specs = [_block(x, tile.rows) for x in outputs]
-    if summed:
-        width = sum(x.size for x in summed)
-        shapes.append(jax.ShapeDtypeStruct((programs, width), jnp.float32))
-        specs.append(pl.BlockSpec((None, width), lambda i: (i, 0)))
-    held = [_weight(x, tile.rows) for x in leaves]
-    return pl.pallas_call(
+        def block(turn, before):
+            at = pl.ds((first + turn * programs) * tile.rows, tile.rows)
+            rows, written = ([_Rows(ref, at) for ref in refs] for refs in (inputs, targets))
+            share = jax.tree.leaves(kernel(rows, values, written))
+            return [x + y for x, y in zip(before, share, strict=True)]
+
+        turns = jax.lax.div(blocks - first + (programs - 1), programs)
+        start = [jnp.zeros(shape, jnp.float32) for shape in sums]
+        for ref, share in zip(shares, jax.lax.fori_loop(0, turns, block, start), strict=True):
+            ref[...] = share
+
+    whole = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
+    shares = [jax.ShapeDtypeStruct((programs, *shape), jnp.float32) for shape in sums]
+    results = pl.pallas_call(
         run,
         grid=(programs,),
-        in_specs=[*(_block(x, tile.rows) for x in arrays), *held],
-        out_specs=specs,
-        out_shape=shapes,
+        in_specs=[_all_of(x) for x in (*arrays, *held)],
+        out_specs=[*map(_all_of, whole), *map(_own, shares)],
+        out_shape=[*whole, *shares],
         compiler_params=triton.CompilerParams(num_warps=tile.warps, num_stages=2),
         interpret=options.interpret,
-    )(*arrays, *leaves)
+        name=kernel.func.__name__,
+    )(*arrays, *held)
+    totals = [jnp.sum(x, axis=0) for x in results[len(whole) :]]
+    kernels, biases = totals[::2], [x[0] for x in totals[1::2]]
+    return results[: len(whole)], list(map(Dense, kernels, biases))
 
 
-def _block(x, rows):
-    return pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
+def _all_of(x):
+    return pl.BlockSpec(x.shape, lambda i: (0,) * len(x.shape))
 
 
-def _weight(x, rows):
-    """All of a weight; of seeds, [3, rows], those of a program's rows."""
-    if jnp.issubdtype(x.dtype, jnp.integer):
-        return pl.BlockSpec((len(x), rows), lambda i: (0, i))
-    return pl.BlockSpec(x.shape, lambda i: (0,) * x.ndim)
+def _own(x):
+    """What a program gets of an array with its number in front."""
+    return pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, *(0,) * (len(x.shape) - 1)))

@@ -1,6 +1,6 @@
 """What the programs of the kernels of `models.fused` compute, each for a block of rows.
 
-References are of the program's rows, of all of a weight, and of the rows that it writes.
+`rows` and `outputs` are references to the block's rows, `weights` are values.
 """
 
 import math
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from models.attention.in_kernels import product
+from models.attention.kernels import LEAST_SIDE
 from models.dropout import keep_entries, keep_probability
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
@@ -51,57 +52,50 @@ def project_rows(rows, weights, outputs, *, epsilon):
 
 
 def project_rows_backward(rows, weights, outputs, *, epsilon):
-    """Writes the gradient of x, and LN x; sums the gradients of LayerNorm and biases."""
-    (x, g, *of_products), (norm, projections), (dx, normed) = rows, weights, outputs
+    """Writes the gradient of x, and returns these rows' share of those of the weights."""
+    (x, g, *of_products), (norm, projections), (dx,) = rows, weights, outputs
     hat, deviation = _normalised(_wide(x[...]), epsilon)
-    normed[...] = _affine(hat, norm).astype(x.dtype)
-    dy, biases = jnp.zeros(hat.shape, jnp.float32), []
+    narrow = hat.astype(x.dtype)
+    dy, shares = jnp.zeros(hat.shape, jnp.float32), []
     for projection, ref in zip(projections, of_products, strict=True):
         d = ref[...]
-        dy += product(d, projection.kernel[...], 1)
-        biases.append(None if projection.bias is None else _sum(d))
+        dy += product(d, projection.kernel, 1)
+        shares.append(_share(narrow, d))
     dx[...] = (_wide(g[...]) + _through_norm(dy, hat, deviation, norm)).astype(dx.dtype)
-    return _norm_sums(dy, hat), tuple(biases)
+    return shares
 
 
 def finish_rows(rows, weights, outputs, *, epsilon, dropout):
     """Writes the residual stream after a block."""
-    (x, attended), (rest, seeds), (out,) = rows, weights, outputs
+    (x, attended, *seeds), (out,) = rows, outputs
     drop = _dropping(seeds, dropout)
-    y = _wide(x[...]) + drop(0, _linear(attended[...], rest.output))
+    y = _wide(x[...]) + drop(0, _linear(attended[...], weights.output))
     hat, _ = _normalised(y, epsilon)
-    hidden, _ = gelu(_linear(_affine(hat, rest.norm).astype(x.dtype), rest.mlp_in))
-    update = _linear(drop(1, hidden).astype(x.dtype), rest.mlp_out)
+    hidden, _ = gelu(_linear(_affine(hat, weights.norm).astype(x.dtype), weights.mlp_in))
+    update = _linear(drop(1, hidden).astype(x.dtype), weights.mlp_out)
     out[...] = (y + drop(2, update)).astype(out.dtype)
 
 
 def finish_rows_backward(rows, weights, outputs, *, epsilon, dropout):
-    """Writes the gradients of x and attended, and the factors of the kernels' gradients.
-
-    Sums the gradients of LayerNorm and biases.
-    """
-    (x, attended, g), (rest, seeds) = rows, weights
-    dx, d_attended, d_output, normed, d_mlp_in, mlp_input, d_mlp_out = outputs
+    """Writes the gradients of x and attended; returns these rows' share of those of the weights."""
+    (x, attended, g, *seeds), (dx, d_attended) = rows, outputs
     drop, dtype = _dropping(seeds, dropout), x.dtype
-    y = _wide(x[...]) + drop(0, _linear(attended[...], rest.output))
+    heads = attended[...]
+    y = _wide(x[...]) + drop(0, _linear(heads, weights.output))
     hat, deviation = _normalised(y, epsilon)
-    normed[...] = _affine(hat, rest.norm).astype(dtype)
-    hidden, slope = gelu(_linear(_affine(hat, rest.norm).astype(dtype), rest.mlp_in))
-    mlp_input[...] = drop(1, hidden).astype(dtype)
+    hidden, slope = gelu(_linear(_affine(hat, weights.norm).astype(dtype), weights.mlp_in))
 
     dy = _wide(g[...])
     d = drop(2, dy).astype(dtype)
-    d_mlp_out[...], mlp_out = d, _sum(d)
-    d = (drop(1, product(d, rest.mlp_out.kernel[...], 1)) * slope).astype(dtype)
-    d_mlp_in[...], mlp_in = d, _sum(d)
-    d = product(d, rest.mlp_in.kernel[...], 1)
-    norm = _norm_sums(d, hat)
-    dy += _through_norm(d, hat, deviation, rest.norm)
+    mlp_out = _share(drop(1, hidden).astype(dtype), d)
+    d = (drop(1, product(d, weights.mlp_out.kernel, 1)) * slope).astype(dtype)
+    mlp_in = _share(hat.astype(dtype), d)
+    d = product(d, weights.mlp_in.kernel, 1)
+    dy += _through_norm(d, hat, deviation, weights.norm)
     dx[...] = dy.astype(dtype)
     d = drop(0, dy).astype(dtype)
-    d_output[...] = d
-    d_attended[...] = product(d, rest.output.kernel[...], 1).astype(dtype)
-    return norm, [_sum(d), mlp_in, mlp_out]
+    d_attended[...] = product(d, weights.output.kernel, 1).astype(dtype)
+    return _share(heads, d), mlp_in, mlp_out
 
 
 def _wide(x):
@@ -109,8 +103,8 @@ def _wide(x):
 
 
 def _linear(x, dense):
-    y = product(x, dense.kernel[...])
-    return y if dense.bias is None else y + dense.bias[...][None]
+    y = product(x, dense.kernel)
+    return y if dense.bias is None else y + dense.bias[None]
 
 
 def _normalised(x, epsilon):
@@ -121,23 +115,25 @@ def _normalised(x, epsilon):
 
 
 def _affine(hat, norm):
-    return hat * norm.scale[...][None] + norm.bias[...][None]
+    return hat * norm.scale[None] + norm.bias[None]
 
 
 def _through_norm(d, hat, deviation, norm):
     """The gradient of a LayerNorm's input, given that of its output."""
-    d = d * norm.scale[...][None]
+    d = d * norm.scale[None]
     size = d.shape[1]
     mean, along = jnp.sum(d, axis=1) / size, jnp.sum(d * hat, axis=1) / size
     return deviation * (d - mean[:, None] - hat * along[:, None])
 
 
-def _norm_sums(d, hat):
-    return Norm(_sum(d * hat), _sum(d))
+def _share(x, d):
+    """Of the sums over rows of x d^T and, 16 times, of d."""
+    ones = jnp.ones((len(d), LEAST_SIDE), d.dtype)
+    return Dense(_over_rows(x, d), _over_rows(ones, d))
 
 
-def _sum(d):
-    return jnp.sum(_wide(d), axis=0)
+def _over_rows(a, b):
+    return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
 
 
 def gelu(x):
@@ -156,10 +152,10 @@ def _dropping(seeds, dropout):
     """A function that applies a mask, by its number, to a block [rows, entries]."""
 
     def drop(number, x):
-        if seeds is None:
+        if not seeds:
             return x
         entries = jnp.arange(x.shape[1], dtype=jnp.int32)[None]
-        keep = keep_entries(seeds[number][:, None], entries, dropout)
+        keep = keep_entries(seeds[number][...][:, None], entries, dropout)
         return jnp.where(keep, x / keep_probability(dropout), 0)
 
     return drop
