@@ -1,14 +1,19 @@
 """Dropout whose mask is a function of a key: of activations, and which attention weights stay.
 
-A mask has rows of entries. The key gives each row a seed, and entry i of the row stays if the i-th
-number of that seed's SplitMix generator is at least `dropout`, as a fraction of 2^32 (Steele, Lea
-and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of MurmurHash3):
+A mask has rows of entries. The key gives each row a seed. Entries i and i + p, with p = 1 in masks of
+activations and 8 in those of attention weights, share the number at i of that seed's SplitMix
+generator (Steele, Lea and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of
+MurmurHash3), of which i, where its bit p is 0, takes the lower half and i + p the upper:
 
     z = seed + i * 0x9E3779B9
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
 
-An entry thus takes a dozen 32-bit operations and need not be stored: XLA computes it where it is
-used, and it does not depend on the blocks that attention is cut into. All seeds lie on one cycle of
+and an entry stays if its half is at least `dropout`, as a fraction of 2^16. With these p one thread
+of a GPU's kernel holds both entries and computes their number once: of a product's result it holds
+neighbours in a row, and every eighth row.
+
+An entry thus takes some 32-bit operations and need not be stored: it is computed where it is used,
+and does not depend on the blocks that attention is cut into. All seeds lie on one cycle of
 2^32 numbers, so two rows whose seeds happen to be close on it share entries, shifted. Bits drawn
 with `jax.random` took half the time of attention with dropout: XLA computes them in a separate loop
 and writes them to memory.
@@ -16,12 +21,15 @@ and writes them to memory.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from models.dtypes import accumulation_dtype
 from models.keys import draw, one_per_example
 
-_LEVELS = 2**32
+_LEVELS = 2**16
+_STEP = np.uint32(0x9E3779B9)
+_APART, WEIGHTS_APART = 1, 8  # entries that share a number
 
 
 def dropout(
@@ -37,7 +45,7 @@ def dropout(
 
 
 def keep_probability(dropout: float) -> float:
-    """The probability that an entry stays: 1 - dropout, rounded to 1/2^32."""
+    """The probability that an entry stays: 1 - dropout, rounded to 1/2^16."""
     return 1 - _threshold(dropout) / _LEVELS
 
 
@@ -76,17 +84,30 @@ def keep_weights(
 ) -> Bool[Array, "batch heads keys queries"]:
     """Which attention weights stay: the row of a key and head has an entry for each query."""
     seeds = jnp.swapaxes(seeds, 1, 2)
-    return keep_entries(seeds[..., None], queries[None, None, None], dropout)
+    return keep_entries(seeds[..., None], queries[None, None, None], dropout, WEIGHTS_APART)
+
+
+def seeds_from(
+    seeds: UInt32[Array, "*shape"], first: Int[Array, ""] | int
+) -> UInt32[Array, "*shape"]:
+    """Seeds whose entry i is entry `first` + i of these; `first` is a multiple of 16."""
+    return seeds + jnp.asarray(first).astype(jnp.uint32) * _STEP
 
 
 def keep_entries(
-    seeds: UInt32[Array, "*#shape"], entries: Int[Array, "*#shape"], dropout: float
+    seeds: UInt32[Array, "*#shape"],
+    entries: Int[Array, "*#shape"],
+    dropout: float,
+    apart: int = _APART,
 ) -> Bool[Array, "*shape"]:
-    """Whether these entries of the rows with these seeds stay."""
-    z = seeds + entries.astype(jnp.uint32) * jnp.uint32(0x9E3779B9)
+    """Whether these entries of the rows with these seeds stay; `apart` is p above."""
+    upper = (entries & apart) != 0
+    z = seeds + (entries & ~apart).astype(jnp.uint32) * _STEP
     z = (z ^ (z >> 16)) * jnp.uint32(0x85EBCA6B)
     z = (z ^ (z >> 13)) * jnp.uint32(0xC2B2AE35)
-    return (z ^ (z >> 16)) >= jnp.uint32(_threshold(dropout))
+    z = z ^ (z >> 16)
+    # With the half in front, what follows it does not count.
+    return jnp.where(upper, z, z << 16) >= jnp.uint32(_threshold(dropout) << 16)
 
 
 def _threshold(dropout: float) -> int:

@@ -43,7 +43,13 @@ from models.attention.contract import Heads, Mask
 from models.attention.in_kernels import product
 from models.attention.kernels import LEAST_SIDE, is_power_of_two
 from models.attention.machine import this_backend
-from models.dropout import keep_entries, keep_probability, weight_seeds
+from models.dropout import (
+    WEIGHTS_APART,
+    keep_entries,
+    keep_probability,
+    seeds_from,
+    weight_seeds,
+)
 
 # Not tuned, nor are warps and stages: sizes with which Triton, for compute capability 9.0, keeps
 # scores and sums in registers. Float32 without tensor cores leaves room for less, as wide heads do.
@@ -78,7 +84,7 @@ def flash_attention(
         q, k, v, mask: see `models.attention.contract`.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
-        blocks: sizes of a block in all kernels, powers of two; None: those that GPUs are to take.
+        blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs are to take.
         interpret: whether to run the kernels as JAX operations, on any device, slowly.
 
     Raises:
@@ -205,7 +211,7 @@ def _spec(x, size):
 def _flash_forward(*refs, keys, dropout):
     q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
     q = q_ref[...]
-    rows = _numbers(q.shape[0])[:, None]
+    first = pl.program_id(0) * len(q)
 
     def key_block(column, state):
         peak, total, weighted = state
@@ -215,7 +221,7 @@ def _flash_forward(*refs, keys, dropout):
         shrink = jnp.exp2(peak - new_peak)
         p = jnp.exp2(scores - new_peak[:, None])
         total = total * shrink + jnp.sum(p, axis=1)
-        kept = _kept(p, _row(seeds_ref, at), rows, dropout).astype(q.dtype)
+        kept = _kept(p, _row(seeds_ref, at), first, 0, dropout).astype(q.dtype)
         weighted = weighted * shrink[:, None] + product(kept, v_ref[at, :])
         return new_peak, total, weighted
 
@@ -238,7 +244,7 @@ def _flash_dk_dv(*refs, queries, dropout):
         at = pl.ds(row * queries, queries)
         q, g = q_ref[at, :], g_ref[at, :]
         p = jnp.exp2(_scores(k, q, bias) - _row(logsumexp_ref, at))
-        kept = _kept(p, seeds, _numbers(queries, row)[None], dropout)
+        kept = _kept(p, seeds, row * queries, 1, dropout)
         ds = kept * product(v, g, 1) - p * _row(mean_ref, at)
         dk += product(ds.astype(q.dtype), q)
         return dk, dv + product(kept.astype(g.dtype), g)
@@ -254,13 +260,13 @@ def _flash_dq(*refs, keys, dropout):
     k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs
     q, g = q_ref[...], g_ref[...]
     logsumexp, mean_dp = logsumexp_ref[...][:, None], mean_ref[...][:, None]
-    rows = _numbers(q.shape[0])[:, None]
+    first = pl.program_id(0) * len(q)
 
     def key_block(column, dq):
         at = pl.ds(column * keys, keys)
         k, v = k_ref[at, :], v_ref[at, :]
         p = jnp.exp2(_scores(q, k, _row(bias_ref, at)) - logsumexp)
-        kept = _kept(p, _row(seeds_ref, at), rows, dropout)
+        kept = _kept(p, _row(seeds_ref, at), first, 0, dropout)
         ds = kept * product(g, v, 1) - p * mean_dp
         return dq + product(ds.astype(k.dtype), k)
 
@@ -268,12 +274,6 @@ def _flash_dq(*refs, keys, dropout):
     dq = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
     factor = 1 / (keep_probability(dropout) * math.sqrt(q.shape[1]))
     dq_ref[...] = (dq * factor).astype(dq_ref.dtype)
-
-
-def _numbers(size, block=None):
-    """The numbers of the positions of a block; None: of the block that this program has."""
-    block = pl.program_id(0) if block is None else block
-    return block * size + jnp.arange(size, dtype=jnp.int32)
 
 
 def _scores(left, right, bias):
@@ -285,6 +285,13 @@ def _row(ref, at):
     return None if ref is None else ref[at][None]
 
 
-def _kept(p, seeds, queries, dropout):
-    """The weights between keys with these seeds and queries of these numbers, 0 where dropped."""
-    return p if seeds is None else jnp.where(keep_entries(seeds, queries, dropout), p, 0)
+def _kept(p, seeds, first, axis, dropout):
+    """The weights of keys with these seeds, 0 where dropped; queries, from `first`, are on `axis`.
+
+    Numbered from 0, two queries that share a number are known to do so when this is compiled.
+    """
+    if seeds is None:
+        return p
+    queries = jnp.expand_dims(jnp.arange(p.shape[axis], dtype=jnp.int32), 1 - axis)
+    keep = keep_entries(seeds_from(seeds, first), queries, dropout, WEIGHTS_APART)
+    return jnp.where(keep, p, 0)
