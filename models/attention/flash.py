@@ -36,10 +36,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
-from models.attention.contract import Heads, Mask
 from models.attention.in_kernels import product
 from models.attention.kernels import LEAST_SIDE, is_power_of_two
 from models.attention.machine import this_backend
@@ -68,20 +68,21 @@ class _Options(NamedTuple):
 
 
 def flash_attention(
-    q: Heads,
-    k: Heads,
-    v: Heads,
-    mask: Mask,
+    q: Float[Array, "batch queries heads head_dim"],
+    k: Float[Array, "batch keys heads head_dim"],
+    v: Float[Array, "batch keys heads head_dim"],
+    mask: Bool[Array, "batch keys"],
     *,
     dropout: float = 0.0,
     key: jax.Array | None = None,
     blocks: Blocks | None = None,
     interpret: bool = False,
-) -> Heads:
-    """Softmax attention over the real keys, in O(length) memory forward and backward.
+) -> Float[Array, "batch queries heads head_dim"]:
+    """Softmax attention over the real keys, in O(queries + keys) memory forward and backward.
 
     Args:
-        q, k, v, mask: see `models.attention.contract`.
+        q, k, v: queries, keys and values, of one format.
+        mask: which keys are real; a query without any gets 0.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs are to take.
@@ -95,14 +96,23 @@ def flash_attention(
     dropout = 0.0 if key is None else dropout
     narrow = q.dtype.itemsize == 2 and head_dim <= _NARROW
     forward, backward = (_FORWARD, _BACKWARD) if narrow else (_SMALL, _SMALL)
-    options = _Options(dropout, blocks or forward, blocks or backward, interpret)
-    size = math.lcm(*options.forward, *options.backward)
-    q, k, v = (padded(x, size) for x in (q, k, v))
-    bias = padded(jnp.where(mask, 0.0, -jnp.inf).astype(jnp.float32), size, -jnp.inf)
+    lengths = length, k.shape[1]
+    forward, backward = (blocks or _fitting(each, lengths) for each in (forward, backward))
+    options = _Options(dropout, forward, backward, interpret)
+    of_queries, of_keys = (math.lcm(*sides) for sides in zip(forward, backward, strict=True))
+    q, k, v = padded(q, of_queries), padded(k, of_keys), padded(v, of_keys)
+    bias = padded(jnp.where(mask, 0.0, -jnp.inf).astype(jnp.float32), of_keys, -jnp.inf)
     seeds = None
     if dropout > 0:
-        seeds = jnp.swapaxes(padded(weight_seeds(key, (batch, length, heads)), size), 1, 2)
+        seeds = jnp.swapaxes(weight_seeds(key, (batch, lengths[1], heads)), 1, 2)
+        seeds = jnp.pad(seeds, ((0, 0), (0, 0), (0, k.shape[1] - lengths[1])))
     return _attention(q, k, v, bias, seeds, options)[:, :length]
+
+
+def _fitting(blocks, lengths):
+    """Blocks no longer than what they cut, of queries and keys, but a power of two."""
+    shortest = (max(LEAST_SIDE, 1 << (length - 1).bit_length()) for length in lengths)
+    return Blocks(*map(min, blocks, shortest))
 
 
 def _check(q, k, v, interpret):

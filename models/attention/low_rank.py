@@ -2,9 +2,9 @@
 
 Linformer's projected keys are such positions, and so are Nyström's landmarks, which also attend to
 the sequence. On a GPU, the blocks of scores of `models.attention.chunked` would be most of what a
-training step moves through memory. So 16-bit inputs on NVIDIA's GPUs go to cuDNN
-(`models.attention.cudnn`): a step of Image moves 9.6 GB instead of 20.5 with Linformer, 19.3
-instead of 27.8 with Nyström (counted by `benchmarks.gpu_traffic` before there were other kernels).
+training step moves through memory. So 16-bit inputs on NVIDIA's GPUs go to
+`models.attention.flash`, where its kernels are preferred, else to cuDNN (`models.attention.cudnn`),
+which needs real keys to be moved to the front.
 
 Time O(positions few head_dim).
 """
@@ -12,7 +12,7 @@ Time O(positions few head_dim).
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from models.attention import cudnn
+from models.attention import cudnn, kernels
 from models.attention.chunked import chunked_attention
 from models.attention.machine import this_machine
 
@@ -27,7 +27,7 @@ def low_rank_attention(
 ) -> Float[Array, "batch queries heads head_dim"]:
     """softmax(q k^T / sqrt(head_dim)) v over the real keys.
 
-    The few may have a wider format than the sequence. For cuDNN they are converted to that of the
+    The few may have a wider format than the sequence. For kernels they are converted to that of the
     sequence; otherwise blocks of the sequence are converted to the wider one.
 
     Args:
@@ -36,11 +36,22 @@ def low_rank_attention(
         query_mask: which queries are real; None: all. What others hold reaches no gradient.
     """
     sequence = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
-    if cudnn.supports(sequence, q.shape[-1], this_machine()):
+    machine, head_dim = this_machine(), q.shape[-1]
+    flash = kernels.preferred_for_heads(sequence, head_dim, machine)
+    if flash or cudnn.supports(sequence, head_dim, machine):
         if query_mask is not None:
             q = jnp.where(query_mask[:, :, None, None], q, 0)
-        out = cudnn.cudnn_attention(*(x.astype(sequence) for x in (q, k, v)), mask)
-        return out.astype(q.dtype)
-    if mask is None:
-        mask = jnp.ones(k.shape[:2], bool)
-    return chunked_attention(q, k, v, mask, query_mask=query_mask)
+        attend = _flash if flash else cudnn.cudnn_attention
+        return attend(*(x.astype(sequence) for x in (q, k, v)), mask).astype(q.dtype)
+    return chunked_attention(q, k, v, _all_if_none(mask, k), query_mask=query_mask)
+
+
+def _flash(q, k, v, mask):
+    # Here, since Pallas takes a fifth of a second to import.
+    from models.attention.flash import flash_attention
+
+    return flash_attention(q, k, v, _all_if_none(mask, k))
+
+
+def _all_if_none(mask, k):
+    return jnp.ones(k.shape[:2], bool) if mask is None else mask
