@@ -16,7 +16,9 @@ Time O(length (T + width) head_dim), memory O(length head_dim).
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from models.attention import kernels
 from models.attention.contract import Heads
+from models.attention.machine import this_machine
 from models.dense import kernel_einsum
 
 # More multiplies more zeros of the matrix: 128 takes 1.25 to 1.4 times as long (same benchmark).
@@ -32,6 +34,11 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
     batch, length, heads, head_dim = x.shape
     width = kernel.shape[1]
     before = (width - 1) // 2
+    if kernels.preferred_for_convolution(x.dtype, head_dim, width, this_machine()):
+        # Here, since Pallas takes a fifth of a second to import.
+        from models.attention.convolution_kernels import convolve
+
+        return convolve(x, three_blocks(kernel))
     size = max(_BLOCK, width - 1)
     count = -(-length // size)
     after = (count + 1) * size - length - before
@@ -41,6 +48,14 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
     out = kernel_einsum("hti,bcihd->bcthd", kernel[..., :size], x[:, :-1])
     out += kernel_einsum("hti,bcihd->bcthd", kernel[..., size:], x[:, 1:, : width - 1])
     return out.reshape(batch, count * size, heads, head_dim)[:, :length].astype(x.dtype)
+
+
+def three_blocks(kernel: Float[Array, "heads width"]) -> Float[Array, "heads three block block"]:
+    """The matrices with which a block of outputs takes the block before, its own and the next."""
+    matrix = _toeplitz(kernel, _BLOCK)
+    before = (kernel.shape[1] - 1) // 2
+    matrix = jnp.pad(matrix, ((0, 0), (0, 0), (_BLOCK - before, 3 * _BLOCK)))[..., : 3 * _BLOCK]
+    return jnp.swapaxes(matrix.reshape(len(kernel), _BLOCK, 3, _BLOCK), 1, 2)
 
 
 def _toeplitz(kernel: Float[Array, "heads width"], size: int) -> Float[Array, "heads size reach"]:

@@ -64,6 +64,13 @@ def preferred_for_chunks(
     )
 
 
+def preferred_for_convolution(
+    dtype: DTypeLike, head_dim: int, width: int, machine: Machine
+) -> bool:
+    """The same of `models.attention.convolution_kernels`, whose blocks reach into the next ones."""
+    return preferred_for_heads(dtype, head_dim, machine) and width <= 2 * _WIDEST
+
+
 def is_power_of_two(number: int) -> bool:
     """Whether Triton's blocks may have this size."""
     return number > 0 and not number & (number - 1)

@@ -1,0 +1,130 @@
+"""The depthwise convolution along the length (`models.attention.convolution`) in two GPU kernels.
+
+Positions are cut into blocks x_i of T = 64. With matrices A, B, C of the kernel, T x T Toeplitz,
+
+    out_i = A x_(i-1) + B x_i + C x_(i+1)        dx_i = C^T g_(i-1) + B^T g_i + A^T g_(i+1)
+    dA = sum_i g_i x_(i-1)^T    dB = sum_i g_i x_i^T    dC = sum_i g_i x_(i+1)^T
+
+where blocks beyond the ends are 0. XLA writes copies of the input and of its gradient in the layouts
+of its products; here a program takes some blocks of one head from where they are. The matrices come
+from outside and so do their gradients go: XLA makes the latter that of the kernel.
+
+The kernels are Pallas's, compiled by Triton, with the limits of `models.attention.flash`.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jaxtyping import Array, Float
+
+from models.attention.blocks import padded
+from models.attention.in_kernels import product
+
+BLOCK = 64
+_WARPS = 4
+_GROUP = 4  # blocks that a program takes
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def convolve(
+    x: Float[Array, "batch length heads head_dim"],
+    matrices: Float[Array, "heads three block block"],
+    interpret: bool = False,
+) -> Float[Array, "batch length heads head_dim"]:
+    """The convolution, rounded to the format of `x`.
+
+    Args:
+        x: in 16 bits.
+        matrices: A, B and C of each head, in float32, as their gradients are; products take them in
+            the format of `x`.
+        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+    """
+    return _forward(x, matrices, interpret)[0]
+
+
+def _forward(x, matrices, interpret):
+    whole = padded(x, BLOCK)
+    out = _call(_convolve, [whole], matrices.astype(x.dtype), [whole], [], interpret)[0]
+    return out[:, : x.shape[1]], (x, matrices)
+
+
+def _backward(interpret, saved, g):
+    x, matrices = saved
+    arrays = [padded(y, BLOCK) for y in (x, g)]
+    narrow = matrices.astype(x.dtype)
+    dx, shares = _call(_gradients, arrays, narrow, arrays[:1], [matrices[0]], interpret)
+    return dx[:, : x.shape[1]], jnp.sum(shares, axis=(0, 1)).astype(matrices.dtype)
+
+
+convolve.defvjp(_forward, _backward)
+
+
+def _call(kernel, arrays, matrices, outputs, shares, interpret):
+    """Programs for groups of blocks of each head; each writes its share of the sums."""
+    batch, length, heads, head_dim = arrays[0].shape
+    groups = -(-length // (BLOCK * _GROUP))
+    sequence = pl.BlockSpec((None, length, None, head_dim), lambda i, h, b: (b, 0, h, 0))
+    three = pl.BlockSpec((None, *matrices.shape[1:]), lambda i, h, b: (h, 0, 0, 0))
+    share = pl.BlockSpec((None, None, None, *matrices.shape[1:]), lambda i, h, b: (b, i, h, 0, 0, 0))
+    shapes = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outputs]
+    shapes += [jax.ShapeDtypeStruct((batch, groups, heads, *y.shape), y.dtype) for y in shares]
+    return pl.pallas_call(
+        functools.partial(kernel, blocks=length // BLOCK),
+        grid=(groups, heads, batch),
+        in_specs=[*[sequence] * len(arrays), three],
+        out_specs=[*[sequence] * len(outputs), *[share] * len(shares)],
+        out_shape=shapes,
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
+        interpret=interpret,
+        name=kernel.__name__.strip("_"),
+    )(*arrays, matrices)
+
+
+def _convolve(x_ref, matrices_ref, out_ref, *, blocks):
+    a, b, c = (matrices_ref[number] for number in range(3))
+
+    def block(i, carry):
+        before, here, after = _neighbours(x_ref, i, blocks)
+        out = product(a, before) + product(b, here) + product(c, after)
+        out_ref[pl.ds(i * BLOCK, BLOCK), :] = out.astype(out_ref.dtype)
+        return carry
+
+    jax.lax.fori_loop(*_own_blocks(blocks), block, 0)
+
+
+def _gradients(x_ref, g_ref, matrices_ref, dx_ref, share_ref, *, blocks):
+    a, b, c = (matrices_ref[number] for number in range(3))
+
+    def block(i, sums):
+        before, here, after = _neighbours(g_ref, i, blocks)
+        dx = _first(c, before) + _first(b, here) + _first(a, after)
+        dx_ref[pl.ds(i * BLOCK, BLOCK), :] = dx.astype(dx_ref.dtype)
+        return [s + product(here, x, 1) for s, x in zip(sums, _neighbours(x_ref, i, blocks))]
+
+    start = [jnp.zeros((BLOCK, BLOCK), jnp.float32)] * 3
+    for number, total in enumerate(jax.lax.fori_loop(*_own_blocks(blocks), block, start)):
+        share_ref[number] = total
+
+
+def _own_blocks(blocks):
+    first = pl.program_id(0) * _GROUP
+    return first, jnp.minimum(first + _GROUP, blocks)
+
+
+def _neighbours(ref, i, blocks):
+    """The blocks before, at and after i, 0 beyond the ends."""
+
+    def read(j):
+        inside = jnp.clip(j, 0, blocks - 1)
+        x = ref[pl.ds(inside * BLOCK, BLOCK), :]
+        return jnp.where(j == inside, x, 0)
+
+    return read(i - 1), ref[pl.ds(i * BLOCK, BLOCK), :], read(i + 1)
+
+
+def _first(a, b):
+    """Contracts the first axes of two matrices."""
+    return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
