@@ -1,11 +1,19 @@
 """The iteration towards the pseudo-inverse (`models.attention.nystrom`) in two GPU kernels.
 
-    az = A Z    t = 7 I - az    u = 15 I - az t    w = 13 I - az u    Z <- Z w / 4
+    X = A Z    t = 7 I - X    u = 15 I - X t    w = 13 I - X u    Z <- Z w / 4
 
 XLA makes each product and each difference a kernel that reads and writes all matrices of the
 batch: with 64 landmarks, most of what a training step of Nyströmformer moves through memory. Here a
 program takes one matrix and keeps it on the chip. The forward kernel writes the Z that each step
-starts from, its az and its u, from which the backward kernel makes the rest.
+starts from, its X and its w. With D, the gradient of a step's result, over 4, the backward one does
+
+    H = Z^T D    K = H X^T    M = X^T H
+    dX = 7 (K + M) - 15 H - K X^T - X^T (K + M)      since w = 13 I - 15 X + 7 X^2 - X^3
+    dA <- dA + dX Z^T    D <- (D w^T + A^T dX) / 4
+
+Products are as exact as those of float32: three numbers of bfloat16 make one of float32, and six
+products one (arXiv 1904.06376). Three of TF32 would need as many operations of tensor cores, but
+these take no transposed matrix of 32 bits.
 
 The kernels are Pallas's, compiled by Triton, with the limits of `models.attention.flash`.
 """
@@ -18,8 +26,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-# Of compiled kernels at 64 landmarks, the forward one spills no registers, the other the fewest.
-_FORWARD_WARPS, _BACKWARD_WARPS = 4, 8
+_WARPS = 4  # that multiply 64 rows without repeating each other's work
+_PARTS = 3  # bfloat16 numbers for one of float32
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -44,33 +52,31 @@ def _forward(a, z, iterations, interpret, *, keep=True):
     size = a.shape[-1]
     a, rows = a.reshape(-1, size, size), z.reshape(-1, size, size)
     saved = [jax.ShapeDtypeStruct((len(a), iterations, size, size), a.dtype)] * (3 * keep)
-    kernel = functools.partial(_steps, iterations=iterations, interpret=interpret)
-    out, *saved = _call(kernel, [a, rows], [a, *saved], _FORWARD_WARPS, interpret)
+    kernel = functools.partial(_steps, iterations=iterations)
+    out, *saved = _call(kernel, [a, rows], [a, *saved], interpret)
     return out.reshape(z.shape), (a, saved)
 
 
 def _backward(iterations, interpret, residuals, g):
     a, saved = residuals
-    kernel = functools.partial(_gradients, iterations=iterations, interpret=interpret)
-    starts = saved[0]
-    arrays = [a, *saved, g.reshape(a.shape)]
-    d_az, dz = _call(kernel, arrays, [starts, a], _BACKWARD_WARPS, interpret)
-    da = jnp.einsum("nkij,nklj->nil", d_az, starts, precision=jax.lax.Precision.HIGHEST)
+    kernel = functools.partial(_gradients, iterations=iterations)
+    da, dz = _call(kernel, [a, *saved, g.reshape(a.shape)], [a, a], interpret)
     return da.reshape(g.shape), dz.reshape(g.shape)
 
 
 iterate.defvjp(_forward, _backward)
 
 
-def _call(kernel, inputs, outputs, warps, interpret):
+def _call(kernel, inputs, outputs, interpret):
     return pl.pallas_call(
         kernel,
         grid=(len(inputs[0]),),
         in_specs=[_own(x) for x in inputs],
         out_specs=[_own(x) for x in outputs],
         out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs],
-        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
+        name=f"pinv{kernel.func.__name__}",
     )(*inputs)
 
 
@@ -79,55 +85,71 @@ def _own(x):
     return pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, *(0,) * (len(x.shape) - 1)))
 
 
-def _steps(a_ref, z_ref, out_ref, *kept, iterations, interpret):
-    """Writes the last Z and, if asked for, each step's Z, az and u."""
-    product, a = _products(interpret), a_ref[...]
+def _steps(a_ref, z_ref, out_ref, *kept, iterations):
+    """Writes the last Z and, if asked for, each step's Z, X and w."""
+    a = _parts(a_ref[...])
 
     def step(number, z):
-        az = product(a, z)
-        u = _less(15, product(az, _less(7, az)))
-        for ref, x in zip(kept, (z, az, u), strict=False):
-            ref[number] = x
-        return 0.25 * product(z, _less(13, product(az, u)))
+        z_parts = _parts(z)
+        x = _product(a, z_parts, (1, 0))
+        x_parts = _parts(x)
+        u = _less(15, _product(x_parts, _parts(_less(7, x)), (1, 0)))
+        w = _less(13, _product(x_parts, _parts(u), (1, 0)))
+        for ref, value in zip(kept, (z, x, w), strict=False):
+            ref[number] = value
+        return 0.25 * _product(z_parts, _parts(w), (1, 0))
 
     out_ref[...] = jax.lax.fori_loop(0, iterations, step, z_ref[...])
 
 
-def _gradients(
-    a_ref, z_steps, az_steps, u_steps, g_ref, d_az_ref, dz_ref, *, iterations, interpret
-):
-    """The gradient of each step's az, and that of the starting point."""
-    product = _products(interpret)
+def _gradients(a_ref, z_steps, x_steps, w_steps, g_ref, da_ref, dz_ref, *, iterations):
+    """Writes the gradients of A and of the starting point."""
+    a = _parts(a_ref[...])
 
-    def step(back, dz):
+    def step(back, gradients):
         number = iterations - 1 - back
-        dw = 0.25 * product(z_steps[number], dz, (0, 0))
-        w = _less(13, product(az_steps[number], u_steps[number]))
-        dz = 0.25 * product(dz, w, (1, 1))
-        d_az = -product(dw, u_steps[number], (1, 1))
-        du = -product(az_steps[number], dw, (0, 0))
-        d_az -= product(du, _less(7, az_steps[number]), (1, 1))
-        d_az += product(az_steps[number], du, (0, 0))
-        d_az_ref[number] = d_az
-        return dz + product(a_ref[...], d_az, (0, 0))
+        da, dz = gradients
+        d, z, x = _parts(0.25 * dz), _parts(z_steps[number]), _parts(x_steps[number])
+        h = _product(z, d, (0, 0))
+        h_parts = _parts(h)
+        k = _product(h_parts, x, (1, 1))
+        both = k + _product(x, h_parts, (0, 0))
+        dx = 7 * both - 15 * h - _product(_parts(k), x, (1, 1)) - _product(x, _parts(both), (0, 0))
+        dx = _parts(dx)
+        dz = _product(d, _parts(w_steps[number]), (1, 1)) + _product(a, dx, (0, 0))
+        return da + _product(dx, z, (1, 1)), dz
 
-    dz_ref[...] = jax.lax.fori_loop(0, iterations, step, g_ref[...])
+    start = jnp.zeros(a_ref.shape, jnp.float32), g_ref[...]
+    da_ref[...], dz_ref[...] = jax.lax.fori_loop(0, iterations, step, start)
+
+
+def _parts(x):
+    """Numbers in bfloat16 that add up to `x`, the largest first: the upper halves of what is left.
+
+    To cut takes fewer operations than to round, and 3 times 8 bits are those of float32 as well.
+    """
+    parts = []
+    for _ in range(_PARTS):
+        bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+        upper = (bits >> 16).astype(jnp.uint16)
+        parts.append(jax.lax.bitcast_convert_type(upper, jnp.bfloat16))
+        x = x - jax.lax.bitcast_convert_type(bits & jnp.uint32(0xFFFF0000), jnp.float32)
+    return parts
+
+
+def _product(a, b, axes):
+    """Of two matrices in parts, without what is below the rounding of float32."""
+    dimensions = (((axes[0],), (axes[1],)), ((), ()))
+    total = 0.0
+    for order in reversed(range(_PARTS)):  # the smallest first
+        for part in range(order + 1):
+            total += jax.lax.dot_general(
+                a[part], b[order - part], dimensions, preferred_element_type=jnp.float32
+            )
+    return total
 
 
 def _less(multiple, x):
     """multiple I - x."""
     row = jnp.arange(x.shape[0], dtype=jnp.int32)
     return jnp.where(row[:, None] == row[None], multiple - x, -x)
-
-
-def _products(interpret):
-    """A function of two matrices and of the axis of each that is contracted."""
-    # Three products of TF32 make one of float32, on tensor cores; CPUs have neither.
-    three = jax.lax.DotAlgorithmPreset.TF32_TF32_F32_X3
-    precision = jax.lax.Precision.HIGHEST if interpret else three
-
-    def product(a, b, axes=(1, 0)):
-        dimensions = (((axes[0],), (axes[1],)), ((), ()))
-        return jax.lax.dot_general(a, b, dimensions, precision=precision)
-
-    return product
