@@ -226,51 +226,71 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
         what the kernel returns.
     """
     leaves, tree = jax.tree.flatten(weights)
-    held = [w.astype(arrays[0].dtype) if w.ndim == 2 else w for w in leaves]
     blocks, rest = divmod(len(arrays[0]), tile.rows)
     if rest:
         raise ValueError(f"{len(arrays[0])} rows, which are no multiple of {ROWS}")
     programs = min(blocks, tile.programs)
-    sums = [s for d in summed for s in (d.kernel.shape, (LEAST_SIDE, d.kernel.shape[1]))]
+    dtype = arrays[0].dtype
 
     def run(*refs):
         inputs, refs = refs[: len(arrays)], refs[len(arrays) :]
-        values = jax.tree.unflatten(tree, [ref[...] for ref in refs[: len(held)]])
-        targets, shares = refs[len(held) :][: len(outputs)], refs[len(held) + len(outputs) :]
+        held, refs = refs[: len(leaves)], refs[len(leaves) :]
+        targets, shares = refs[: len(outputs)], refs[len(outputs) :]
+        values = [ref[...].astype(dtype) if len(ref.shape) == 2 else ref[...] for ref in held]
+        values = jax.tree.unflatten(tree, values)
         first = pl.program_id(0)
 
-        def block(turn, before):
+        def block(turn, sums):
             at = pl.ds((first + turn * programs) * tile.rows, tile.rows)
             rows, written = ([_Rows(ref, at) for ref in refs] for refs in (inputs, targets))
-            share = jax.tree.leaves(kernel(rows, values, written))
-            return [x + y for x, y in zip(before, share, strict=True)]
+            return jax.tree.map(jnp.add, sums, kernel(rows, values, written))
 
         turns = jax.lax.div(blocks - first + (programs - 1), programs)
-        start = [jnp.zeros(shape, jnp.float32) for shape in sums]
-        for ref, share in zip(shares, jax.lax.fori_loop(0, turns, block, start), strict=True):
-            ref[...] = share
+        sums = jax.lax.fori_loop(0, turns, block, [_zero_share(x) for x in summed] or None)
+        start = 0
+        for total in sums or ():
+            # All programs' shares are one array, which XLA sums in one kernel.
+            for part in (total.kernel.reshape(-1), jnp.sum(total.bias, axis=0) / LEAST_SIDE):
+                shares[0][pl.ds(start, part.size)] = part
+                start += part.size
 
-    whole = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
-    shares = [jax.ShapeDtypeStruct((programs, *shape), jnp.float32) for shape in sums]
-    results = pl.pallas_call(
+    size = sum(x.kernel.size + x.kernel.shape[1] for x in summed)
+    results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
+    specs = [_all_of(x) for x in results]
+    if summed:
+        results.append(jax.ShapeDtypeStruct((programs, size), jnp.float32))
+        specs.append(pl.BlockSpec((None, size), lambda i: (i, 0)))
+    written = pl.pallas_call(
         run,
         grid=(programs,),
-        in_specs=[_all_of(x) for x in (*arrays, *held)],
-        out_specs=[*map(_all_of, whole), *map(_own, shares)],
-        out_shape=[*whole, *shares],
+        in_specs=[_all_of(x) for x in (*arrays, *leaves)],
+        out_specs=specs,
+        out_shape=results,
         compiler_params=triton.CompilerParams(num_warps=tile.warps, num_stages=2),
         interpret=options.interpret,
         name=kernel.func.__name__,
-    )(*arrays, *held)
-    totals = [jnp.sum(x, axis=0) for x in results[len(whole) :]]
-    kernels, biases = totals[::2], [x[0] for x in totals[1::2]]
-    return results[: len(whole)], list(map(Dense, kernels, biases))
+    )(*arrays, *leaves)
+    if not summed:
+        return written, []
+    *written, shares = written
+    return written, _cut(jnp.sum(shares, axis=0), summed)
+
+
+def _zero_share(dense):
+    """What a kernel returns for a `Dense`, see `fused_programs`."""
+    bias = LEAST_SIDE, dense.kernel.shape[1]
+    return Dense(jnp.zeros(dense.kernel.shape, jnp.float32), jnp.zeros(bias, jnp.float32))
+
+
+def _cut(totals, summed):
+    """The sums of all, side by side, one by one."""
+    start, found = 0, []
+    for x in summed:
+        middle, end = start + x.kernel.size, start + x.kernel.size + x.kernel.shape[1]
+        found.append(Dense(totals[start:middle].reshape(x.kernel.shape), totals[middle:end]))
+        start = end
+    return found
 
 
 def _all_of(x):
     return pl.BlockSpec(x.shape, lambda i: (0,) * len(x.shape))
-
-
-def _own(x):
-    """What a program gets of an array with its number in front."""
-    return pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, *(0,) * (len(x.shape) - 1)))

@@ -95,7 +95,7 @@ def finish_rows_backward(rows, weights, outputs, *, epsilon, dropout):
     dx[...] = dy.astype(dtype)
     d = drop(0, dy).astype(dtype)
     d_attended[...] = product(d, weights.output.kernel, 1).astype(dtype)
-    return _share(heads, d), mlp_in, mlp_out
+    return [_share(heads, d), mlp_in, mlp_out]
 
 
 def _wide(x):
