@@ -269,7 +269,7 @@ class Encoder(nnx.Module):
         key: Array | None = None,
     ) -> Float[Array, "batch length dim"]:
         embedding_key, *block_keys = split(key, 1 + len(self.blocks))
-        x = dropout(self._embed(ids), self.dropout, embedding_key)
+        x = self._embed(ids, embedding_key)
         for block, block_key in zip(self.blocks, block_keys, strict=True):
             if self.remat:
                 x = jax.checkpoint(lambda x, block=block, k=block_key: block(x, mask, k))(x)
@@ -277,12 +277,27 @@ class Encoder(nnx.Module):
                 x = block(x, mask, block_key)
         return jnp.where(mask[..., None], self.norm(x), 0)
 
-    def _embed(self, ids: Array) -> Array:
-        length = ids.shape[-1]
-        # In float32, as gradients of embeddings are sums over the batch.
-        x = lookup(self.token[...], ids, self.dtype)
-        if self.position is not None:
-            x = add_positions(x, self.position[...][:length])
+    def _embed(self, ids: Array, key: Array | None) -> Array:
+        """Tokens and positions, with dropout."""
+        length, token = ids.shape[-1], self.token[...]
+        position = None if self.position is None else self.position[...][:length]
         if self.sinusoidal:
-            x = x + sinusoidal_positions(length, self.dim)[None]
-        return x.astype(self.dtype)
+            position = sinusoidal_positions(length, self.dim)
+        machine = this_machine()
+        if kernels.preferred_for_embedding(length, *token.shape, self.dtype, machine):
+            return self._embed_by_kernel(token, position, ids, key)
+        # In float32, as gradients of embeddings are sums over the batch.
+        x = lookup(token, ids, self.dtype)
+        x = x if position is None else add_positions(x, position)
+        return dropout(x.astype(self.dtype), self.dropout, key)
+
+    def _embed_by_kernel(
+        self, token: Array, position: Array | None, ids: Array, key: Array | None
+    ) -> Array:
+        from models.embedding_kernel import embed  # here for the same reason as `models.fused`
+
+        drops = key is not None and self.dropout > 0
+        seeds = row_seeds(key, ids.shape) if drops else None
+        return embed(
+            token, position, ids, dropout=self.dropout, seeds=seeds, dtype=self.dtype
+        )

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from models.attention.in_kernels import product
+from models.attention.in_kernels import product, product_over_rows
 from models.attention.kernels import LEAST_SIDE
 from models.dropout import keep_entries, keep_probability
 
@@ -129,11 +129,7 @@ def _through_norm(d, hat, deviation, norm):
 def _share(x, d):
     """Of the sums over rows of x d^T and, 16 times, of d."""
     ones = jnp.ones((len(d), LEAST_SIDE), d.dtype)
-    return Dense(_over_rows(x, d), _over_rows(ones, d))
-
-
-def _over_rows(a, b):
-    return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+    return Dense(product_over_rows(x, d), product_over_rows(ones, d))
 
 
 def gelu(x):

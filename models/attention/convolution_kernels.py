@@ -21,7 +21,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 from models.attention.blocks import padded
-from models.attention.in_kernels import product
+from models.attention.in_kernels import product, product_over_rows
 
 BLOCK = 64
 _WARPS = 4
@@ -100,7 +100,7 @@ def _gradients(x_ref, g_ref, matrices_ref, dx_ref, share_ref, *, blocks):
 
     def block(i, sums):
         before, here, after = _neighbours(g_ref, i, blocks)
-        dx = _first(c, before) + _first(b, here) + _first(a, after)
+        dx = product_over_rows(c, before) + product_over_rows(b, here) + product_over_rows(a, after)
         dx_ref[pl.ds(i * BLOCK, BLOCK), :] = dx.astype(dx_ref.dtype)
         return [s + product(here, x, 1) for s, x in zip(sums, _neighbours(x_ref, i, blocks))]
 
@@ -123,8 +123,3 @@ def _neighbours(ref, i, blocks):
         return jnp.where(j == inside, x, 0)
 
     return read(i - 1), ref[pl.ds(i * BLOCK, BLOCK), :], read(i + 1)
-
-
-def _first(a, b):
-    """Contracts the first axes of two matrices."""
-    return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)

@@ -11,6 +11,7 @@ LEAST_SIDE = 16  # of blocks that Triton multiplies
 ROWS = 64  # that `models.fused` takes at a time
 _WIDEST = 64  # beyond, blocks do not stay in registers
 _LONGEST_CHUNK = 64  # of Reformer, likewise
+_LARGEST_VOCABULARY = 272  # likewise: bytes and 16 more
 
 
 def preferred_for_heads(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
@@ -44,6 +45,20 @@ def preferred_for_rows(
         and all(width >= LEAST_SIDE and is_power_of_two(width) for width in widths)
         and max(widths[:2]) <= _WIDEST
         and widths[2] <= 2 * _WIDEST
+    )
+
+
+def preferred_for_embedding(
+    length: int, vocabulary: int, dim: int, dtype: DTypeLike, machine: Machine
+) -> bool:
+    """The same of `models.embedding_kernel`, whose programs hold the gradient of all tokens."""
+    return (
+        machine.runs_kernels
+        and jnp.dtype(dtype).itemsize == 2
+        and length % ROWS == 0
+        and LEAST_SIDE <= dim <= _WIDEST
+        and is_power_of_two(dim)
+        and vocabulary <= _LARGEST_VOCABULARY
     )
 
 

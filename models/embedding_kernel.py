@@ -1,0 +1,160 @@
+"""The embeddings of tokens and positions with dropout, and the gradient of both in one GPU kernel.
+
+    x_bi = dropout(token[ids_bi] + position_i)
+    d_token_v = sum over b, i with ids_bi = v of d_bi        d_position_i = sum_b d_bi
+
+with d the gradient behind the dropout. XLA writes it, the one-hot matrix of the ids and what is in
+between; here a program takes some positions of some examples and multiplies one-hot matrices that it
+makes from the ids. Each writes its share of the sums, which XLA adds up: no addition is atomic.
+
+The gradients are sums in float32 of numbers in the format of the activations, as elsewhere
+(`models.embedding`). The kernel is Pallas's, compiled by Triton, with the limits of
+`models.attention.flash`.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int, UInt32
+
+from models.attention.in_kernels import product_over_rows
+from models.attention.kernels import LEAST_SIDE, ROWS
+from models.dropout import keep_entries, keep_probability
+
+_WARPS = 8
+_PROGRAMS = 264  # about: two for each multiprocessor of an H100
+
+
+class _Options(NamedTuple):
+    vocabulary: int
+    dropout: float
+    dtype: DTypeLike
+    interpret: bool
+
+
+def embed(
+    token: Float[Array, "vocabulary dim"],
+    position: Float[Array, "length dim"] | None,
+    ids: Int[Array, "batch length"],
+    *,
+    dropout: float,
+    seeds: UInt32[Array, "batch length"] | None,
+    dtype: DTypeLike,
+    interpret: bool = False,
+) -> Float[Array, "batch length dim"]:
+    """The embedded tokens, in `dtype`.
+
+    Args:
+        token, position: the tables, in float32, as their gradients are; None: no positions.
+        ids: within the table; their length is a multiple of `kernels.ROWS`.
+        dropout: the probability of dropping an entry.
+        seeds: of the rows of the mask, `models.dropout.row_seeds`; None: nothing is dropped.
+        dtype: of the activations.
+        interpret: whether to run the kernel as JAX operations, on any device, slowly.
+    """
+    options = _Options(len(token), dropout if seeds is not None else 0.0, dtype, interpret)
+    return _embed(token, position, ids, seeds, options)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _embed(token, position, ids, seeds, options):
+    x = jnp.take(token, ids, axis=0, mode="clip")
+    x = x if position is None else x + position[None]
+    x = x.astype(options.dtype)
+    if seeds is None:
+        return x
+    entries = jnp.arange(x.shape[-1], dtype=jnp.int32)[None, None]
+    keep = keep_entries(seeds[..., None], entries, options.dropout)
+    return jnp.where(keep, _scaled(x, options.dropout), 0)
+
+
+def _scaled(x, dropout):
+    return (x.astype(jnp.float32) / keep_probability(dropout)).astype(x.dtype)
+
+
+def _forward(token, position, ids, seeds, options):
+    return _embed(token, position, ids, seeds, options), (position is None, ids, seeds)
+
+
+def _backward(options, saved, d):
+    no_positions, ids, seeds = saved
+    batch, length, dim = d.shape
+    blocks = length // ROWS
+    examples = max(1, batch * blocks // _PROGRAMS)
+    groups = -(-batch // examples)
+    parts = _powers_of_two(options.vocabulary)
+    shapes = [(groups, blocks, part, dim) for part in parts]
+    shapes += [] if no_positions else [(groups, blocks, ROWS, dim)]
+    sums = pl.pallas_call(
+        functools.partial(
+            _gradients, examples=examples, dropout=options.dropout, ranges=len(parts)
+        ),
+        grid=(blocks, groups),
+        in_specs=[_of_block(x) for x in (d, ids, seeds)],
+        out_specs=[
+            pl.BlockSpec((None, None, *shape[2:]), lambda i, group: (group, i, 0, 0))
+            for shape in shapes
+        ],
+        out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
+        interpret=options.interpret,
+        name="embedding_gradients",
+    )(d, ids, seeds)
+    token = jnp.concatenate([jnp.sum(x, axis=(0, 1)) for x in sums[: len(parts)]])
+    token = token[: options.vocabulary]
+    position = None if no_positions else jnp.sum(sums[-1], axis=0).reshape(length, dim)
+    return token, position, None, None
+
+
+_embed.defvjp(_forward, _backward)
+
+
+def _powers_of_two(number):
+    """As few as add up to `number`, or just more: sides that Triton's blocks may have."""
+    parts = []
+    while number > 0:
+        part = 1 << (number.bit_length() - 1)
+        if part < number and number - part > part // 2:
+            part *= 2
+        parts.append(max(part, LEAST_SIDE))
+        number -= parts[-1]
+    return parts
+
+
+def _of_block(x):
+    """Of all examples, the positions of a program."""
+    if x is None:
+        return None
+    shape = (len(x), ROWS, *x.shape[2:])
+    return pl.BlockSpec(shape, lambda i, group: (0, i, *(0 for _ in x.shape[2:])))
+
+
+def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
+    """Writes the sums of some examples: of `ranges` of ids, and of positions, if asked for."""
+    first = pl.program_id(1) * examples
+    dim = d_ref.shape[2]
+
+    def example(number, sums):
+        d = d_ref[number]
+        if seeds_ref is not None:
+            entries = jnp.arange(dim, dtype=jnp.int32)[None]
+            keep = keep_entries(seeds_ref[number][:, None], entries, dropout)
+            wide = d.astype(jnp.float32) * (1 / keep_probability(dropout))
+            d = jnp.where(keep, wide, 0).astype(d.dtype)
+        start, found = 0, []
+        for total in sums[:ranges]:
+            of_ids = start + jnp.arange(len(total), dtype=jnp.int32)[None]
+            one_hot = (ids_ref[number][:, None] == of_ids).astype(d.dtype)
+            found.append(total + product_over_rows(one_hot, d))
+            start += len(total)
+        return [*found, *(total + d.astype(jnp.float32) for total in sums[ranges:])]
+
+    start = [jnp.zeros(ref.shape, jnp.float32) for ref in refs]
+    last = jnp.minimum(first + examples, d_ref.shape[0])
+    for ref, total in zip(refs, jax.lax.fori_loop(first, last, example, start), strict=True):
+        ref[...] = total
