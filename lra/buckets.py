@@ -6,8 +6,8 @@ which thus differ in their longest sequence; the program has a branch for each l
 differ only by rounding: every attention gives the same on a shorter sequence as on the padded one
 (`models.attention.contract`), and dropout's draws for a position do not depend on what follows it.
 
-A GPU, to which short sequences are little work and branches are waits, has fewer lengths, and cuts
-only where that leaves out much: Text. Other devices and several of them cut nothing.
+Other devices cut nothing: the longest sequence of a whole training batch nearly always needs the
+full length, and branches were not timed there.
 """
 
 import functools
@@ -30,7 +30,6 @@ _STEP = 256  # buckets end at multiples: of blocks of exact attention, of segmen
 _MOST, _MOST_OF_EVALUATIONS = 4, 8
 _SHORTEST = 1024  # padded lengths below are not cut: compilation would cost more than it saves
 _LEAST_SAVING = 0.1  # of the positions
-_LEAST_SAVING_ON_A_GPU = 0.4
 
 
 def choose_lengths(
@@ -44,16 +43,14 @@ def choose_lengths(
         devices: that share the batch or the seeds.
         evaluation: whether for evaluations, which may have more of them.
     """
-    on_gpu = this_backend() == "gpu"
-    most = _MOST_OF_EVALUATIONS if evaluation and not on_gpu else _MOST
+    most = _MOST_OF_EVALUATIONS if evaluation else _MOST
     whole = (padded,)
-    if devices > 1 or this_backend() not in ("cpu", "gpu") or padded < _SHORTEST:
+    if devices > 1 or this_backend() != "cpu" or padded < _SHORTEST:
         return whole
     quantiles = np.quantile(lengths, np.arange(1, most) / most)
-    steps = {max(1, math.ceil(length / _STEP)) for length in quantiles[on_gpu:]}
+    steps = {max(1, math.ceil(length / _STEP)) for length in quantiles}
     ends = (*(step * _STEP for step in sorted(steps) if step * _STEP < padded), padded)
-    saving = 1 - bucket_ends(lengths, ends).mean() / padded
-    if saving < (_LEAST_SAVING_ON_A_GPU if on_gpu else _LEAST_SAVING):
+    if bucket_ends(lengths, ends).mean() > (1 - _LEAST_SAVING) * padded:
         return whole
     return ends
 

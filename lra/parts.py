@@ -19,7 +19,6 @@ from models.attention.machine import this_backend
 
 # Numbers per core in an activation array of the model's width: 1 MiB of float32, a core's L2 cache.
 _NUMBERS_PER_CORE = 2**18
-_PARTS_ON_A_GPU = 4  # where cutting them to their longest sequence leaves out much
 
 
 class Plan(NamedTuple):
@@ -66,11 +65,8 @@ def plan_batches(
     step_buckets = eval_buckets = (padded,)
     if cut_padding:
         eval_buckets = choose_lengths(lengths, padded, devices=devices, evaluation=True)
-        step_buckets = choose_lengths(lengths, padded, devices=devices)
-        if len(step_buckets) > 1 and this_backend() == "gpu" and batch % _PARTS_ON_A_GPU == 0:
-            microbatches = math.lcm(microbatches, _PARTS_ON_A_GPU)
-        if microbatches == 1:  # a whole batch nearly always has a sequence of about full length
-            step_buckets = (padded,)
+        if microbatches > 1:  # a whole batch nearly always has a sequence of about full length
+            step_buckets = choose_lengths(lengths, padded, devices=devices)
     eval_parts = number_of_parts(eval_batch, numbers, devices=devices)
     return Plan(microbatches, eval_batch // eval_parts, step_buckets, eval_buckets)
 

@@ -82,6 +82,8 @@ def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batc
         order: the old position of each new one.
         places: the new position of each old one, the inverse permutation.
     """
+    # Where all masks are known to be full, XLA would take seconds of compilation to find out order.
+    mask = jax.lax.optimization_barrier(mask)
     order = jnp.argsort(~mask, axis=1, stable=True)
     among_real = jnp.cumsum(mask, axis=1) - 1
     among_others = jnp.cumsum(~mask, axis=1) - 1 + jnp.sum(mask, axis=1, keepdims=True)
