@@ -190,11 +190,13 @@ def test_on_a_gpu(name, key):
     assert this_machine().runs_kernels
     graph, params, rest = build(name, dim=64, mlp_dim=128)
     arrays = inputs(dim=64)
+    in_float32, *wide_parts = build(name, jnp.float32, 64, 128)
     found = jax.jit(functools.partial(run, graph))(params, rest, *arrays, key)
     with assumed(Machine("gpu")), jax.default_matmul_precision("float32"):
-        plain = run(graph, params, rest, *arrays, key)
+        plain = jax.jit(functools.partial(run, graph))(params, rest, *arrays, key)
         wide = (x.astype(jnp.float32) for x in arrays[:2])
-        expected = run(*build(name, jnp.float32, 64, 128), *wide, arrays[2], key)
+        in_float32 = jax.jit(functools.partial(run, in_float32))
+        expected = in_float32(*wide_parts, *wide, arrays[2], key)
     largest = max(np.linalg.norm(z) for z in expected[2:])
 
     def error(x, z):

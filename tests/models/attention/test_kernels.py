@@ -19,6 +19,7 @@ OPTIONS = {
     "performer": {"num_features": 64},
     "reformer": {"chunk_length": 16},
     "nystrom": {"num_landmarks": 16},
+    "linformer": {"proj_dim": 16},
 }
 
 

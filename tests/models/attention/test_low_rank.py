@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import cudnn, make
+from models.attention import cudnn, flash, make
 from models.attention.chunked import chunked_attention
 from models.attention.low_rank import low_rank_attention
 from models.attention.machine import Machine, assumed, this_machine
 from models.attention.nystrom import nystrom_attention
 from tests.cudnn_driver import without_driver
 from tests.models.attention.arrays import assert_rounded, out_and_gradients
+from tests.triton_lowering import TRITON_IS_LEAVING
 
 AMPERE = Machine("gpu", has_cudnn=True)
 MASK = np.random.default_rng(1).random((3, 24)) < 0.7
@@ -123,14 +124,45 @@ def test_nystrom_loses_to_16_bits_no_more_than_its_inputs_do(scale, by_cudnn):
     assert by_all < 2 * by_inputs + result
 
 
-def test_on_a_gpu():
+@TRITON_IS_LEAVING
+@pytest.mark.parametrize("head_dim", [8, 32], ids=["by cuDNN", "by flash"])
+def test_on_a_gpu(head_dim):
     if not this_machine().has_cudnn:
-        pytest.skip("cuDNN needs a GPU")
-    q, k, v = (normal(3, 24, 2, 8, dtype=BF16, seed=seed) for seed in range(3))
-    mask = jnp.asarray(MASK)
-    out = nystrom_attention(q, k, v, mask, num_landmarks=6)
-    with assumed(Machine("gpu")):
-        expected = nystrom_attention(q, k, v, mask, num_landmarks=6)
-    np.testing.assert_allclose(
-        out.astype(jnp.float32), expected.astype(jnp.float32), rtol=2**-5, atol=2**-5
-    )
+        pytest.skip("the kernels need a GPU")
+    mask = jnp.asarray(np.random.default_rng(4).random((3, 64)) < 0.7)
+    arrays = [normal(3, 64, 2, head_dim, seed=seed) for seed in range(4)]
+
+    def run(dtype):
+        def attend(*qkv):
+            return nystrom_attention(*qkv, mask, num_landmarks=16)
+
+        results = out_and_gradients(attend, *(x.astype(BF16).astype(dtype) for x in arrays))
+        return [np.asarray(x, np.float32) for x in results]
+
+    found = run(BF16)
+    with assumed(Machine("gpu")), jax.default_matmul_precision("float32"):
+        plain, expected = run(BF16), run(jnp.float32)
+    for x, y, z in zip(found, plain, expected, strict=True):
+        assert np.linalg.norm(x - z) < 2 * np.linalg.norm(y - z) + 2**-7 * np.linalg.norm(z)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 40), (40, 5), (40, 16)])
+def test_flash_takes_other_numbers_of_queries_than_of_keys(queries, keys, monkeypatch):
+    by_flash = functools.partial(flash.flash_attention, interpret=True)
+    monkeypatch.setattr(flash, "flash_attention", by_flash)
+    q, g = normal(3, queries, 2, 16), normal(3, queries, 2, 16, seed=3)
+    k, v = normal(2, 3, keys, 2, 16, seed=1)
+    mask = jnp.asarray(np.random.default_rng(4).random((3, keys)) < 0.7)
+
+    def run():
+        attend = functools.partial(low_rank_attention, mask=mask)
+        return out_and_gradients(lambda *qkv: attend(*qkv), *(x.astype(BF16) for x in (q, k, v, g)))
+
+    with assumed(Machine("gpu", runs_kernels=True)):
+        found = run()
+    with assumed(Machine("cpu")):
+        expected = out_and_gradients(
+            functools.partial(chunked_attention, mask=mask),
+            *(x.astype(BF16).astype(jnp.float32) for x in (q, k, v, g)),
+        )
+    assert_rounded(found, expected, roundings=3)
