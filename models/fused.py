@@ -127,18 +127,24 @@ def _project(x, norm, projections, options):
 
 def _project_forward(x, norm, projections, options):
     kernel = functools.partial(project_rows, epsilon=options.epsilon)
-    outputs = [_like(x, p.kernel.shape[1]) for p in projections]
+    outputs = _moments_of(x) + [_like(x, p.kernel.shape[1]) for p in projections]
     weights = norm, projections
-    products, _ = _call(kernel, [x], weights, outputs, _PROJECT, options)
-    return (x, tuple(products)), (x, weights)
+    (mean, inverse, *products), _ = _call(kernel, [x], weights, outputs, _PROJECT, options)
+    return (x, tuple(products)), (x, (mean, inverse), weights)
 
 
 def _project_backward(options, saved, gradients):
-    x, weights = saved
+    x, moments, weights = saved
     g, of_products = gradients
-    kernel = functools.partial(project_rows_backward, epsilon=options.epsilon)
+    arrays = [x, *moments, g, *of_products]
     (dx,), sums = _call(
-        kernel, [x, g, *of_products], weights, [x], _PROJECT_GRADIENT, options, weights[1]
+        functools.partial(project_rows_backward),
+        arrays,
+        weights,
+        [x],
+        _PROJECT_GRADIENT,
+        options,
+        weights[1],
     )
     return dx, *_through_affine(*weights, sums, x.dtype)
 
@@ -153,19 +159,17 @@ def _finish(x, attended, weights, seeds, options):
 
 def _finish_forward(x, attended, weights, seeds, options):
     kernel = functools.partial(finish_rows, epsilon=options.epsilon, dropout=options.dropout)
-    (out,), _ = _call(kernel, [x, attended, *seeds], weights, [x], _FINISH, options)
-    return out, (x, attended, weights, seeds)
+    arrays, outputs = [x, attended, *seeds], [*_moments_of(x), x]
+    (*moments, out), _ = _call(kernel, arrays, weights, outputs, _FINISH, options)
+    return out, (x, attended, moments, weights, seeds)
 
 
 def _finish_backward(options, saved, g):
-    x, attended, weights, seeds = saved
-    kernel = functools.partial(
-        finish_rows_backward, epsilon=options.epsilon, dropout=options.dropout
-    )
+    x, attended, moments, weights, seeds = saved
     summed = weights.output, weights.mlp_in, weights.mlp_out
     (dx, d_attended), (output, mlp_in, mlp_out) = _call(
-        kernel,
-        [x, attended, g, *seeds],
+        functools.partial(finish_rows_backward, dropout=options.dropout),
+        [x, attended, *moments, g, *seeds],
         weights,
         [x, attended],
         _FINISH_GRADIENT,
@@ -197,6 +201,11 @@ def _through_affine(norm, products, sums, dtype):
         kernel = norm.scale[:, None] * of_kernel + jnp.outer(norm.bias, of_bias)
         gradients.append(Dense(kernel, None if weights.bias is None else of_bias))
     return Norm(scale, shift), tuple(gradients)
+
+
+def _moments_of(x):
+    """The outputs of a forward kernel for a LayerNorm, which save the backward one two sums."""
+    return [jax.ShapeDtypeStruct((len(x),), jnp.float32)] * 2
 
 
 def _like(x, width):

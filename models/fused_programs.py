@@ -43,46 +43,49 @@ class Rest(NamedTuple):
 
 
 def project_rows(rows, weights, outputs, *, epsilon):
-    """Writes the products with LN x."""
-    (x,), (norm, projections) = rows, weights
-    hat, _ = _normalised(_wide(x[...]), epsilon)
-    y = _affine(hat, norm).astype(x.dtype)
-    for projection, output in zip(projections, outputs, strict=True):
+    """Writes the moments of x, and the products with LN x."""
+    (x,), (norm, projections), (mean, inverse, *products) = rows, weights, outputs
+    wide = _wide(x[...])
+    moments = _moments(wide, epsilon, (mean, inverse))
+    y = _affine(_normalised(wide, moments), norm).astype(x.dtype)
+    for projection, output in zip(projections, products, strict=True):
         output[...] = _linear(y, projection).astype(output.dtype)
 
 
-def project_rows_backward(rows, weights, outputs, *, epsilon):
+def project_rows_backward(rows, weights, outputs):
     """Writes the gradient of x, and returns these rows' share of those of the weights."""
-    (x, g, *of_products), (norm, projections), (dx,) = rows, weights, outputs
-    hat, deviation = _normalised(_wide(x[...]), epsilon)
+    (x, mean, inverse, g, *of_products), (norm, projections), (dx,) = rows, weights, outputs
+    moments = mean[...], inverse[...]
+    hat = _normalised(_wide(x[...]), moments)
     narrow = hat.astype(x.dtype)
     dy, shares = jnp.zeros(hat.shape, jnp.float32), []
     for projection, ref in zip(projections, of_products, strict=True):
         d = ref[...]
         dy += product(d, projection.kernel, 1)
         shares.append(_share(narrow, d))
-    dx[...] = (_wide(g[...]) + _through_norm(dy, hat, deviation, norm)).astype(dx.dtype)
+    dx[...] = (_wide(g[...]) + _through_norm(dy, hat, moments, norm)).astype(dx.dtype)
     return shares
 
 
 def finish_rows(rows, weights, outputs, *, epsilon, dropout):
-    """Writes the residual stream after a block."""
-    (x, attended, *seeds), (out,) = rows, outputs
+    """Writes the moments of y, and the residual stream after a block."""
+    (x, attended, *seeds), (*moments, out) = rows, outputs
     drop = _dropping(seeds, dropout)
     y = _wide(x[...]) + drop(0, _linear(attended[...], weights.output))
-    hat, _ = _normalised(y, epsilon)
+    hat = _normalised(y, _moments(y, epsilon, moments))
     hidden, _ = gelu(_linear(_affine(hat, weights.norm).astype(x.dtype), weights.mlp_in))
     update = _linear(drop(1, hidden).astype(x.dtype), weights.mlp_out)
     out[...] = (y + drop(2, update)).astype(out.dtype)
 
 
-def finish_rows_backward(rows, weights, outputs, *, epsilon, dropout):
+def finish_rows_backward(rows, weights, outputs, *, dropout):
     """Writes the gradients of x and attended; returns these rows' share of those of the weights."""
-    (x, attended, g, *seeds), (dx, d_attended) = rows, outputs
+    (x, attended, mean, inverse, g, *seeds), (dx, d_attended) = rows, outputs
     drop, dtype = _dropping(seeds, dropout), x.dtype
     heads = attended[...]
     y = _wide(x[...]) + drop(0, _linear(heads, weights.output))
-    hat, deviation = _normalised(y, epsilon)
+    moments = mean[...], inverse[...]
+    hat = _normalised(y, moments)
     hidden, slope = gelu(_linear(_affine(hat, weights.norm).astype(dtype), weights.mlp_in))
 
     dy = _wide(g[...])
@@ -91,7 +94,7 @@ def finish_rows_backward(rows, weights, outputs, *, epsilon, dropout):
     d = (drop(1, product(d, weights.mlp_out.kernel, 1)) * slope).astype(dtype)
     mlp_in = _share(hat.astype(dtype), d)
     d = product(d, weights.mlp_in.kernel, 1)
-    dy += _through_norm(d, hat, deviation, weights.norm)
+    dy += _through_norm(d, hat, moments, weights.norm)
     dx[...] = dy.astype(dtype)
     d = drop(0, dy).astype(dtype)
     d_attended[...] = product(d, weights.output.kernel, 1).astype(dtype)
@@ -107,23 +110,31 @@ def _linear(x, dense):
     return y if dense.bias is None else y + dense.bias[None]
 
 
-def _normalised(x, epsilon):
-    """x less its mean and over its standard deviation, and one over the latter, by row."""
-    centred = x - (jnp.sum(x, axis=1) / x.shape[1])[:, None]
-    deviation = jax.lax.rsqrt(jnp.sum(centred * centred, axis=1) / x.shape[1] + epsilon)[:, None]
-    return centred * deviation, deviation
+def _moments(x, epsilon, outputs):
+    """The mean of each row and one over its standard deviation, which are written too."""
+    mean = jnp.sum(x, axis=1) / x.shape[1]
+    centred = x - mean[:, None]
+    inverse = jax.lax.rsqrt(jnp.sum(centred * centred, axis=1) / x.shape[1] + epsilon)
+    for output, moment in zip(outputs, (mean, inverse), strict=True):
+        output[...] = moment
+    return mean, inverse
+
+
+def _normalised(x, moments):
+    mean, inverse = moments
+    return (x - mean[:, None]) * inverse[:, None]
 
 
 def _affine(hat, norm):
     return hat * norm.scale[None] + norm.bias[None]
 
 
-def _through_norm(d, hat, deviation, norm):
+def _through_norm(d, hat, moments, norm):
     """The gradient of a LayerNorm's input, given that of its output."""
     d = d * norm.scale[None]
     size = d.shape[1]
     mean, along = jnp.sum(d, axis=1) / size, jnp.sum(d * hat, axis=1) / size
-    return deviation * (d - mean[:, None] - hat * along[:, None])
+    return moments[1][:, None] * (d - mean[:, None] - hat * along[:, None])
 
 
 def _share(x, d):
