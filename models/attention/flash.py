@@ -73,6 +73,7 @@ def flash_attention(
     v: Float[Array, "batch keys heads head_dim"],
     mask: Bool[Array, "batch keys"],
     *,
+    query_mask: Bool[Array, "batch queries"] | None = None,
     dropout: float = 0.0,
     key: jax.Array | None = None,
     blocks: Blocks | None = None,
@@ -83,6 +84,7 @@ def flash_attention(
     Args:
         q, k, v: queries, keys and values, of one format.
         mask: which keys are real; a query without any gets 0.
+        query_mask: which queries are real; None: all. Others may get 0, and pass no gradient on.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs are to take.
@@ -106,7 +108,14 @@ def flash_attention(
     if dropout > 0:
         seeds = jnp.swapaxes(weight_seeds(key, (batch, lengths[1], heads)), 1, 2)
         seeds = jnp.pad(seeds, ((0, 0), (0, 0), (0, k.shape[1] - lengths[1])))
-    return _attention(q, k, v, bias, seeds, options)[:, :length]
+    counts = None if query_mask is None else _count(query_mask), _count(mask)
+    return _attention(q, k, v, bias, seeds, counts, options)[:, :length]
+
+
+def _count(mask):
+    """Positions of each example up to its last real one, [batch, 1]."""
+    numbers = 1 + jnp.arange(mask.shape[1], dtype=jnp.int32)
+    return jnp.max(jnp.where(mask, numbers[None], 0), axis=1, keepdims=True)
 
 
 def _fitting(blocks, lengths):
@@ -135,13 +144,19 @@ def _check(q, k, v, interpret):
         )
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
-def _attention(q, k, v, bias, seeds, options):
-    """Of whole blocks. `bias` [batch, keys] is added to scores; `seeds` [batch, heads, keys]."""
-    return _forward(q, k, v, bias, seeds, options)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
+def _attention(q, k, v, bias, seeds, counts, options):
+    """Of whole blocks.
+
+    Args:
+        bias: [batch, keys], is added to scores.
+        seeds: [batch, heads, keys].
+        counts: of queries (None: all) and of keys, `_count`; blocks beyond are not computed.
+    """
+    return _forward(q, k, v, bias, seeds, counts, options)[0]
 
 
-def _forward(q, k, v, bias, seeds, options):
+def _forward(q, k, v, bias, seeds, counts, options):
     """Returns the output and what the backward pass needs."""
     queries, keys = options.forward
     # Here, so that gradients, which are 0 at padding anyway, need no other pass. In the kernels'
@@ -152,15 +167,17 @@ def _forward(q, k, v, bias, seeds, options):
     out, logsumexp = _call(
         functools.partial(_flash_forward, keys=keys, dropout=options.dropout),
         q.shape[1] // queries,
-        [(q, queries), (k, None), (v, None), (bias, None), (seeds, None)],
+        [(x, None) for x in counts]
+        + [(q, queries), (k, None), (v, None), (bias, None), (seeds, None)],
         [(q, queries), (logsumexp, queries)],
         options.interpret,
     )
-    return out, (q, k, v, bias, seeds, out, logsumexp)
+    return out, (q, k, v, bias, seeds, counts, out, logsumexp)
 
 
 def _backward(options, saved, g):
-    q, k, v, bias, seeds, out, logsumexp = saved
+    q, k, v, bias, seeds, counts, out, logsumexp = saved
+    counts = [(x, None) for x in counts]
     queries, keys = options.backward
     # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
     mean_dp = jnp.sum(g.astype(jnp.float32) * out.astype(jnp.float32), axis=-1)
@@ -170,18 +187,18 @@ def _backward(options, saved, g):
     dk, dv = _call(
         functools.partial(_flash_dk_dv, queries=queries, dropout=options.dropout),
         k.shape[1] // keys,
-        of_keys + of_queries,
+        counts + of_keys + of_queries,
         [(k, keys), (v, keys)],
         options.interpret,
     )
     (dq,) = _call(
         functools.partial(_flash_dq, keys=keys, dropout=options.dropout),
         q.shape[1] // queries,
-        [(x, None) for x, _ in of_keys] + [(x, queries) for x, _ in of_queries],
+        counts + [(x, None) for x, _ in of_keys] + [(x, queries) for x, _ in of_queries],
         [(q, queries)],
         options.interpret,
     )
-    return dq, dk, dv, None, None
+    return dq, dk, dv, None, None, None
 
 
 _attention.defvjp(_forward, _backward)
@@ -192,9 +209,10 @@ def _call(kernel, count, inputs, outputs, interpret):
 
     Args:
         inputs, outputs: pairs of an array (or its shape and dtype) and the positions in a block; a
-            program gets the block of its own number, or with None all positions of its head.
+            program gets the block of its own number, or with None all positions of its head. No array is
+            passed on as None.
     """
-    batch, _, heads, _ = inputs[0][0].shape
+    batch, _, heads, _ = outputs[0][0].shape
     return pl.pallas_call(
         kernel,
         # Programs of a head come one after the other: they share what they read.
@@ -219,7 +237,7 @@ def _spec(x, size):
 
 
 def _flash_forward(*refs, keys, dropout):
-    q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
+    *counts, q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
     q = q_ref[...]
     first = pl.program_id(0) * len(q)
 
@@ -237,15 +255,17 @@ def _flash_forward(*refs, keys, dropout):
 
     peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
     start = peak, jnp.zeros_like(peak), jnp.zeros(q.shape, jnp.float32)
-    peak, total, weighted = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
+    peak, total, weighted = jax.lax.fori_loop(0, _key_blocks(counts, len(q), keys), key_block, start)
     safe_total = jnp.where(total > 0, total, 1)
     weighted = weighted / (safe_total * keep_probability(dropout))[:, None]
     out_ref[...] = weighted.astype(out_ref.dtype)
-    logsumexp_ref[...] = jnp.where(total > 0, peak + jnp.log2(safe_total), 0)
+    # Of a query without keys, or whose block was left out, all weights are 0 in what follows.
+    logsumexp_ref[...] = jnp.where(total > 0, peak + jnp.log2(safe_total), jnp.inf)
 
 
 def _flash_dk_dv(*refs, queries, dropout):
-    k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs
+    *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
+    q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs[6:]
     k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
     seeds = None if seeds_ref is None else seeds_ref[...][:, None]
 
@@ -260,14 +280,18 @@ def _flash_dk_dv(*refs, queries, dropout):
         return dk, dv + product(kept.astype(g.dtype), g)
 
     start = (jnp.zeros(k.shape, jnp.float32),) * 2
-    dk, dv = jax.lax.fori_loop(0, q_ref.shape[0] // queries, query_block, start)
+    of_queries, of_keys = counts
+    blocks = q_ref.shape[0] // queries if of_queries is None else _blocks(of_queries, queries)
+    blocks = jnp.where(pl.program_id(0) < _blocks(of_keys, len(k)), blocks, 0)
+    dk, dv = jax.lax.fori_loop(0, blocks, query_block, start)
     factor = 1 / keep_probability(dropout)
     dk_ref[...] = (dk * (factor / math.sqrt(k.shape[1]))).astype(dk_ref.dtype)
     dv_ref[...] = (dv * factor).astype(dv_ref.dtype)
 
 
 def _flash_dq(*refs, keys, dropout):
-    k_ref, v_ref, bias_ref, seeds_ref, q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs
+    *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
+    q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs[6:]
     q, g = q_ref[...], g_ref[...]
     logsumexp, mean_dp = logsumexp_ref[...][:, None], mean_ref[...][:, None]
     first = pl.program_id(0) * len(q)
@@ -281,9 +305,23 @@ def _flash_dq(*refs, keys, dropout):
         return dq + product(ds.astype(k.dtype), k)
 
     start = jnp.zeros(q.shape, jnp.float32)
-    dq = jax.lax.fori_loop(0, k_ref.shape[0] // keys, key_block, start)
+    dq = jax.lax.fori_loop(0, _key_blocks(counts, len(q), keys), key_block, start)
     factor = 1 / (keep_probability(dropout) * math.sqrt(q.shape[1]))
     dq_ref[...] = (dq * factor).astype(dq_ref.dtype)
+
+
+def _blocks(count, size):
+    """Blocks up to the last real position."""
+    return jax.lax.div(count[0] + jnp.int32(size - 1), jnp.int32(size))
+
+
+def _key_blocks(counts, queries, keys):
+    """The blocks of keys that a program of a block of queries goes through."""
+    of_queries, of_keys = counts
+    blocks = _blocks(of_keys, keys)
+    if of_queries is None:
+        return blocks
+    return jnp.where(pl.program_id(0) < _blocks(of_queries, queries), blocks, 0)
 
 
 def _scores(left, right, bias):

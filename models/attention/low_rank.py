@@ -33,7 +33,8 @@ def low_rank_attention(
     Args:
         q, k, v: the queries, or the keys and values, are few; the output has the format of q.
         mask: which keys are real; None: all.
-        query_mask: which queries are real; None: all. What others hold reaches no gradient.
+        query_mask: which queries are real; None: all. What others hold reaches no gradient, and
+            what they get is arbitrary.
     """
     sequence = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
     machine, head_dim = this_machine(), q.shape[-1]
@@ -41,16 +42,18 @@ def low_rank_attention(
     if flash or cudnn.supports(sequence, head_dim, machine):
         if query_mask is not None:
             q = jnp.where(query_mask[:, :, None, None], q, 0)
-        attend = _flash if flash else cudnn.cudnn_attention
-        return attend(*(x.astype(sequence) for x in (q, k, v)), mask).astype(q.dtype)
+        arrays = [x.astype(sequence) for x in (q, k, v)]
+        if flash:
+            return _flash(*arrays, mask, query_mask).astype(q.dtype)
+        return cudnn.cudnn_attention(*arrays, mask).astype(q.dtype)
     return chunked_attention(q, k, v, _all_if_none(mask, k), query_mask=query_mask)
 
 
-def _flash(q, k, v, mask):
+def _flash(q, k, v, mask, query_mask):
     # Here, since Pallas takes a fifth of a second to import.
     from models.attention.flash import flash_attention
 
-    return flash_attention(q, k, v, _all_if_none(mask, k))
+    return flash_attention(q, k, v, _all_if_none(mask, k), query_mask=query_mask)
 
 
 def _all_if_none(mask, k):

@@ -61,6 +61,29 @@ def test_what_is_dropped_does_not_depend_on_the_blocks():
     assert_same(found, out_and_gradients(attend, q, k, v, g))
 
 
+def only_real(results, mask):
+    """The output, which padding gets an arbitrary one of, at tokens; and the gradients."""
+    out, *gradients = results
+    return [jnp.where(mask[..., None, None], out, 0), *gradients]
+
+
+@with_and_without_dropout
+@pytest.mark.parametrize("blocks", [Blocks(16, 16), Blocks(16, 32), Blocks(32, 16)])
+def test_blocks_of_padding_are_left_out(blocks, key):
+    """Tokens are as without; what stands in blocks behind the last one is 0."""
+    q, k, v, g = inputs(100)
+    mask = jnp.arange(100)[None] < jnp.array([100, 40, 33, 0])[:, None]
+    g = jnp.where(mask[..., None, None], g, 0)
+    options = {"mask": mask, "dropout": DROPOUT, "key": key}
+    attend = functools.partial(interpreted, query_mask=mask, blocks=blocks, **options)
+    found = out_and_gradients(attend, q, k, v, g)
+    expected = out_and_gradients(functools.partial(standard_attention, **options), q, k, v, g)
+    assert_same(only_real(found, mask), only_real(expected, mask))
+    assert not np.asarray(found[0])[1, 64:].any()
+    assert np.asarray(found[0])[0, 64:].all()
+    assert all(np.isfinite(x).all() for x in found)
+
+
 def test_large_scores_neither_overflow_nor_vanish():
     q, k, v, g = inputs(37)
     attend = functools.partial(interpreted, mask=masks(37))
@@ -201,10 +224,12 @@ def test_other_devices_are_refused():
 def test_on_a_gpu(dtype, key):
     q, k, v, g = inputs(300, dtype)
     mask = masks(300)
+    g = jnp.where(mask[..., None, None], g, 0)
     plain = functools.partial(standard_attention, mask=mask, dropout=DROPOUT, key=key)
     with jax.default_matmul_precision("float32"):
         found = out_and_gradients(lambda *x: module()(*x, mask, key=key), q, k, v, g)
         expected = out_and_gradients(plain, *(x.astype(jnp.float32) for x in (q, k, v, g)))
+    found, expected = (only_real(x, mask) for x in (found, expected))
     assert_rounded(found, expected, roundings=3)
 
 
