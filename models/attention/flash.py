@@ -282,7 +282,7 @@ def _flash_dk_dv(*refs, queries, dropout):
     start = (jnp.zeros(k.shape, jnp.float32),) * 2
     of_queries, of_keys = counts
     blocks = q_ref.shape[0] // queries if of_queries is None else _blocks(of_queries, queries)
-    blocks = jnp.where(pl.program_id(0) < _blocks(of_keys, len(k)), blocks, 0)
+    blocks = blocks * _is_before(_blocks(of_keys, len(k)))
     dk, dv = jax.lax.fori_loop(0, blocks, query_block, start)
     factor = 1 / keep_probability(dropout)
     dk_ref[...] = (dk * (factor / math.sqrt(k.shape[1]))).astype(dk_ref.dtype)
@@ -321,7 +321,12 @@ def _key_blocks(counts, queries, keys):
     blocks = _blocks(of_keys, keys)
     if of_queries is None:
         return blocks
-    return jnp.where(pl.program_id(0) < _blocks(of_queries, queries), blocks, 0)
+    return blocks * _is_before(_blocks(of_queries, queries))
+
+
+def _is_before(end):
+    """Whether this program's block is, as 1 or 0: of a bool, Triton would make no bound of a loop."""
+    return jnp.clip(end - pl.program_id(0), 0, 1)
 
 
 def _scores(left, right, bias):
