@@ -6,10 +6,10 @@
 
 On a GPU this part of a training step is bound by memory: XLA runs each product, normalisation and
 dropout as a kernel that reads and writes all positions of the batch. Here a forward kernel reads
-its inputs and writes its outputs, and nothing else. The backward kernels recompute what lies in
-between and write both factors of each weight's gradient, which XLA multiplies: summed up within a
-kernel, the gradients would fill the registers, and too few programs would run at a time. No
-addition is atomic, so results are deterministic.
+its inputs and writes its outputs and the moments of LayerNorm. The backward kernels recompute what
+else lies in between, and sum up the gradients of the weights in registers: as many programs as fit
+on the GPU, or a few more, go through the rows block by block, and each writes its share in the end.
+XLA adds the shares; no addition is atomic, so results are deterministic.
 
 The masks of dropout are those of `models.dropout`. Results differ from `models.encoder`'s plain
 form by fewer roundings to 16 bits: sums, the residual within a kernel and LayerNorm are float32,
@@ -138,7 +138,7 @@ def _project_backward(options, saved, gradients):
     g, of_products = gradients
     arrays = [x, *moments, g, *of_products]
     (dx,), sums = _call(
-        functools.partial(project_rows_backward),
+        project_rows_backward,
         arrays,
         weights,
         [x],
@@ -213,7 +213,7 @@ def _like(x, width):
 
 
 class _Rows:
-    """Some rows of an array to which a kernel has a reference."""
+    """Some rows of an array to which a kernel has a reference: read and written by `[...]`."""
 
     def __init__(self, ref, at):
         self._ref, self.dtype = ref, ref.dtype
@@ -255,7 +255,7 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
             rows, written = ([_Rows(ref, at) for ref in refs] for refs in (inputs, targets))
             return jax.tree.map(jnp.add, sums, kernel(rows, values, written))
 
-        turns = jax.lax.div(blocks - first + (programs - 1), programs)
+        turns = jax.lax.div(blocks + programs - 1 - first, jnp.int32(programs))
         sums = jax.lax.fori_loop(0, turns, block, [_zero_share(x) for x in summed] or None)
         start = 0
         for total in sums or ():
@@ -278,7 +278,7 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
         out_shape=results,
         compiler_params=triton.CompilerParams(num_warps=tile.warps, num_stages=2),
         interpret=options.interpret,
-        name=kernel.func.__name__,
+        name=getattr(kernel, "func", kernel).__name__,
     )(*arrays, *leaves)
     if not summed:
         return written, []

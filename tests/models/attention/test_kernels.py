@@ -1,6 +1,7 @@
 """When kernels are chosen, and that each attention's can be lowered in any mode of JAX."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from flax import nnx
 from models import attention
 from models.attention import kernels, machine
 from models.attention.machine import Machine, assumed
+from models.encoder import Encoder
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 GPU = Machine("gpu", runs_kernels=True)
@@ -52,6 +54,32 @@ def test_gradients_are_lowered_for_a_gpu_with_64_bit_types_on(name, monkeypatch,
         traced = jax.jit(gradients).trace(*inputs(*[jnp.bfloat16] * 3), jax.random.key(1))
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert "__gpu$xla.gpu.triton" in text
+
+
+@TRITON_IS_LEAVING
+def test_an_encoder_is_too(monkeypatch, float64):
+    """Nyström's, which has most kernels: of embeddings, blocks, landmarks, inverse, convolution."""
+    sizes = {"vocab_size": 20, "length": 64, "num_layers": 1, "dim": 32, "mlp_dim": 32}
+    sizes |= {"num_heads": 2, "head_dim": 16, "dropout": 0.1, "positions": "learned"}
+    encoder = Encoder(
+        **sizes,
+        remat=False,
+        attention={"name": "nystrom", "num_landmarks": 16},
+        dtype=jnp.bfloat16,
+        rngs=nnx.Rngs(0),
+    )
+    graph, state = nnx.split(encoder)
+    assert {x.dtype for x in jax.tree.leaves(state)} == {jnp.dtype(jnp.float32)}
+    ids, mask = jnp.zeros((2, 64), jnp.int32), inputs(jnp.bfloat16)[-1]
+
+    def loss(state, key):
+        return jnp.sum(nnx.merge(graph, state)(ids, mask, key).astype(jnp.float32))
+
+    with on_an_h100(monkeypatch), assumed(GPU):
+        traced = jax.jit(jax.grad(loss)).trace(state, jax.random.key(1))
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    # 4 of the block, 2 times 3 of attention, 2 of the inverse and of the convolution, 1 embeddings'
+    assert len(re.findall(r"custom_call @__gpu\$xla.gpu.triton", text)) == 15
 
 
 @pytest.mark.parametrize("name", ["standard", "performer"])
