@@ -1,16 +1,16 @@
 """Dropout whose mask is a function of a key: of activations, and which attention weights stay.
 
-A mask has rows of entries. The key gives each row a seed. Entries i and i + p, with p = 1 in masks of
-activations and 8 in those of attention weights, share the number at i of that seed's SplitMix
-generator (Steele, Lea and Flood 2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of
-MurmurHash3), of which i, where its bit p is 0, takes the lower half and i + p the upper:
+A mask has rows of entries, and the key gives each row a seed. Entries i and i + p, where bit p of i
+is 0, share the number at i of that seed's SplitMix generator (Steele, Lea and Flood 2014, doi
+10.1145/2660193.2660195; in 32 bits, with the finaliser of MurmurHash3)
 
     z = seed + i * 0x9E3779B9
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16
 
-and an entry stays if its half is at least `dropout`, as a fraction of 2^16. With these p one thread
-of a GPU's kernel holds both entries and computes their number once: of a product's result it holds
-neighbours in a row, and every eighth row.
+of which i takes the lower half and i + p the upper. An entry stays if its half is at least
+`dropout`, as a fraction of 2^16. In masks of activations p is 1, in those of attention weights 8:
+one thread of a GPU's kernel then holds both entries and computes their number once, since of a
+product's result it holds neighbours in a row, and every eighth row.
 
 An entry thus takes some 32-bit operations and need not be stored: it is computed where it is used,
 and does not depend on the blocks that attention is cut into. All seeds lie on one cycle of

@@ -4,8 +4,8 @@
     d_token_v = sum over b, i with ids_bi = v of d_bi        d_position_i = sum_b d_bi
 
 with d the gradient behind the dropout. XLA writes it, the one-hot matrix of the ids and what is in
-between; here a program takes some positions of some examples and multiplies one-hot matrices that it
-makes from the ids. Each writes its share of the sums, which XLA adds up: no addition is atomic.
+between; here a program takes some positions of some examples and multiplies one-hot matrices that
+it makes from the ids. Each writes its share of the sums, which XLA adds up: no addition is atomic.
 
 The gradients are sums in float32 of numbers in the format of the activations, as elsewhere
 (`models.embedding`). The kernel is Pallas's, compiled by Triton, with the limits of
@@ -27,7 +27,7 @@ from models.attention.kernels import LEAST_SIDE, ROWS
 from models.dropout import keep_entries, keep_probability
 
 _WARPS = 8
-_PROGRAMS = 264  # about: two for each multiprocessor of an H100
+_PROGRAMS = 132  # about: one for each multiprocessor of an H100
 
 
 class _Options(NamedTuple):

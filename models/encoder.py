@@ -298,6 +298,4 @@ class Encoder(nnx.Module):
 
         drops = key is not None and self.dropout > 0
         seeds = row_seeds(key, ids.shape) if drops else None
-        return embed(
-            token, position, ids, dropout=self.dropout, seeds=seeds, dtype=self.dtype
-        )
+        return embed(token, position, ids, dropout=self.dropout, seeds=seeds, dtype=self.dtype)

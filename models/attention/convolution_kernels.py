@@ -5,9 +5,9 @@ Positions are cut into blocks x_i of T = 64. With matrices A, B, C of the kernel
     out_i = A x_(i-1) + B x_i + C x_(i+1)        dx_i = C^T g_(i-1) + B^T g_i + A^T g_(i+1)
     dA = sum_i g_i x_(i-1)^T    dB = sum_i g_i x_i^T    dC = sum_i g_i x_(i+1)^T
 
-where blocks beyond the ends are 0. XLA writes copies of the input and of its gradient in the layouts
-of its products; here a program takes some blocks of one head from where they are. The matrices come
-from outside and so do their gradients go: XLA makes the latter that of the kernel.
+where blocks beyond the ends are 0. XLA writes copies of the input and of its gradient in the
+layouts of its products; here a program takes blocks of one head from where they are. The matrices
+come from outside, where XLA makes of their gradients that of the kernel.
 
 The kernels are Pallas's, compiled by Triton, with the limits of `models.attention.flash`.
 """
@@ -68,7 +68,9 @@ def _call(kernel, arrays, matrices, outputs, shares, interpret):
     groups = -(-length // (BLOCK * _GROUP))
     sequence = pl.BlockSpec((None, length, None, head_dim), lambda i, h, b: (b, 0, h, 0))
     three = pl.BlockSpec((None, *matrices.shape[1:]), lambda i, h, b: (h, 0, 0, 0))
-    share = pl.BlockSpec((None, None, None, *matrices.shape[1:]), lambda i, h, b: (b, i, h, 0, 0, 0))
+    share = pl.BlockSpec(
+        (None, None, None, *matrices.shape[1:]), lambda i, h, b: (b, i, h, 0, 0, 0)
+    )
     shapes = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outputs]
     shapes += [jax.ShapeDtypeStruct((batch, groups, heads, *y.shape), y.dtype) for y in shares]
     return pl.pallas_call(
@@ -102,7 +104,8 @@ def _gradients(x_ref, g_ref, matrices_ref, dx_ref, share_ref, *, blocks):
         before, here, after = _neighbours(g_ref, i, blocks)
         dx = product_over_rows(c, before) + product_over_rows(b, here) + product_over_rows(a, after)
         dx_ref[pl.ds(i * BLOCK, BLOCK), :] = dx.astype(dx_ref.dtype)
-        return [s + product(here, x, 1) for s, x in zip(sums, _neighbours(x_ref, i, blocks))]
+        of_x = _neighbours(x_ref, i, blocks)
+        return [s + product(here, x, 1) for s, x in zip(sums, of_x, strict=True)]
 
     start = [jnp.zeros((BLOCK, BLOCK), jnp.float32)] * 3
     for number, total in enumerate(jax.lax.fori_loop(*_own_blocks(blocks), block, start)):

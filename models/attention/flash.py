@@ -87,7 +87,8 @@ def flash_attention(
         query_mask: which queries are real; None: all. Others may get 0, and pass no gradient on.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
-        blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs are to take.
+        blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs
+            are to take.
         interpret: whether to run the kernels as JAX operations, on any device, slowly.
 
     Raises:
@@ -209,8 +210,8 @@ def _call(kernel, count, inputs, outputs, interpret):
 
     Args:
         inputs, outputs: pairs of an array (or its shape and dtype) and the positions in a block; a
-            program gets the block of its own number, or with None all positions of its head. No array is
-            passed on as None.
+            program gets the block of its own number, or with None all positions of its head. No
+            array is passed on as None.
     """
     batch, _, heads, _ = outputs[0][0].shape
     return pl.pallas_call(
@@ -255,7 +256,9 @@ def _flash_forward(*refs, keys, dropout):
 
     peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
     start = peak, jnp.zeros_like(peak), jnp.zeros(q.shape, jnp.float32)
-    peak, total, weighted = jax.lax.fori_loop(0, _key_blocks(counts, len(q), keys), key_block, start)
+    peak, total, weighted = jax.lax.fori_loop(
+        0, _key_blocks(counts, len(q), keys), key_block, start
+    )
     safe_total = jnp.where(total > 0, total, 1)
     weighted = weighted / (safe_total * keep_probability(dropout))[:, None]
     out_ref[...] = weighted.astype(out_ref.dtype)
@@ -325,7 +328,7 @@ def _key_blocks(counts, queries, keys):
 
 
 def _is_before(end):
-    """Whether this program's block is, as 1 or 0: of a bool, Triton would make no bound of a loop."""
+    """Whether this program's block is, as 1 or 0: a bool would make no bound of Triton's loops."""
     return jnp.clip(end - pl.program_id(0), 0, 1)
 
 

@@ -169,9 +169,7 @@ class StandardAttention(nnx.Module):
             # Here, since Pallas takes a fifth of a second to import.
             from models.attention.flash import flash_attention
 
-            return flash_attention(
-                q, k, v, mask, query_mask=mask, dropout=self.dropout, key=key
-            )
+            return flash_attention(q, k, v, mask, query_mask=mask, dropout=self.dropout, key=key)
         if implementation == "xla":
             return materialised_attention(q, k, v, mask, dropout=self.dropout, key=key)
         return chunked_attention(q, k, v, mask, dropout=self.dropout, key=key)

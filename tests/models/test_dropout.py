@@ -26,7 +26,9 @@ def test_entries_are_drawn_by_the_generator_of_their_row(apart):
         return (z ^ z >> 16) >> (16 if entry & apart else 0) & 0xFFFF
 
     seeds, entries = [0, 1, 12345, 2**32 - 1], [*range(64), 511, 65_535, 2**31 - 1]
-    found = keep_entries(jnp.array(seeds, jnp.uint32)[:, None], jnp.array(entries)[None], 0.3, apart)
+    found = keep_entries(
+        jnp.array(seeds, jnp.uint32)[:, None], jnp.array(entries)[None], 0.3, apart
+    )
     expected = [[number(seed, entry) >= round(0.3 * 2**16) for entry in entries] for seed in seeds]
     np.testing.assert_array_equal(found, expected)
 
