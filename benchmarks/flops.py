@@ -1,11 +1,17 @@
 """Counts the floating-point operations of a function's matrix products."""
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 from jax.extend import core
+
+from models.attention import flash
+from models.attention.machine import assumed, this_machine
+from models.attention.standard import standard_attention
 
 _CUDNN_PRODUCTS = {
     "dot_product_attention_fwd_wrapper": 2,
@@ -17,11 +23,27 @@ def product_flops(function: Callable, *arguments: Any) -> int:
     """Two operations for each multiply-and-add in `function(*arguments)`; arguments may be shapes.
 
     A loop of known length (`scan`) counts in each turn, a `while` once. Of the branches of a
-    condition (platforms are branches too) the one with most operations counts. A Pallas kernel
-    counts once for each program of its grid. cuDNN's attention counts as the products of exact
-    attention, two forward and four backward; its kernel repeats some. Elementwise work is left out.
+    condition (platforms are branches too) the one with most operations counts. The models' GPU
+    kernels, whose loops do not tell their turns, count as their plain forms. cuDNN's attention
+    counts as the products of exact attention, two forward and four backward; its kernel repeats
+    some. Elementwise work is left out.
     """
-    return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+    with _plain_forms():
+        return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+
+
+@contextlib.contextmanager
+def _plain_forms() -> Iterator[None]:
+    """Inside, no kernel is preferred, and that of exact attention stands for its plain form."""
+    plain = this_machine()._replace(runs_kernels=False)
+    in_full = mock.patch.object(flash, "flash_attention", _without_query_mask)
+    with assumed(plain), in_full:
+        yield
+
+
+def _without_query_mask(*arrays: jax.Array, query_mask: Any = None, **options: Any) -> jax.Array:
+    del query_mask  # which changes nothing at tokens
+    return standard_attention(*arrays, **options)
 
 
 def _count(jaxpr: core.Jaxpr) -> int:
@@ -41,8 +63,6 @@ def _count(jaxpr: core.Jaxpr) -> int:
             total += max(_count(branch.jaxpr) for branch in equation.params["branches"])
         else:
             turns = equation.params.get("length", 1)
-            if equation.primitive.name == "pallas_call":
-                turns = math.prod(equation.params["grid_mapping"].grid)
             total += turns * sum(_count(inner) for inner in _inner(equation.params))
     return total
 

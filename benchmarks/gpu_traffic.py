@@ -94,8 +94,7 @@ def main(argv: list[str]) -> int:
 def compile_step(case: TrainCase, device: jax.Device) -> jax.stages.Compiled:
     """The training call of a case, compiled for a device that need not be there."""
     with assumed(_MACHINE), _abstract_gpu():
-        # Where parts of a batch are cut, their sums are placed on devices that are there.
-        trainer = make_trainer(case, cut_padding=False)
+        trainer = make_trainer(case)
         traced = jax.jit(_steps_of(trainer), donate_argnums=0).trace(*_arguments(trainer, device))
         lowered = traced.lower(lowering_platforms=("cuda",))
         return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})

@@ -28,7 +28,6 @@ from lra.settings import load_config
 from lra.state import TrainState, make_model
 from lra.tasks import get_task
 from lra.trainer import Trainer
-from models.attention.machine import assumed, this_machine
 
 _CALL_SECONDS = 1.0  # about what a timed call takes
 _CALL_STEPS = 100  # at most
@@ -281,15 +280,11 @@ def _model_flops(trainer: Trainer) -> int:
         nnx.eval_shape(lambda: make_model(config, task, trainer.length, nnx.Rngs(0)))
     )
 
-    # Kernels split some products in two, and have branches for chunks with padding.
-    plain = this_machine()._replace(runs_kernels=False)
-
     def forward(length: int) -> int:
         shape = (1, *((2,) if task.pairs else ()), length)
         ids = jax.ShapeDtypeStruct(shape, jnp.int32)
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-        with assumed(plain):
-            return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
+        return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
 
     ends = bucket_ends(trainer.training_lengths, trainer.plan.step_buckets)
     ends, counts = np.unique(ends, return_counts=True)

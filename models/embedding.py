@@ -2,7 +2,8 @@
 
 Many positions share a token, so the gradient of a look-up adds many rows into few. A scatter does
 that in a fixed order on a CPU only. Elsewhere it is a product with the one-hot matrix, which has
-one order and, for vocabularies of a few hundred ids, costs little on a matrix unit.
+one order and, for vocabularies of a few hundred ids, costs little on a matrix unit. On one GPU, in
+16 bits, `models.embedding_kernel` takes its place and that of the positions.
 """
 
 import functools

@@ -26,7 +26,7 @@ from models.attention.in_kernels import product_over_rows
 from models.attention.kernels import LEAST_SIDE, ROWS
 from models.dropout import keep_entries, keep_probability
 
-_WARPS = 8
+_WARPS = 8  # and programs: `python -m benchmarks.gpu_kernels --kernels=embed`
 _PROGRAMS = 132  # about: one for each multiprocessor of an H100
 
 
@@ -56,7 +56,12 @@ def embed(
         seeds: of the rows of the mask, `models.dropout.row_seeds`; None: nothing is dropped.
         dtype: of the activations.
         interpret: whether to run the kernel as JAX operations, on any device, slowly.
+
+    Raises:
+        ValueError: another length.
     """
+    if ids.shape[1] % ROWS:
+        raise ValueError(f"{ids.shape[1]} positions, which are no multiple of {ROWS}")
     options = _Options(len(token), dropout if seeds is not None else 0.0, dtype, interpret)
     return _embed(token, position, ids, seeds, options)
 

@@ -11,7 +11,8 @@ embeddings N(0, 0.02).
     out = LN(x) * mask
 
 On one GPU, in 16 bits, all of a block but attention is computed by the kernels of `models.fused`,
-if its sizes are such that `models.attention.kernels` prefers them.
+and the gradient of the embeddings by that of `models.embedding_kernel`, if sizes are such that
+`models.attention.kernels` prefers them.
 
 Everything is a pure function of the inputs and of `key`, in training a PRNG key or one for each
 example (`models.keys`); `key=None` is evaluation: deterministic, no dropout.

@@ -7,9 +7,9 @@
 On a GPU this part of a training step is bound by memory: XLA runs each product, normalisation and
 dropout as a kernel that reads and writes all positions of the batch. Here a forward kernel reads
 its inputs and writes its outputs and the moments of LayerNorm. The backward kernels recompute what
-else lies in between, and sum up the gradients of the weights in registers: as many programs as fit
-on the GPU, or a few more, go through the rows block by block, and each writes its share in the end.
-XLA adds the shares; no addition is atomic, so results are deterministic.
+else lies in between, and sum up the gradients of the weights in registers: one or a few programs
+for each multiprocessor of an H100 go through the rows block by block, and each writes its share in
+the end. XLA adds the shares; no addition is atomic, so results are deterministic.
 
 The masks of dropout are those of `models.dropout`. Results differ from `models.encoder`'s plain
 form by fewer roundings to 16 bits: sums, the residual within a kernel and LayerNorm are float32,
@@ -50,7 +50,7 @@ class _Tile(NamedTuple):
     programs: int
 
 
-# The fastest of some on an H200, for 262,144 rows of the benchmark's sizes.
+# The fastest of some on an H200 (`python -m benchmarks.gpu_kernels`).
 _PROJECT, _PROJECT_GRADIENT = _Tile(64, 4, 528), _Tile(32, 4, 264)
 _FINISH, _FINISH_GRADIENT = _Tile(64, 4, 264), _Tile(32, 8, 132)
 
@@ -257,12 +257,8 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
 
         turns = jax.lax.div(blocks + programs - 1 - first, jnp.int32(programs))
         sums = jax.lax.fori_loop(0, turns, block, [_zero_share(x) for x in summed] or None)
-        start = 0
-        for total in sums or ():
-            # All programs' shares are one array, which XLA sums in one kernel.
-            for part in (total.kernel.reshape(-1), jnp.sum(total.bias, axis=0) / LEAST_SIDE):
-                shares[0][pl.ds(start, part.size)] = part
-                start += part.size
+        if summed:
+            _write_side_by_side(sums, *shares)
 
     size = sum(x.kernel.size + x.kernel.shape[1] for x in summed)
     results = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
@@ -292,8 +288,17 @@ def _zero_share(dense):
     return Dense(jnp.zeros(dense.kernel.shape, jnp.float32), jnp.zeros(bias, jnp.float32))
 
 
+def _write_side_by_side(sums, share_ref):
+    """All in one array, which XLA then sums over programs in one kernel."""
+    start = 0
+    for total in sums:
+        for part in (total.kernel.reshape(-1), jnp.sum(total.bias, axis=0) / LEAST_SIDE):
+            share_ref[pl.ds(start, part.size)] = part
+            start += part.size
+
+
 def _cut(totals, summed):
-    """The sums of all, side by side, one by one."""
+    """The sums that stand side by side, one by one."""
     start, found = 0, []
     for x in summed:
         middle, end = start + x.kernel.size, start + x.kernel.size + x.kernel.shape[1]

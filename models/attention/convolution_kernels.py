@@ -25,7 +25,7 @@ from models.attention.in_kernels import product, product_over_rows
 
 BLOCK = 64
 _WARPS = 4
-_GROUP = 16  # blocks that a program takes: faster than 1 and 4 on an H200
+_GROUP = 16  # blocks that a program takes: `python -m benchmarks.gpu_kernels`
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

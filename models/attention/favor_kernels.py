@@ -73,8 +73,8 @@ class _Options(NamedTuple):
     d_keys: Blocks
 
 
-# The fastest of some on an H200, for 1,024 positions, 256 features and heads of 32. For wider heads
-# not timed: with those Triton keeps all in registers.
+# The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=favor`). Those of
+# wider heads were not timed: with them Triton keeps all in registers.
 _NARROW = (
     Blocks(64, 64),
     Blocks(128, 32),

@@ -17,9 +17,10 @@ products instead of five, but no sum is split between programs. There are no ato
 results are deterministic. The m are those of the other implementations: 32-bit arithmetic on a seed
 per key and the query's number (`models.dropout`).
 
-Time O(length^2 head_dim), memory O(length head_dim). Sums are float32; products are of the inputs'
-format, those of float32 in the precision that `jax.default_matmul_precision` asks for (TF32 unless
-it asks for "highest" or "float32", which take no tensor cores).
+Time O(length^2 head_dim), memory O(length head_dim). Blocks of keys behind the last real one are
+left out, and those of queries where it is told which are padding. Sums are float32; products are of
+the inputs' format, those of float32 in the precision that `jax.default_matmul_precision` asks for
+(TF32 unless it asks for "highest" or "float32", which take no tensor cores).
 
 The kernels are Pallas's, compiled by Triton. JAX warns from 0.11 on that it will remove Pallas's
 Triton backend. XLA cannot divide a kernel among devices: on a mesh of several each computes
@@ -51,8 +52,8 @@ from models.dropout import (
     weight_seeds,
 )
 
-# The fastest of some on an H200, for 1,024 positions and heads of 32 in bfloat16. Wide heads and
-# float32, which takes no tensor cores, leave room for less; their sizes were not timed.
+# The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=flash`). Wide heads
+# and float32, which takes no tensor cores, leave room for less; their sizes were not timed.
 _FORWARD, _BACKWARD = Blocks(queries=64, keys=128), Blocks(queries=64, keys=64)
 _SMALL, _NARROW = Blocks(queries=32, keys=32), 64
 _WARPS, _STAGES = 4, 3
@@ -84,7 +85,8 @@ def flash_attention(
     Args:
         q, k, v: queries, keys and values, of one format.
         mask: which keys are real; a query without any gets 0.
-        query_mask: which queries are real; None: all. Others may get 0, and pass no gradient on.
+        query_mask: which queries are real; None: all. What others get is arbitrary, 0 in blocks
+            behind the last real one; the gradients of their outputs are taken to be 0.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs

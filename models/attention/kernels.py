@@ -8,7 +8,7 @@ from jax.typing import DTypeLike
 from models.attention.machine import Machine
 
 LEAST_SIDE = 16  # of blocks that Triton multiplies
-ROWS = 64  # that `models.fused` takes at a time
+ROWS = 64  # that `models.fused` and `models.embedding_kernel` take at a time
 _WIDEST = 64  # beyond, blocks do not stay in registers
 _LONGEST_CHUNK = 64  # of Reformer, likewise
 _LARGEST_VOCABULARY = 272  # likewise: bytes and 16 more

@@ -3,8 +3,8 @@
     out = softmax(q (E k)^T / sqrt(D)) (F v)        E, F [proj_dim, length], k and v 0 at padding
 
 Complexity in the length n, a head with proj_dim m and width D: time O(n m D), memory O(n D + m D)
-and, but for cuDNN, one block of scores (`models.attention.low_rank`); m n parameters for every
-distinct E or F.
+and, but for the kernels of GPUs, one block of scores (`models.attention.low_rank`); m n parameters
+for every distinct E or F.
 
 `share` takes any of
 

@@ -10,7 +10,7 @@ import jax
 
 # cuDNN's fused attention needs tensor cores of Ampere or later.
 _LEAST_CAPABILITY = 8.0
-# With more than 131 kB of shared memory for a block: A100, H100 and H200, B200.
+# With more than 147 kB of shared memory for a block: A100, H100 and H200, B200.
 _KERNEL_CAPABILITIES = ("8.0", "9.0", "10.0")
 
 

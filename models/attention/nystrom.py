@@ -19,11 +19,11 @@ Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
 - With m = n the code switches to plain softmax; here the same formula holds, and tends to
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device, in the kernels of
-  `models.attention.pinv_kernel` by three products of TF32 for one of float32; F, B and their
-  products in at least float32, to which blocks of q, k and v are brought. Where cuDNN takes 16-bit
-  sequences instead, weights, landmarks, B V and Z (B V) are rounded too: with random inputs the
-  error is less than twice what rounding q, k, v and the result gives anyway (a test). F (Z (B V))
-  is rounded to the format of q before the convolution is added.
+  `models.attention.pinv_kernel` by products of bfloat16 parts; F, B and their products in at least
+  float32, to which blocks of q, k and v are brought. Where a GPU's kernels take 16-bit sequences
+  instead (`models.attention.low_rank`), weights, landmarks, B V and Z (B V) are rounded too: with
+  random inputs the error is less than twice what rounding q, k, v and the result gives anyway
+  (a test). F (Z (B V)) is rounded to the format of q before the convolution is added.
 """
 
 import math
@@ -79,7 +79,7 @@ def iterative_pinv(
     from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of the matrix.
     Third order once close; six steps are often far from converged, so their number is part of
     the method. At least float32 inside. Time O(iterations m^3); for the backward pass Z is kept
-    after each step. On one GPU, by `models.attention.pinv_kernel`, which keeps three matrices.
+    after each step. On one GPU, by `models.attention.pinv_kernel`, which keeps two more matrices.
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)

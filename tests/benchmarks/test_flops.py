@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 from benchmarks.flops import product_flops
-from models.attention.chunked import Blocks
+from models.attention import make
 from models.attention.cudnn import prefix_attention
-from models.attention.flash import flash_attention
 from models.attention.linformer import linformer_attention
+from models.attention.machine import Machine, assumed
 from models.attention.standard import standard_attention
 from tests.cudnn_driver import without_driver
 
@@ -40,18 +41,34 @@ def test_cudnn_counts_as_exact_attention_does(mode, monkeypatch):
     assert fused == (2 if mode == "forward" else 6) * (2 * 2 * 2 * 16 * 16 * 8)
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_kernels_count_for_each_of_their_programs(seeds):
-    """Blocks of scores are computed again in both of the kernels of the backward pass."""
-    x = jnp.ones((seeds, 2, 32, 2, 16))
-    mask, blocks = jnp.ones((2, 32), bool), Blocks(16, 8)
+@pytest.mark.parametrize("name", ["standard", "nystrom", "linformer", "performer", "reformer"])
+def test_a_machine_with_kernels_counts_the_plain_form(name):
+    options = {
+        "reformer": {"chunk_length": 16},
+        "nystrom": {"num_landmarks": 16},
+        "linformer": {"proj_dim": 16},
+    }
+    sizes = {"length": 64, "heads": 2, "head_dim": 16}
+    graph, state = nnx.split(make(name=name, **sizes, **options.get(name, {}), rngs=nnx.Rngs(0)))
+    x, mask = jnp.ones((2, 64, 2, 16), jnp.bfloat16), jnp.ones((2, 64), bool)
 
-    def total(q, k, v):
-        return jnp.sum(flash_attention(q, k, v, mask, blocks=blocks, interpret=True))
+    def total(state, x):
+        key = jax.random.key(0)
+        return jnp.sum(nnx.merge(graph, state)(x, x, x, mask, key=key).astype(jnp.float32))
 
-    one = seeds * (2 * 2 * 2 * 32 * 32 * 16)
-    assert product_flops(jax.vmap(total), x, x, x) == 2 * one
-    assert product_flops(jax.vmap(jax.grad(total, argnums=(0, 1, 2))), x, x, x) == (2 + 4 + 3) * one
+    def count(machine):
+        with assumed(machine):
+            return product_flops(jax.grad(total, argnums=1), state, x)
+
+    assert count(Machine("gpu", runs_kernels=True)) == count(Machine("gpu")) > 0
+
+
+def test_exact_attention_by_its_kernel_counts_as_the_plain_form():
+    x, mask = jnp.ones((2, 32, 2, 16), jnp.bfloat16), jnp.ones((2, 32), bool)
+    sizes = {"length": 32, "heads": 2, "head_dim": 16}
+    module = make(name="standard", **sizes, implementation="flash", rngs=nnx.Rngs(0))
+    count = product_flops(lambda q, k, v: module(q, k, v, mask), x, x, x)
+    assert count == 2 * (2 * 2 * 2 * 32 * 32 * 16)
 
 
 @pytest.mark.parametrize("length", [1024, 8192])  # less than a block of positions, or two

@@ -38,7 +38,7 @@ def build(positions="learned", dtype=jnp.bfloat16, vocabulary=50, length=128):
     return nnx.split(encoder)
 
 
-def inputs(vocabulary=50, dtype=jnp.bfloat16, batch=12, length=128):
+def inputs(vocabulary=50, dtype=jnp.bfloat16, batch=13, length=128):
     ids = jax.random.randint(jax.random.key(1), (batch, length), 0, vocabulary)
     return ids, jax.random.normal(jax.random.key(2), (batch, length, 16)).astype(dtype)
 
@@ -51,7 +51,7 @@ def run(graph, state, ids, g, key):
 
 @pytest.fixture
 def interpreted(monkeypatch):
-    """The kernel is interpreted, taken in float32 too, and has several examples and groups."""
+    """The kernel is interpreted, taken in float32 too, and has uneven groups of examples."""
     function = functools.partial(embedding_kernel.embed, interpret=True)
     monkeypatch.setattr(embedding_kernel, "embed", function)
     monkeypatch.setattr(embedding_kernel, "_PROGRAMS", 5)
@@ -73,7 +73,7 @@ def both(parts, arrays, key):
 @pytest.mark.parametrize("key", [None, KEY, "one for each example"], ids=["kept", "one", "each"])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
 def test_equals_the_plain_form(positions, key, interpreted):
-    key = jax.random.split(KEY, 12) if isinstance(key, str) else key
+    key = jax.random.split(KEY, 13) if isinstance(key, str) else key
     found, expected = both(build(positions, jnp.float32), inputs(dtype=jnp.float32), key)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=2**-20 * np.abs(y).max())
@@ -117,6 +117,12 @@ def test_one_kernel_on_a_gpu(key, monkeypatch):
         traced = jax.jit(of_graph).trace(build()[1], *inputs(), key)
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert len(re.findall(r"custom_call @__gpu\$xla.gpu.triton", text)) == 1
+
+
+def test_a_length_that_does_not_fit_is_refused():
+    token, ids = jnp.ones((50, 16)), jnp.zeros((2, 100), jnp.int32)
+    with pytest.raises(ValueError, match="100 positions, which are no multiple of 64"):
+        embedding_kernel.embed(token, None, ids, dropout=0.0, seeds=None, dtype=jnp.bfloat16)
 
 
 def test_ranges_of_ids_are_powers_of_two():

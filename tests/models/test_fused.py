@@ -70,6 +70,18 @@ def interpreted(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("programs", [1, 2, 5])
+def test_programs_go_through_any_number_of_blocks(programs, interpreted, monkeypatch):
+    """Of three and of six: one after the other, evenly or not."""
+    for name in ("_PROJECT", "_PROJECT_GRADIENT", "_FINISH", "_FINISH_GRADIENT"):
+        tile = getattr(fused, name)._replace(programs=programs)
+        monkeypatch.setattr(fused, name, tile)
+    found, expected = both(build(dtype=jnp.float32), inputs(jnp.float32), KEY)
+    largest = max(np.abs(y).max() for y in expected)
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=2**-20 * largest)
+
+
 def both(parts, arrays, key):
     with assumed(GPU):
         found = run(*parts, *arrays, key)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.attention import convolution_kernels
 from models.attention.convolution import depthwise_convolution, three_blocks
 from models.attention.convolution_kernels import convolve
 from models.attention.kernels import preferred_for_convolution
@@ -38,7 +39,8 @@ def interpreted(x, kernel):
 # Less than a block, whole blocks, more than a program's and a part; odd, even and the widest.
 @pytest.mark.parametrize("length", [20, 128, 300])
 @pytest.mark.parametrize("width", [1, 4, 35, 128])
-def test_equals_the_plain_form(length, width):
+def test_equals_the_plain_form(length, width, monkeypatch):
+    monkeypatch.setattr(convolution_kernels, "_GROUP", 2)
     arrays = inputs(length, width)
     found, expected = (gradients(f, *arrays) for f in (interpreted, depthwise_convolution))
     for a, b in zip(found, expected, strict=True):

@@ -1,4 +1,4 @@
-"""Attention to and from few positions: where cuDNN does it, and that it may."""
+"""Attention to and from few positions: where cuDNN or flash does it, and that they may."""
 
 import functools
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import cudnn, flash, make
+from models.attention import cudnn, flash, kernels, make
 from models.attention.chunked import chunked_attention
 from models.attention.low_rank import low_rank_attention
 from models.attention.machine import Machine, assumed, this_machine
@@ -102,32 +102,11 @@ def test_what_masked_queries_hold_reaches_no_gradient(by_cudnn):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("scale", [0.5, 1, 2])
-def test_nystrom_loses_to_16_bits_no_more_than_its_inputs_do(scale, by_cudnn):
-    """The inverse enlarges what rounding the factors changes; this bounds how much remains."""
-    q, k, v = (
-        scale * normal(2, 256, 2, 32),
-        scale * normal(2, 256, 2, 32, seed=1),
-        normal(2, 256, 2, 32, seed=2),
-    )
-    mask = jnp.ones((2, 256), bool)
-
-    @jax.jit
-    def attend(q, k, v):
-        return nystrom_attention(q, k, v, mask, num_landmarks=32)
-
-    rounded = [x.astype(BF16) for x in (q, k, v)]
-    exact = attend(q, k, v)
-    by_inputs = np.linalg.norm(attend(*(x.astype(jnp.float32) for x in rounded)) - exact)
-    by_all = np.linalg.norm(attend(*rounded).astype(jnp.float32) - exact)
-    result = 2**-9 * np.linalg.norm(exact)
-    assert by_all < 2 * by_inputs + result
-
-
 @TRITON_IS_LEAVING
 @pytest.mark.parametrize("head_dim", [8, 32], ids=["by cuDNN", "by flash"])
 def test_on_a_gpu(head_dim):
-    if not this_machine().has_cudnn:
+    machine = this_machine()
+    if not (machine.runs_kernels if head_dim == 32 else machine.has_cudnn):
         pytest.skip("the kernels need a GPU")
     mask = jnp.asarray(np.random.default_rng(4).random((3, 64)) < 0.7)
     arrays = [normal(3, 64, 2, head_dim, seed=seed) for seed in range(4)]
@@ -146,23 +125,82 @@ def test_on_a_gpu(head_dim):
         assert np.linalg.norm(x - z) < 2 * np.linalg.norm(y - z) + 2**-7 * np.linalg.norm(z)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(5, 40), (40, 5), (40, 16)])
-def test_flash_takes_other_numbers_of_queries_than_of_keys(queries, keys, monkeypatch):
-    by_flash = functools.partial(flash.flash_attention, interpret=True)
-    monkeypatch.setattr(flash, "flash_attention", by_flash)
-    q, g = normal(3, queries, 2, 16), normal(3, queries, 2, 16, seed=3)
-    k, v = normal(2, 3, keys, 2, 16, seed=1)
-    mask = jnp.asarray(np.random.default_rng(4).random((3, keys)) < 0.7)
+@pytest.fixture
+def by_flash(monkeypatch):
+    """A GPU that prefers kernels, which are interpreted; the calls are counted."""
+    attend, calls = flash.flash_attention, []
 
-    def run():
-        attend = functools.partial(low_rank_attention, mask=mask)
-        return out_and_gradients(lambda *qkv: attend(*qkv), *(x.astype(BF16) for x in (q, k, v, g)))
+    def interpreted(*arrays, **options):
+        calls.append(options)
+        return attend(*arrays, **options, interpret=True)
 
+    monkeypatch.setattr(flash, "flash_attention", interpreted)
     with assumed(Machine("gpu", runs_kernels=True)):
-        found = run()
+        yield calls
+
+
+@pytest.mark.parametrize("masked_queries", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 40), (40, 5), (40, 16)])
+def test_flash_takes_other_numbers_of_queries_than_of_keys(queries, keys, masked_queries, by_flash):
+    rng = np.random.default_rng(4)
+    q, k, v, g = (
+        jnp.asarray(rng.normal(size=(3, n, 2, 16)), BF16) for n in (queries, keys, keys, queries)
+    )
+    mask, real = (jnp.asarray(rng.random((3, n)) < 0.7) for n in (keys, queries))
+    if masked_queries:
+        g = jnp.where(real[..., None, None], g, 0)
+    query_mask = real if masked_queries else None
+
+    def attend(*qkv):
+        out = low_rank_attention(*qkv, mask, query_mask=query_mask)
+        return out if query_mask is None else jnp.where(real[..., None, None], out, 0)
+
+    found = out_and_gradients(attend, q, k, v, g)
+    assert len(by_flash) == 1
     with assumed(Machine("cpu")):
-        expected = out_and_gradients(
-            functools.partial(chunked_attention, mask=mask),
-            *(x.astype(BF16).astype(jnp.float32) for x in (q, k, v, g)),
-        )
+        wide = (x.astype(jnp.float32) for x in (q, k, v, g))
+        expected = out_and_gradients(attend, *wide)
     assert_rounded(found, expected, roundings=3)
+
+
+def test_what_masked_queries_hold_reaches_no_gradient_by_flash_either(by_flash):
+    rng = np.random.default_rng(4)
+    q, k, v = (jnp.asarray(rng.normal(size=(3, n, 2, 16)), BF16) for n in (24, 6, 6))
+    real = jnp.asarray(MASK)[:, :, None, None]
+
+    def gradients(q):
+        def total(q, k, v):
+            out = low_rank_attention(q, k, v, query_mask=jnp.asarray(MASK))
+            return jnp.sum(jnp.where(real, out, 0).astype(jnp.float32))
+
+        return jax.jit(jax.grad(total, argnums=(0, 1, 2)))(q, k, v)
+
+    for one, other in zip(gradients(jnp.where(real, q, jnp.nan)), gradients(q), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert by_flash
+
+
+@pytest.mark.parametrize("how", ["by_cudnn", "by_flash"])
+@pytest.mark.parametrize("scale", [0.5, 1, 2])
+def test_nystrom_loses_to_16_bits_no_more_than_its_inputs_do(scale, how, request, monkeypatch):
+    """The inverse enlarges what rounding the factors changes; this bounds how much remains."""
+    request.getfixturevalue(how)
+    # Of the other kernels only low rank's are interpreted here.
+    monkeypatch.setattr(kernels, "preferred_for_matrices", lambda *_: False)
+    q, k, v = (
+        scale * normal(2, 256, 2, 32),
+        scale * normal(2, 256, 2, 32, seed=1),
+        normal(2, 256, 2, 32, seed=2),
+    )
+    mask = jnp.ones((2, 256), bool)
+
+    @jax.jit
+    def attend(q, k, v):
+        return nystrom_attention(q, k, v, mask, num_landmarks=32)
+
+    rounded = [x.astype(BF16) for x in (q, k, v)]
+    exact = attend(q, k, v)
+    by_inputs = np.linalg.norm(attend(*(x.astype(jnp.float32) for x in rounded)) - exact)
+    by_all = np.linalg.norm(attend(*rounded).astype(jnp.float32) - exact)
+    result = 2**-9 * np.linalg.norm(exact)
+    assert by_all < 2 * by_inputs + result
