@@ -214,12 +214,37 @@ def test_the_ratios_to_pytorch_are_those_of_the_rows():
     assert told in text_of("README.md")
 
 
-def test_what_three_seeds_cost_is_that_of_the_rows():
+def steps_on(device: str) -> dict[tuple[str, str, int], StepRow]:
+    """The latest row of each task, attention and number of seeds on such a device."""
     rows = training_rows.read(ROOT / "results" / "training" / "train_step.jsonl", StepRow)
-    latest = {row["attention"]: row["cost_against_one_seed"] for row in rows if row["seeds"] == 3}
-    least, most = min(latest.values()), max(latest.values())
+    own = (row for row in rows if device in row["device"])
+    return {(row["task"], row["attention"], row["seeds"]): row for row in own}
+
+
+def test_what_three_seeds_cost_is_that_of_the_rows():
+    cpu, gpu = (
+        {name: row["cost_against_one_seed"] for (_, name, n), row in rows.items() if n == 3}
+        for rows in (steps_on("EPYC"), steps_on("H200"))
+    )
+    least, most = min(cpu.values()), max(cpu.values())
     told = f"three in one program take {least:.1f} to {most:.1f} times as long"
     assert told in text_of("benchmarks/README.md")
+    told = (
+        f"take {gpu['standard']:.2f} (standard), {gpu['linformer']:.2f} (Linformer) and "
+        f"{gpu['nystrom']:.2f} times (Nyströmformer) as long"
+    )
+    assert told in text_of("benchmarks/README.md")
+
+
+def test_the_speeds_on_a_gpu_are_those_of_the_rows():
+    rows = steps_on("H200")
+    names = ("standard", "reformer", "linformer", "performer", "nystrom")
+    lines = (ROOT / "benchmarks/README.md").read_text().splitlines()
+    for task, title in (("image", "Image, batch 256"), ("listops", "ListOps, batch 32")):
+        (line,) = (line for line in lines if line.startswith(f"| {title} |"))
+        speeds = [cell.split(" → ")[-1].strip() for cell in line.split("|")[2:-1]]
+        known = [rows.get((task, name, 1)) for name in names]
+        assert speeds == [f"{row['steps_per_second']:.0f}" if row else "–" for row in known]
 
 
 def test_the_short_trainings_are_those_of_the_rows():
