@@ -40,7 +40,7 @@ def test_recorded_arrays_are_what_each_layer_computes(name, overrides, tiny_conf
     def compute(state):
         """Inputs of each layer, and the attention's output from them and by the block itself."""
         encoder, inputs, outputs = nnx.merge(graphdef, state), [], []
-        x = encoder._embed(ids)
+        x = encoder._embed(ids, None)
         for block in encoder.blocks:
             normed, module = block.attention_norm(x), block.attention
             q, v = module.query(normed), module.value(normed)
