@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from benchmarks import first_steps, training_rows
+from benchmarks import first_steps, table_hours, training_rows
 from benchmarks.training_rows import LossRow, PeerRow, StepRow
 from configs.default import ATTENTIONS
 from lra import records
@@ -245,6 +245,16 @@ def test_the_speeds_on_a_gpu_are_those_of_the_rows():
         speeds = [cell.split(" → ")[-1].strip() for cell in line.split("|")[2:-1]]
         known = [rows.get((task, name, 1)) for name in names]
         assert speeds == [f"{row['steps_per_second']:.0f}" if row else "–" for row in known]
+
+
+def test_the_minutes_on_a_gpu_are_those_of_the_rows():
+    rows = training_rows.read(ROOT / "results" / "training" / "train_step.jsonl", StepRow)
+    own, other = (table_hours.cells(rows, name, "bfloat16") for name in ("H200", "H100"))
+    minutes = {task: table_hours.minutes_of(task, own, other)[0] for task in TASKS}
+    page = text_of("benchmarks/README.md")
+    assert f"{sum(minutes.values()):.0f} minutes on this H200 by these speeds" in page
+    for task in TASKS:
+        assert re.search(rf"\b{task.title().replace('ops', 'Ops')} {minutes[task]:.1f}[, ]", page)
 
 
 def test_the_short_trainings_are_those_of_the_rows():
