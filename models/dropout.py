@@ -38,10 +38,17 @@ def dropout(
     """Zeroes entries with probability `rate`, scales the others up; without a key the identity."""
     if key is None or rate == 0:
         return x
+    return dropped(x, rate, row_seeds(key, x.shape[:-1]))
+
+
+def dropped(
+    x: Float[Array, "*rows entries"], rate: float, seeds: UInt32[Array, "*rows"]
+) -> Float[Array, "*rows entries"]:
+    """`dropout` with the mask whose rows have these seeds."""
     # In 16 bits the probability itself is rounded, and everything is scaled by too much.
     wide = x.astype(accumulation_dtype(x.dtype))
     scaled = (wide / keep_probability(rate)).astype(x.dtype)
-    return jnp.where(keep_mask(key, x.shape, rate), scaled, 0)
+    return jnp.where(_keep_rows(seeds, x.shape[-1], rate), scaled, 0)
 
 
 def keep_probability(dropout: float) -> float:
@@ -55,8 +62,12 @@ def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Ar
     Given keys [batch], each draws the mask of its example, and `shape` starts with the batch.
     """
     *rows, columns = shape
-    entries = jnp.arange(columns, dtype=jnp.int32).reshape(*(1 for _ in rows), columns)
-    return keep_entries(row_seeds(key, tuple(rows))[..., None], entries, dropout)
+    return _keep_rows(row_seeds(key, tuple(rows)), columns, dropout)
+
+
+def _keep_rows(seeds, columns, dropout):
+    entries = jnp.arange(columns, dtype=jnp.int32).reshape(*(1 for _ in seeds.shape), columns)
+    return keep_entries(seeds[..., None], entries, dropout)
 
 
 def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]:

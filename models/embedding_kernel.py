@@ -22,9 +22,9 @@ from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, UInt32
 
-from models.attention.in_kernels import product_over_rows
+from models.attention import in_kernels
 from models.attention.kernels import LEAST_SIDE, ROWS
-from models.dropout import keep_entries, keep_probability
+from models.dropout import dropped
 
 _WARPS = 8  # and programs: `python -m benchmarks.gpu_kernels --kernels=embed`
 _PROGRAMS = 132  # about: one for each multiprocessor of an H100
@@ -71,15 +71,7 @@ def _embed(token, position, ids, seeds, options):
     x = jnp.take(token, ids, axis=0, mode="clip")
     x = x if position is None else x + position[None]
     x = x.astype(options.dtype)
-    if seeds is None:
-        return x
-    entries = jnp.arange(x.shape[-1], dtype=jnp.int32)[None, None]
-    keep = keep_entries(seeds[..., None], entries, options.dropout)
-    return jnp.where(keep, _scaled(x, options.dropout), 0)
-
-
-def _scaled(x, dropout):
-    return (x.astype(jnp.float32) / keep_probability(dropout)).astype(x.dtype)
+    return x if seeds is None else dropped(x, options.dropout, seeds)
 
 
 def _forward(token, position, ids, seeds, options):
@@ -142,20 +134,16 @@ def _of_block(x):
 def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
     """Writes the sums of some examples: of `ranges` of ids, and of positions, if asked for."""
     first = pl.program_id(1) * examples
-    dim = d_ref.shape[2]
 
     def example(number, sums):
         d = d_ref[number]
         if seeds_ref is not None:
-            entries = jnp.arange(dim, dtype=jnp.int32)[None]
-            keep = keep_entries(seeds_ref[number][:, None], entries, dropout)
-            wide = d.astype(jnp.float32) * (1 / keep_probability(dropout))
-            d = jnp.where(keep, wide, 0).astype(d.dtype)
+            d = in_kernels.dropped(d, seeds_ref[number], dropout).astype(d.dtype)
         start, found = 0, []
         for total in sums[:ranges]:
             of_ids = start + jnp.arange(len(total), dtype=jnp.int32)[None]
             one_hot = (ids_ref[number][:, None] == of_ids).astype(d.dtype)
-            found.append(total + product_over_rows(one_hot, d))
+            found.append(total + in_kernels.product_over_rows(one_hot, d))
             start += len(total)
         return [*found, *(total + d.astype(jnp.float32) for total in sums[ranges:])]
 

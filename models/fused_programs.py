@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from models.attention.in_kernels import product, product_over_rows
+from models.attention.in_kernels import dropped, product, product_over_rows
 from models.attention.kernels import LEAST_SIDE
-from models.dropout import keep_entries, keep_probability
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 _ERF_P = 0.3275911
@@ -159,10 +158,6 @@ def _dropping(seeds, dropout):
     """A function that applies a mask, by its number, to a block [rows, entries]."""
 
     def drop(number, x):
-        if not seeds:
-            return x
-        entries = jnp.arange(x.shape[1], dtype=jnp.int32)[None]
-        keep = keep_entries(seeds[number][...][:, None], entries, dropout)
-        return jnp.where(keep, x * (1 / keep_probability(dropout)), 0)
+        return dropped(x, seeds[number][...], dropout) if seeds else x
 
     return drop

@@ -1,6 +1,6 @@
 """The depthwise convolution along the length (`models.attention.convolution`) in two GPU kernels.
 
-Positions are cut into blocks x_i of T = 64. With matrices A, B, C of the kernel, T x T Toeplitz,
+Positions are cut into blocks x_i of T. With matrices A, B, C of the kernel, T x T Toeplitz,
 
     out_i = A x_(i-1) + B x_i + C x_(i+1)        dx_i = C^T g_(i-1) + B^T g_i + A^T g_(i+1)
     dA = sum_i g_i x_(i-1)^T    dB = sum_i g_i x_i^T    dC = sum_i g_i x_(i+1)^T
@@ -23,7 +23,6 @@ from jaxtyping import Array, Float
 from models.attention.blocks import padded
 from models.attention.in_kernels import product, product_over_rows
 
-BLOCK = 64
 _WARPS = 4
 _GROUP = 16  # blocks that a program takes: `python -m benchmarks.gpu_kernels`
 
@@ -46,14 +45,14 @@ def convolve(
 
 
 def _forward(x, matrices, interpret):
-    whole = padded(x, BLOCK)
+    whole = padded(x, matrices.shape[-1])
     out = _call(_convolve, [whole], matrices.astype(x.dtype), [whole], [], interpret)[0]
     return out[:, : x.shape[1]], (x, matrices)
 
 
 def _backward(interpret, saved, g):
     x, matrices = saved
-    arrays = [padded(y, BLOCK) for y in (x, g)]
+    arrays = [padded(y, matrices.shape[-1]) for y in (x, g)]
     narrow = matrices.astype(x.dtype)
     dx, shares = _call(_gradients, arrays, narrow, arrays[:1], [matrices[0]], interpret)
     return dx[:, : x.shape[1]], jnp.sum(shares, axis=(0, 1)).astype(matrices.dtype)
@@ -65,7 +64,8 @@ convolve.defvjp(_forward, _backward)
 def _call(kernel, arrays, matrices, outputs, shares, interpret):
     """Programs for groups of blocks of each head; each writes its share of the sums."""
     batch, length, heads, head_dim = arrays[0].shape
-    groups = -(-length // (BLOCK * _GROUP))
+    blocks = length // matrices.shape[-1]
+    groups = -(-blocks // _GROUP)
     sequence = pl.BlockSpec((None, length, None, head_dim), lambda i, h, b: (b, 0, h, 0))
     three = pl.BlockSpec((None, *matrices.shape[1:]), lambda i, h, b: (h, 0, 0, 0))
     share = pl.BlockSpec(
@@ -74,7 +74,7 @@ def _call(kernel, arrays, matrices, outputs, shares, interpret):
     shapes = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outputs]
     shapes += [jax.ShapeDtypeStruct((batch, groups, heads, *y.shape), y.dtype) for y in shares]
     return pl.pallas_call(
-        functools.partial(kernel, blocks=length // BLOCK),
+        functools.partial(kernel, blocks=blocks),
         grid=(groups, heads, batch),
         in_specs=[*[sequence] * len(arrays), three],
         out_specs=[*[sequence] * len(outputs), *[share] * len(shares)],
@@ -89,9 +89,9 @@ def _convolve(x_ref, matrices_ref, out_ref, *, blocks):
     a, b, c = (matrices_ref[number] for number in range(3))
 
     def block(i, carry):
-        before, here, after = _neighbours(x_ref, i, blocks)
+        before, here, after = _neighbours(x_ref, i, blocks, a)
         out = product(a, before) + product(b, here) + product(c, after)
-        out_ref[pl.ds(i * BLOCK, BLOCK), :] = out.astype(out_ref.dtype)
+        out_ref[_at(i, a), :] = out.astype(out_ref.dtype)
         return carry
 
     jax.lax.fori_loop(*_own_blocks(blocks), block, 0)
@@ -101,13 +101,13 @@ def _gradients(x_ref, g_ref, matrices_ref, dx_ref, share_ref, *, blocks):
     a, b, c = (matrices_ref[number] for number in range(3))
 
     def block(i, sums):
-        before, here, after = _neighbours(g_ref, i, blocks)
+        before, here, after = _neighbours(g_ref, i, blocks, a)
         dx = product_over_rows(c, before) + product_over_rows(b, here) + product_over_rows(a, after)
-        dx_ref[pl.ds(i * BLOCK, BLOCK), :] = dx.astype(dx_ref.dtype)
-        of_x = _neighbours(x_ref, i, blocks)
+        dx_ref[_at(i, a), :] = dx.astype(dx_ref.dtype)
+        of_x = _neighbours(x_ref, i, blocks, a)
         return [s + product(here, x, 1) for s, x in zip(sums, of_x, strict=True)]
 
-    start = [jnp.zeros((BLOCK, BLOCK), jnp.float32)] * 3
+    start = [jnp.zeros(a.shape, jnp.float32)] * 3
     for number, total in enumerate(jax.lax.fori_loop(*_own_blocks(blocks), block, start)):
         share_ref[number] = total
 
@@ -117,12 +117,18 @@ def _own_blocks(blocks):
     return first, jnp.minimum(first + _GROUP, blocks)
 
 
-def _neighbours(ref, i, blocks):
+def _at(i, matrix):
+    """Where block i stands, for a matrix that takes one."""
+    size = matrix.shape[0]
+    return pl.ds(i * size, size)
+
+
+def _neighbours(ref, i, blocks, matrix):
     """The blocks before, at and after i, 0 beyond the ends."""
 
     def read(j):
         inside = jnp.clip(j, 0, blocks - 1)
-        x = ref[pl.ds(inside * BLOCK, BLOCK), :]
+        x = ref[_at(inside, matrix), :]
         return jnp.where(j == inside, x, 0)
 
-    return read(i - 1), ref[pl.ds(i * BLOCK, BLOCK), :], read(i + 1)
+    return read(i - 1), ref[_at(i, matrix), :], read(i + 1)

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from models.dropout import keep_entries, keep_probability
+
 
 def product(a: jax.Array, b: jax.Array, axis: int = 0) -> jax.Array:
     """Contracts the last axis of the matrix `a` with one of `b`; sums are float32."""
@@ -13,3 +15,10 @@ def product(a: jax.Array, b: jax.Array, axis: int = 0) -> jax.Array:
 def product_over_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     """Contracts the first axes of two matrices; sums are float32."""
     return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
+
+
+def dropped(x: jax.Array, seeds: jax.Array, dropout: float) -> jax.Array:
+    """`models.dropout.dropped` of some rows, in float32."""
+    entries = jnp.arange(x.shape[1], dtype=jnp.int32)[None]
+    keep = keep_entries(seeds[:, None], entries, dropout)
+    return jnp.where(keep, x.astype(jnp.float32) * (1 / keep_probability(dropout)), 0)
