@@ -10,6 +10,7 @@ import jax
 from jax.extend import core
 
 from models.attention import flash
+from models.attention.blocks import no_padding
 from models.attention.machine import assumed, this_machine
 from models.attention.standard import standard_attention
 
@@ -34,10 +35,10 @@ def product_flops(function: Callable, *arguments: Any) -> int:
 
 @contextlib.contextmanager
 def _plain_forms() -> Iterator[None]:
-    """Inside, no kernel is preferred, and that of exact attention stands for its plain form."""
+    """Inside, nothing is padding, no kernel preferred, that of exact attention its plain form."""
     plain = this_machine()._replace(runs_kernels=False)
     in_full = mock.patch.object(flash, "flash_attention", _without_query_mask)
-    with assumed(plain), in_full:
+    with assumed(plain), in_full, no_padding():
         yield
 
 

@@ -1,8 +1,9 @@
 """Compiled programs of ours, and of `jax.nn`, for `benchmarks.worker`.
 
 The attention module is the one of the encoder: four projections with biases around an attention,
-one instance, parameters float32 and activations in the case's format. Dropout is 0, positions are
-all real, and the mask is an argument, so that nothing about it is known when compiling.
+one instance, parameters float32 and activations in the case's format. Dropout is 0 and positions
+are all real. The mask is an argument, so that nothing about it is known when compiling but this:
+loops over blocks have the turns of whole sequences, for operations and bytes to be counted.
 
 forward             out
 forward_backward    out and the gradients of all parameters and of the input, from a given
@@ -22,6 +23,7 @@ from benchmarks.cases import Case, Contender
 from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
+from models.attention.blocks import no_padding
 from models.encoder import MultiHeadAttention
 
 _TEXT_CLASSES = 2
@@ -40,7 +42,8 @@ class Program:
 
     def __init__(self, function, make_arguments: Callable[[], tuple], parts: int | None = None):
         self._shapes = jax.eval_shape(make_arguments)
-        self._compiled = jax.jit(function).lower(*self._shapes).compile()
+        with no_padding():
+            self._compiled = jax.jit(function).lower(*self._shapes).compile()
         self._function, self._make_arguments, self._parts = function, make_arguments, parts
 
     @functools.cached_property

@@ -3,11 +3,15 @@
 Arrays are [batch, heads, length, width] unless an axis is named; a loop's updates are in place.
 """
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
 
 from models.attention.machine import this_backend, this_machine
 from models.dtypes import accumulation_dtype
@@ -49,6 +53,44 @@ def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
     missing = length - x.shape[1]
     widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
     return jnp.pad(x, widths, constant_values=value) if missing else x
+
+
+_padding_assumed = contextvars.ContextVar("padding_assumed", default=True)
+
+
+@contextlib.contextmanager
+def no_padding() -> Iterator[None]:
+    """Inside, programs are traced for sequences without padding; their loops then have set turns.
+
+    For analyses, which count what a program does.
+    """
+    token = _padding_assumed.set(False)
+    try:
+        yield
+    finally:
+        _padding_assumed.reset(token)
+
+
+def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] | int:
+    """The number of blocks up to the last position that is real in any example.
+
+    Under `vmap` it is the same number for all. Numbers of their own would make a loop with as many
+    turns copy the arrays of those that are done, turn by turn.
+    """
+    if not _padding_assumed.get():
+        return mask.shape[1] // size
+    return (_end(mask) + size - 1) // size
+
+
+@jax.custom_batching.custom_vmap
+def _end(mask):
+    positions = 1 + jnp.arange(mask.shape[1], dtype=jnp.int32)
+    return jnp.max(jnp.where(mask, positions, 0))
+
+
+@_end.def_vmap
+def _end_of_all(axis_size, in_batched, mask):
+    return _end(jnp.any(mask, axis=0)), False
 
 
 def head_major(x: jax.Array) -> jax.Array:

@@ -22,6 +22,8 @@ which on a CPU makes a product 2 to 5 times slower. Per-query values are broadca
 are moved before positions, and padding is masked, block by block: on whole sequences each would be
 another pass through memory.
 
+Blocks behind the last real query or key of all examples are left out.
+
 Time O(queries keys head_dim), five products of blocks backward instead of four; memory
 O((queries + keys) head_dim) plus one block of scores. Dropout computes a block's mask from a seed
 for each key and the numbers of the queries, in both passes, so no mask is stored either, and it
@@ -49,6 +51,7 @@ from models.attention.blocks import (
     row_sums,
     stored,
     tile_bytes,
+    used_blocks,
     write_block,
 )
 from models.attention.machine import this_backend
@@ -109,7 +112,8 @@ def chunked_attention(
         q, k, v: see `models.attention.contract`; any lengths, and not necessarily equal ones. In
             different formats they meet in the widest; the output has that of q.
         mask: which keys are real.
-        query_mask: which queries are real; None: all. What others hold reaches no gradient.
+        query_mask: which queries are real; None: all. What others hold reaches no gradient, and
+            what they get is arbitrary.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block; None: those of `blocks_of`.
@@ -137,7 +141,7 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
     """Returns the output and what the backward pass needs."""
     batch, length, heads, head_dim = q.shape
     common, dtype = _formats(q, k, v)
-    columns = k.shape[1] // blocks.keys
+    rows, columns = _loops(query_mask, mask, blocks)
     empty = stored(jnp.zeros(q.shape, q.dtype)), jnp.zeros((batch, heads, 1, length), dtype)
     stored_q, stored_k, stored_v = (stored(x) for x in (q, k, v))
     row_shape = (batch, heads, 1, blocks.queries)
@@ -173,7 +177,7 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
         block_logsumexp = jnp.where(total > 0, peak + jnp.log(safe_total), 0)
         return out, write_block(logsumexp, block_logsumexp, row, axis=3)
 
-    out, logsumexp = jax.lax.fori_loop(0, length // blocks.queries, query_block, empty)
+    out, logsumexp = jax.lax.fori_loop(0, rows, query_block, empty)
     out = restored(out)
     return out, (q, k, v, query_mask, mask, seeds, out, logsumexp)
 
@@ -183,9 +187,9 @@ def _backward(dropout, blocks, saved, g):
     common, dtype = _formats(q, k, v)
     batch, length, heads, head_dim = q.shape
     scale = 1 / math.sqrt(head_dim)
-    rows, columns = length // blocks.queries, k.shape[1] // blocks.keys
+    rows, columns = _loops(query_mask, mask, blocks)
     # With one row of blocks each of dk and dv is added to once, to 0: rounded as it is written.
-    sums = [x.dtype if rows == 1 else dtype for x in (k, v)]
+    sums = [x.dtype if length == blocks.queries else dtype for x in (k, v)]
     zeros = [jnp.zeros(x.shape, into) for x, into in zip((q, k, v), (q.dtype, *sums), strict=True)]
     q, k, v, g, out = (stored(x) for x in (q, k, v, g, out))
 
@@ -227,6 +231,11 @@ def _backward(dropout, blocks, saved, g):
 
 
 _attention.defvjp(_forward, _backward)
+
+
+def _loops(query_mask, mask, blocks):
+    """The numbers of rows and of columns of blocks, without those that are nothing but padding."""
+    return used_blocks(query_mask, blocks.queries), used_blocks(mask, blocks.keys)
 
 
 def _formats(q, k, v):

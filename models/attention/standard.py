@@ -172,4 +172,4 @@ class StandardAttention(nnx.Module):
             return flash_attention(q, k, v, mask, query_mask=mask, dropout=self.dropout, key=key)
         if implementation == "xla":
             return materialised_attention(q, k, v, mask, dropout=self.dropout, key=key)
-        return chunked_attention(q, k, v, mask, dropout=self.dropout, key=key)
+        return chunked_attention(q, k, v, mask, query_mask=mask, dropout=self.dropout, key=key)

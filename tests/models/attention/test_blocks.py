@@ -8,10 +8,12 @@ import pytest
 from models.attention import blocks
 from models.attention.blocks import (
     add_to_block,
+    no_padding,
     read_block,
     restored,
     stored,
     tile_bytes,
+    used_blocks,
     write_block,
 )
 from models.attention.machine import Machine
@@ -82,3 +84,21 @@ def test_what_is_added_is_rounded_once():
     # Rounded by itself it is 2^-8, half a unit of 1, which would be rounded down.
     share = jnp.full((1, 1, 1), 2.0**-8 + 2.0**-17)
     assert restored(add_to_block(start, share, jnp.array(0), axis=1)) == 1 + 2.0**-7
+
+
+@pytest.mark.parametrize(
+    ("real", "expected"), [([], 0), ([0], 1), ([7], 1), ([8], 2), ([3, 20], 3), ([23], 3)]
+)
+def test_blocks_are_used_up_to_the_last_real_position_of_any_example(real, expected):
+    mask = jnp.zeros((2, 24), bool).at[1, jnp.array(real, int)].set(True)
+    assert used_blocks(mask, 8) == expected
+    with no_padding():
+        assert used_blocks(mask, 8) == 3
+
+
+def test_mapped_examples_use_one_number_of_blocks():
+    masks = jnp.arange(24)[None, None] < jnp.array([[1, 9], [0, 3]])[..., None]
+    count = jax.jit(jax.vmap(lambda mask: used_blocks(mask, 8), out_axes=None))
+    assert count(masks) == 2
+    both = jax.vmap(jax.vmap(lambda mask: used_blocks(mask, 8), out_axes=None), out_axes=None)
+    assert both(masks[:, :, None]) == 2

@@ -63,6 +63,28 @@ def test_queries_and_keys_of_different_lengths(queries, keys, float64):
     assert_same(found, out_and_gradients(plain, q, k, v, g))
 
 
+@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
+@pytest.mark.parametrize("longest", [0, 3, 16, 20])
+def test_blocks_of_padding_are_left_out(longest, dropout, float64):
+    """Also of examples mapped together, one of which is longer."""
+    q, k, v, g = random_inputs(37)
+    lengths = jnp.array([[longest, longest // 2, 1, 0], [30, 1, 0, 0]])
+    mapped = jnp.arange(37)[None, None] < lengths[..., None]
+    options = {"dropout": dropout, "key": jax.random.key(2)}
+
+    def gradients(attend, mask):
+        real = mask[..., None, None]
+        out, pullback = jax.vjp(functools.partial(attend, mask=mask, **options), q, k, v)
+        return jnp.where(real, out, 0), *pullback(jnp.where(real, g, 0))
+
+    def chunked(*arrays, mask, **options):
+        return chunked_attention(*arrays, mask, query_mask=mask, blocks=SMALL, **options)
+
+    expected = jax.vmap(functools.partial(gradients, standard_attention))(mapped)
+    assert_same(jax.vmap(functools.partial(gradients, chunked))(mapped), expected)
+    assert_same(gradients(chunked, mapped[0]), [x[0] for x in expected])
+
+
 def test_large_scores_neither_overflow_nor_vanish():
     q, k, v, g = random_inputs(37, jnp.float32)
     mask = masks(37)
