@@ -80,6 +80,7 @@ def train(
         "data_sha256": prepared.sha256,
         "versions": environment.versions(),
         "commit": environment.commit(),
+        "device": environment.devices_name(trainer.num_devices),
     }
     with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
         status = hosts.on_main(lambda: _status_of_complete(folder, config.seeds))

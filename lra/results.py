@@ -12,6 +12,7 @@ from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.protocol import overrides_of, protocol_of
 from lra.records import Row
+from lra.row import SEPARATOR
 from lra.settings import flatten
 from lra.state import TrainState
 from lra.trainer import Trainer
@@ -34,7 +35,7 @@ def make_rows(
         progress: time, memory and steps spent, over all starts, and the devices of the last.
         evaluations: on the test set, of the best and of the last parameters; none where every
             seed diverged.
-        run: what its folder says of commit and versions.
+        run: what its folder says of commit, versions and devices.
     """
     common = _common(trainer, prepared, state, progress, run)
     chosen = trainer.fetch((state.diverged_step, state.best.val_accuracy, state.best.step))
@@ -104,7 +105,8 @@ def _common(
         "dtype": config.dtype,
         "matmul_precision": config.matmul_precision,
         "deterministic": environment.is_deterministic(),
-        "device": progress.device,
+        # The name alone where its number stands beside it, in `num_devices`.
+        "device": run["device"] if SEPARATOR in run["device"] else progress.device,
         "num_devices": progress.num_devices,
         "seeds_in_program": len(config.seeds),
         "examples_per_second": speed,

@@ -11,6 +11,7 @@ from lra.fields import can_be_shown, check_fields, dump, load, unfitting
 
 SCHEMA = 1
 STATUSES = ("ok", "diverged", "failed")
+SEPARATOR = ", "  # between the commits, versions or devices of a run that changed them
 
 Key = tuple[str, str, str, int, str, str]
 
@@ -49,12 +50,12 @@ class Row:
         error: why a run failed, one line.
         params: number of trained parameters.
         deterministic: whether the same program gives the same bits again.
-        device, num_devices: what it ran on; of several starts, the last.
+        device: what it ran on; of a run that went on elsewhere all of it, `4 x A, B`.
+        num_devices: of the last start.
         seeds_in_program: seeds trained together in this program.
         examples_per_second: training examples per second, over all seeds of the program, since
-            it came to `num_devices` of `device`; None where it made too few steps there.
-        peak_memory_mb: of the program, in 10^6 bytes, the most of its starts on `num_devices` of
-            `device`.
+            it came to the last of its devices; None where it made too few steps there.
+        peak_memory_mb: of the program, in 10^6 bytes, the most of its starts there.
         wall_seconds: of the whole program, summed over its starts.
         commit: of the code; of a run that went on with other code all of them, `A, B`.
         versions: of the packages, likewise.
@@ -98,6 +99,19 @@ class Row:
     def final(self) -> bool:
         """Whether this is a result; a failed run may be tried again."""
         return self.status != "failed"
+
+    @property
+    def moved(self) -> bool:
+        """Whether the run went on with other devices, or another number of them."""
+        return SEPARATOR in (self.device or "")
+
+    @property
+    def devices(self) -> str:
+        """What it ran on, for a reader: `4 x a device`, `4 x A + B` of a run that moved."""
+        if self.moved:
+            return self.device.replace(SEPARATOR, " + ")
+        many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
+        return f"{many}{self.device or 'unknown device'}"
 
 
 def key(row: Row) -> Key:

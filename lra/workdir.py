@@ -1,7 +1,7 @@
 """The folder of one run: its configuration, what it ran on, metrics, checkpoints and rows.
 
 config.json     the resolved configuration
-run.json        data folder and hash; versions and commit, all of them where they changed
+run.json        data folder and hash; versions, commit and device, all of them where they changed
 metrics.jsonl   one line a training call and an evaluation
 checkpoints/    the two latest
 evaluations/    what is done of an evaluation that was stopped
@@ -21,10 +21,11 @@ from ml_collections import config_dict
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.protocol import changed_keys
+from lra.row import SEPARATOR
 from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
-_THEN = ", "
+_UNKNOWN_DEVICE = "unknown device"  # of runs begun before the device was noted
 # The largest number that a step can have, and the largest float32, which each metric is.
 _MOST_STEPS, _LARGEST = 2**63 - 1, 3.4028234663852886e38
 
@@ -90,6 +91,7 @@ class Workdir:
         try:
             run = json.loads(unseal(self.run.read_bytes()))
             facts = {key: run[key] for key in ("data_dir", "data_sha256", "versions", "commit")}
+            facts["device"] = run.get("device", _UNKNOWN_DEVICE)
             versions = facts["versions"]
             texts = [facts[key] for key in facts if key != "versions"] + list(versions.values())
             if not all(isinstance(text, str) for text in texts):
@@ -101,13 +103,14 @@ class Workdir:
         return facts
 
     def _history(self, run: dict[str, Any]) -> dict[str, Any]:
-        """Commit and versions of this start behind those of the starts before."""
+        """Commit, versions and device of this start behind those of the starts before."""
         if not self.config.exists():
             return {}
         before = self.load_run()
         names = before["versions"] | run["versions"]
         return {
             "commit": _followed(before["commit"], run["commit"]),
+            "device": _followed(before["device"], run["device"]),
             "versions": {
                 name: _followed(*(r["versions"].get(name, "none") for r in (before, run)))
                 for name in names
@@ -131,7 +134,7 @@ class Workdir:
                 f"{self.root} holds a run on other data ({before['data_sha256'][:12]} there, "
                 f"{run['data_sha256'][:12]} now); choose another --workdir"
             )
-        changes = list(_other_code(before, run))
+        changes = list(_changed(before, run))
         if changes and not self.rows.exists():
             print(
                 f"note: {self.root} was begun with {', '.join(changes)}: it goes on, but not to "
@@ -139,10 +142,11 @@ class Workdir:
             )
 
 
-def _other_code(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Describes in words what has changed in code and libraries since the last start."""
-    if _followed(before["commit"], now["commit"]) != before["commit"]:
-        yield f"commit {before['commit']} (now {now['commit']})"
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Describes in words what has changed in code, libraries and devices since the last start."""
+    for name in ("commit", "device"):
+        if _followed(before[name], now[name]) != before[name]:
+            yield f"{name} {before[name]} (now {now[name]})"
     for name in sorted(before["versions"] | now["versions"]):
         there, here = (run["versions"].get(name, "none") for run in (before, now))
         if _followed(there, here) != there:
@@ -151,7 +155,7 @@ def _other_code(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
 
 def _followed(before: str, now: str) -> str:
     """`before`, with `now` appended if it is something else: `A, B`."""
-    return before if before.split(_THEN)[-1] == now else f"{before}{_THEN}{now}"
+    return before if before.split(SEPARATOR)[-1] == now else f"{before}{SEPARATOR}{now}"
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:

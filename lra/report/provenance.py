@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from lra.row import Row
+from lra.row import SEPARATOR, Row
 
 FLOAT32 = "float32"
 _UNKNOWN = "unknown"
@@ -11,10 +11,9 @@ NUMBER_FORMAT = ("dtype", "matmul_precision")
 
 
 class Platform(NamedTuple):
-    """What rows must share for their speeds to be compared."""
+    """What rows must share for their speeds to be compared; devices as `Row.devices`."""
 
-    device: str | None
-    num_devices: int | None
+    devices: str
     number_format: str
     jax_version: str
 
@@ -28,12 +27,6 @@ class Platform(NamedTuple):
         """`4 x a device, bfloat16, JAX 0.12.0`, without the version if it is unknown."""
         known = self.jax_version != _UNKNOWN
         return f"{self.title}, JAX {self.jax_version}" if known else self.title
-
-    @property
-    def devices(self) -> str:
-        """`4 x a device`."""
-        many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
-        return f"{many}{self.device or 'unknown device'}"
 
 
 class Program(NamedTuple):
@@ -54,7 +47,7 @@ def number_format_of(row: Row) -> str:
 
 def platform_of(row: Row) -> Platform:
     """Where, in which format and with which JAX a row was computed."""
-    return Platform(row.device, row.num_devices, number_format_of(row), _jax_version_of(row))
+    return Platform(row.devices, number_format_of(row), _jax_version_of(row))
 
 
 def program_of(row: Row) -> Program:
@@ -64,12 +57,12 @@ def program_of(row: Row) -> Program:
 
 def _jax_version_of(row: Row) -> str:
     """`A + B` if a run went on with another version; `unknown` if the row has none."""
-    return (row.versions or {}).get("jax", _UNKNOWN).replace(", ", " + ")
+    return (row.versions or {}).get("jax", _UNKNOWN).replace(SEPARATOR, " + ")
 
 
 def commits_of(row: Row) -> str:
     """Short commits, `A + B` if a run went on with other code; `unknown` if the row has none."""
-    return " + ".join(map(short_commit, (row.commit or _UNKNOWN).split(", ")))
+    return " + ".join(map(short_commit, (row.commit or _UNKNOWN).split(SEPARATOR)))
 
 
 def short_commit(commit: str) -> str:

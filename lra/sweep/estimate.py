@@ -64,7 +64,7 @@ def estimate(
     near = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
     if not near:
         return None
-    here = [row for row in near if _device(row) == _device(costs[-1])]
+    here = [row for row in near if row.devices == costs[-1].devices]
     return _possible(_by_rows(run, examples, here or near, takes, elsewhere=not here))
 
 
@@ -82,7 +82,7 @@ def _by_rows(
     model trained in the same way if there are any. `basis` says in what they differ from the run.
     Data come first, since the examples of other data may have another length.
     """
-    rows = [row for row in rows if _device(row) == _device(rows[-1])]
+    rows = [row for row in rows if row.devices == rows[-1].devices]
     on_data = [row for row in rows if takes(row.data)]
     rows = on_data or rows
     alike = [row for row in rows if _what_costs(row.config) == _what_costs(run.config)]
@@ -93,7 +93,7 @@ def _by_rows(
         for row in rows
     )
     basis = f"by {count(len(rows), 'row')}" + " of other settings" * (not alike)
-    basis += " on other data" * (not on_data) + f" on {device_title(rows[-1])}" * elsewhere
+    basis += " on other data" * (not on_data) + f" on {rows[-1].devices}" * elsewhere
     return Estimate(each * examples, basis, elsewhere)
 
 
@@ -113,26 +113,19 @@ def _what_costs(config: dict[str, Any]) -> str:
 def rows_with_costs(rows: list[Row]) -> list[Row]:
     """The rows that tell what a step costs.
 
-    A run that diverged early was for the most part compilation.
+    A run that diverged early was for the most part compilation, and one that went on with other
+    devices took as long as neither.
     """
     return [
         row
         for row in rows
         if row.status == "ok"
+        and not row.moved
         and row.wall_seconds
         and row.steps
         and row.seeds_in_program
         and row.config.get("train.batch_size")
     ]
-
-
-def _device(row: Row) -> tuple[str | None, int | None]:
-    return row.device, row.num_devices
-
-
-def device_title(row: Row) -> str:
-    """What a row was made on, for a reader: `2 x NVIDIA H200`."""
-    return f"{row.num_devices} x " * ((row.num_devices or 1) > 1) + (row.device or "unknown device")
 
 
 def duration(seconds: float) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 from lra.records import Row, key, latest
 from lra.sweep import under_way
-from lra.sweep.estimate import Estimate, device_title, duration, estimate, rows_with_costs
+from lra.sweep.estimate import Estimate, duration, estimate, rows_with_costs
 from lra.sweep.place import Place, find, to_train
 from lra.sweep.plan import Done, Run, Sweep, count, in_order
 from lra.sweep.under_way import UnderWay
@@ -86,7 +86,7 @@ def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
     lines = [f"time left: {', '.join(times)}"]
     if costs:
         lines.append(
-            f"times by rows are those of {device_title(costs[-1])}, where the latest was made"
+            f"times by rows are those of {costs[-1].devices}, where the latest was made"
             + "; those with ~ of the device they name" * elsewhere
         )
     return lines

@@ -197,7 +197,8 @@ def test_speed_and_memory_are_those_of_the_devices_named(
     _, after = final_state(config, data_dir, tmp_path)
     assert after.train_examples == 8 * (12 - before.step - 2)
     (row,) = records.read(tmp_path / "rows.jsonl")
-    assert (row.num_devices, row.device) == (1, environment.device_name())
+    name = environment.device_name()
+    assert (row.num_devices, row.device) == (1, f"2 x {name}, {name}")
     assert row.examples_per_second == after.train_examples / after.train_seconds
     assert row.peak_memory_mb == 7.0  # the most of its starts
     assert row.wall_seconds > before.wall_seconds > 3600

@@ -29,6 +29,21 @@ def test_rows_of_schema_0_are_read(task, overrides, expected):
     assert row.schema == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "number", "moved", "title"),
+    [
+        ("a GPU", 1, False, "a GPU"),
+        ("a GPU", 4, False, "4 x a GPU"),
+        ("4 x a GPU, a GPU, a CPU", 1, True, "4 x a GPU + a GPU + a CPU"),
+        ("a CPU, 4 x a GPU", 4, True, "a CPU + 4 x a GPU"),
+        (None, None, False, "unknown device"),
+    ],
+)
+def test_what_a_row_ran_on(device, number, moved, title):
+    row = make_row(device=device, num_devices=number)
+    assert (row.moved, row.devices) == (moved, title)
+
+
 def test_tuples_in_the_config_do_not_change_the_key():
     row = make_row(config_overrides={"model.attention.share": ("kv", "heads")})
     assert key(from_json(to_json(row))) == key(row)

@@ -13,6 +13,7 @@ FACTS = {
     "data_sha256": "0" * 64,
     "versions": {"python": "3.11.9", "jax": "0.10.2"},
     "commit": "a" * 40,
+    "device": "a GPU",
 }
 
 
@@ -31,6 +32,7 @@ def test_the_same_code_goes_on_silently(tmp_path, tiny_config, capsys):
     ("changed", "said"),
     [
         ({"commit": "unknown"}, f"commit {'a' * 40} (now unknown)"),
+        ({"device": "2 x a GPU"}, "device a GPU (now 2 x a GPU)"),
         ({"versions": {"python": "3.11.9", "jax": "0.11.2"}}, "jax 0.10.2 (now 0.11.2)"),
         ({"versions": {"jax": "0.10.2", "new": "1"}}, "new none (now 1), python 3.11.9 (now none)"),
     ],
@@ -41,8 +43,9 @@ def test_other_code_is_said(tmp_path, tiny_config, capsys, changed, said):
     assert line == f"note: {tmp_path} was begun with {said}: it goes on, but not to the same bits"
 
 
-def test_a_run_remembers_all_code_it_was_trained_with(tmp_path, tiny_config, capsys):
-    other = {"commit": "b" * 40, "versions": FACTS["versions"] | {"jax": "0.11.2"}}
+def test_a_run_remembers_all_code_and_devices_it_was_trained_with(tmp_path, tiny_config, capsys):
+    versions = FACTS["versions"] | {"jax": "0.11.2"}
+    other = {"commit": "b" * 40, "versions": versions, "device": "a CPU"}
     open_again(tmp_path, tiny_config(), **other)
     with Workdir(tmp_path).open_for(tiny_config(), FACTS | other):
         pass
@@ -50,9 +53,22 @@ def test_a_run_remembers_all_code_it_was_trained_with(tmp_path, tiny_config, cap
     run = Workdir(tmp_path).load_run()
     assert run["commit"] == f"{'a' * 40}, {'b' * 40}"
     assert run["versions"] == {"python": "3.11.9", "jax": "0.10.2, 0.11.2"}
+    assert run["device"] == "a GPU, a CPU"
     with Workdir(tmp_path).open_for(tiny_config(), FACTS):
         pass
     assert "bbb (now aaa" in capsys.readouterr().out
+
+
+def test_of_what_a_run_was_begun_on_before_devices_were_noted_it_says_that_it_is_unknown(
+    tmp_path, tiny_config, capsys
+):
+    open_again(tmp_path, tiny_config())
+    folder = Workdir(tmp_path)
+    older = {name: value for name, value in FACTS.items() if name != "device"}
+    folder.run.write_text(json.dumps(older))
+    open_again(tmp_path, tiny_config())
+    assert "device unknown device (now a GPU)" in capsys.readouterr().out
+    assert folder.load_run()["device"] == "unknown device, a GPU"
 
 
 def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
@@ -83,6 +99,7 @@ def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
         {"versions": ""},
         {"versions": {"jax": 1}},
         {"commit": [None]},
+        {"device": 1},
     ],
 )
 def test_facts_of_a_wrong_type_are_noticed(tmp_path, tiny_config, damage):

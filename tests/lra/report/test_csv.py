@@ -85,12 +85,13 @@ def test_csv_lists_devices_and_code_of_a_cell(rendered):
     rows = [
         make_row(device="a CPU", versions={"jax": "0.10.2"}, commit=40 * "a"),
         make_row(seed=1, device="a GPU", num_devices=2, commit=40 * "b"),
+        make_row(seed=2, device="a GPU, a CPU", commit=40 * "b"),
         failed_row(seed=4, device=None),
     ]
     found = of(rendered(rows))
-    assert found["devices"] == "a CPU; 2 x a GPU"
+    assert found["devices"] == "a CPU; 2 x a GPU; a GPU + a CPU"
     assert (found["jax"], found["commits"]) == ("0.10.2; unknown", "aaaaaaa; bbbbbbb")
-    assert found["seeds"] == "[0, 1]"
+    assert found["seeds"] == "[0, 1, 2]"
 
 
 def test_csv_comes_back_as_it_was(rendered):

@@ -77,7 +77,13 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     rows = [
         timed_row(data="another", seed=seed, device=device, num_devices=number, wall_seconds=time)
         for seed, (device, number, time) in enumerate(
-            [("a GPU", 1, 60.0), ("a CPU", 1, 6e4), ("a GPU", 2, 6e4), ("a GPU", 1, 60.0)]
+            [
+                ("a GPU", 1, 60.0),
+                ("a CPU", 1, 6e4),
+                ("a GPU", 2, 6e4),
+                ("a GPU", 1, 60.0),
+                ("a CPU, a GPU", 1, 6e4),
+            ]
         )
     ]
     failed = failed_row(attention="standard", device=None, wall_seconds=None)
