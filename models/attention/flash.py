@@ -41,16 +41,10 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
-from models.attention.in_kernels import product
+from models.attention.flash_programs import flash_dk_dv, flash_dq, flash_forward
 from models.attention.kernels import LEAST_SIDE, is_power_of_two
 from models.attention.machine import this_backend
-from models.dropout import (
-    WEIGHTS_APART,
-    keep_entries,
-    keep_probability,
-    seeds_from,
-    weight_seeds,
-)
+from models.dropout import keep_probability, weight_seeds
 
 # The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=flash`). Wide heads
 # and float32, which takes no tensor cores, leave room for less; their sizes were not timed.
@@ -168,7 +162,7 @@ def _forward(q, k, v, bias, seeds, counts, options):
     # Of each query, to base 2: [batch, heads, queries].
     logsumexp = jax.ShapeDtypeStruct((q.shape[0], q.shape[2], q.shape[1]), jnp.float32)
     out, logsumexp = _call(
-        functools.partial(_flash_forward, keys=keys, dropout=options.dropout),
+        functools.partial(flash_forward, keys=keys, dropout=options.dropout),
         q.shape[1] // queries,
         [(x, None) for x in counts]
         + [(q, queries), (k, None), (v, None), (bias, None), (seeds, None)],
@@ -188,14 +182,14 @@ def _backward(options, saved, g):
     of_keys = [(k, keys), (v, keys), (bias, keys), (seeds, keys)]
     of_queries = [(x, None) for x in (q, g, logsumexp, jnp.swapaxes(mean_dp, 1, 2))]
     dk, dv = _call(
-        functools.partial(_flash_dk_dv, queries=queries, dropout=options.dropout),
+        functools.partial(flash_dk_dv, queries=queries, dropout=options.dropout),
         k.shape[1] // keys,
         counts + of_keys + of_queries,
         [(k, keys), (v, keys)],
         options.interpret,
     )
     (dq,) = _call(
-        functools.partial(_flash_dq, keys=keys, dropout=options.dropout),
+        functools.partial(flash_dq, keys=keys, dropout=options.dropout),
         q.shape[1] // queries,
         counts + [(x, None) for x, _ in of_keys] + [(x, queries) for x, _ in of_queries],
         [(q, queries)],
@@ -237,119 +231,3 @@ def _spec(x, size):
         return pl.BlockSpec(shape, lambda i, head, example: (example, i if size else 0, head, 0))
     shape = (*(None,) * (x.ndim - 1), size or x.shape[-1])
     return pl.BlockSpec(shape, lambda i, *of: (*of[::-1][: x.ndim - 1], i if size else 0))
-
-
-def _flash_forward(*refs, keys, dropout):
-    *counts, q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
-    q = q_ref[...]
-    first = pl.program_id(0) * len(q)
-
-    def key_block(column, state):
-        peak, total, weighted = state
-        at = pl.ds(column * keys, keys)
-        scores = _scores(q, k_ref[at, :], _row(bias_ref, at))
-        new_peak = jnp.maximum(peak, jnp.max(scores, axis=1))
-        shrink = jnp.exp2(peak - new_peak)
-        p = jnp.exp2(scores - new_peak[:, None])
-        total = total * shrink + jnp.sum(p, axis=1)
-        kept = _kept(p, _row(seeds_ref, at), first, 0, dropout).astype(q.dtype)
-        weighted = weighted * shrink[:, None] + product(kept, v_ref[at, :])
-        return new_peak, total, weighted
-
-    peak = jnp.full(q.shape[0], jnp.finfo(jnp.float32).min, jnp.float32)
-    start = peak, jnp.zeros_like(peak), jnp.zeros(q.shape, jnp.float32)
-    peak, total, weighted = jax.lax.fori_loop(
-        0, _key_blocks(counts, len(q), keys), key_block, start
-    )
-    safe_total = jnp.where(total > 0, total, 1)
-    weighted = weighted / (safe_total * keep_probability(dropout))[:, None]
-    out_ref[...] = weighted.astype(out_ref.dtype)
-    # Of a query without keys, or whose block was left out, all weights are 0 in what follows.
-    logsumexp_ref[...] = jnp.where(total > 0, peak + jnp.log2(safe_total), jnp.inf)
-
-
-def _flash_dk_dv(*refs, queries, dropout):
-    *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
-    q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs[6:]
-    k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
-    seeds = None if seeds_ref is None else seeds_ref[...][:, None]
-
-    def query_block(row, state):
-        dk, dv = state
-        at = pl.ds(row * queries, queries)
-        q, g = q_ref[at, :], g_ref[at, :]
-        p = jnp.exp2(_scores(k, q, bias) - _row(logsumexp_ref, at))
-        kept = _kept(p, seeds, row * queries, 1, dropout)
-        ds = kept * product(v, g, 1) - p * _row(mean_ref, at)
-        dk += product(ds.astype(q.dtype), q)
-        return dk, dv + product(kept.astype(g.dtype), g)
-
-    start = (jnp.zeros(k.shape, jnp.float32),) * 2
-    of_queries, of_keys = counts
-    blocks = q_ref.shape[0] // queries if of_queries is None else _blocks(of_queries, queries)
-    blocks = blocks * _is_before(_blocks(of_keys, len(k)))
-    dk, dv = jax.lax.fori_loop(0, blocks, query_block, start)
-    factor = 1 / keep_probability(dropout)
-    dk_ref[...] = (dk * (factor / math.sqrt(k.shape[1]))).astype(dk_ref.dtype)
-    dv_ref[...] = (dv * factor).astype(dv_ref.dtype)
-
-
-def _flash_dq(*refs, keys, dropout):
-    *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
-    q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs[6:]
-    q, g = q_ref[...], g_ref[...]
-    logsumexp, mean_dp = logsumexp_ref[...][:, None], mean_ref[...][:, None]
-    first = pl.program_id(0) * len(q)
-
-    def key_block(column, dq):
-        at = pl.ds(column * keys, keys)
-        k, v = k_ref[at, :], v_ref[at, :]
-        p = jnp.exp2(_scores(q, k, _row(bias_ref, at)) - logsumexp)
-        kept = _kept(p, _row(seeds_ref, at), first, 0, dropout)
-        ds = kept * product(g, v, 1) - p * mean_dp
-        return dq + product(ds.astype(k.dtype), k)
-
-    start = jnp.zeros(q.shape, jnp.float32)
-    dq = jax.lax.fori_loop(0, _key_blocks(counts, len(q), keys), key_block, start)
-    factor = 1 / (keep_probability(dropout) * math.sqrt(q.shape[1]))
-    dq_ref[...] = (dq * factor).astype(dq_ref.dtype)
-
-
-def _blocks(count, size):
-    """Blocks up to the last real position."""
-    return jax.lax.div(count[0] + jnp.int32(size - 1), jnp.int32(size))
-
-
-def _key_blocks(counts, queries, keys):
-    """The blocks of keys that a program of a block of queries goes through."""
-    of_queries, of_keys = counts
-    blocks = _blocks(of_keys, keys)
-    if of_queries is None:
-        return blocks
-    return blocks * _is_before(_blocks(of_queries, queries))
-
-
-def _is_before(end):
-    """Whether this program's block is, as 1 or 0: a bool would make no bound of Triton's loops."""
-    return jnp.clip(end - pl.program_id(0), 0, 1)
-
-
-def _scores(left, right, bias):
-    """To base 2, which is what exponentials and logarithms are computed to."""
-    return product(left, right, 1) * (math.log2(math.e) / math.sqrt(left.shape[1])) + bias
-
-
-def _row(ref, at):
-    return None if ref is None else ref[at][None]
-
-
-def _kept(p, seeds, first, axis, dropout):
-    """The weights of keys with these seeds, 0 where dropped; queries, from `first`, are on `axis`.
-
-    Numbered from 0, two queries that share a number are known to do so when this is compiled.
-    """
-    if seeds is None:
-        return p
-    queries = jnp.expand_dims(jnp.arange(p.shape[axis], dtype=jnp.int32), 1 - axis)
-    keep = keep_entries(seeds_from(seeds, first), queries, dropout, WEIGHTS_APART)
-    return jnp.where(keep, p, 0)
