@@ -64,7 +64,7 @@ def bucket_kernel(
     """`bucket * padded + position` for each position, with the buckets of `lsh_buckets`.
 
     Args:
-        q, mask, rotations, factors: see `models.attention.reformer.lsh_buckets`.
+        q, mask, rotations, factors: see `models.attention.hashing.lsh_buckets`.
         padded: the length, completed with padding.
         block: the positions of a program, a power of two that divides `padded`.
         interpret: whether to run the kernel as JAX operations, on any device, slowly.

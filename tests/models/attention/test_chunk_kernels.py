@@ -11,11 +11,11 @@ from flax import nnx
 
 from models.attention import kernels
 from models.attention.chunk_kernels import bucket_kernel
+from models.attention.hashing import lsh_buckets
 from models.attention.machine import Machine, assumed
 from models.attention.reformer import (
     ReformerAttention,
     attend_by_kernels,
-    lsh_buckets,
     reformer_attention,
 )
 from tests.models.attention.arrays import (

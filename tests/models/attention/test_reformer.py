@@ -9,12 +9,8 @@ import pytest
 from flax import nnx
 
 from models.attention.contract import Untrained
-from models.attention.reformer import (
-    ReformerAttention,
-    bucket_factors,
-    lsh_buckets,
-    reformer_attention,
-)
+from models.attention.hashing import bucket_factors
+from models.attention.reformer import ReformerAttention, reformer_attention
 from tests.models.attention.arrays import assert_close, load, load_inputs, out_and_gradients
 from tests.models.attention.reformer_reference import dense_shared_qk, slow_reformer
 
@@ -26,18 +22,6 @@ attend = jax.jit(reformer_attention, static_argnames="chunk_length")
 def golden(float64):
     arrays = {name: jnp.asarray(array) for name, array in load("reformer").items()} | load_inputs()
     return arrays | {"nomask": arrays["mask_ones"], "pad": arrays["mask_pad"]}
-
-
-@pytest.mark.parametrize(("hashes", "mask"), [(2, "nomask"), (4, "nomask"), (2, "pad")])
-def test_golden_buckets(golden, hashes, mask):
-    buckets = lsh_buckets(golden["q"], golden[mask], golden[f"h{hashes}_rotations"])
-    # The reference numbers the rounds' buckets one after another; with a mask each round has a
-    # seventeenth, for padding, which ours always has: sorted round by round, the order is the same.
-    buckets_per_round = 16 if mask == "nomask" else 17
-    offsets = np.arange(hashes)[:, None] * buckets_per_round
-    np.testing.assert_array_equal(
-        np.asarray(buckets) + offsets, golden[f"h{hashes}_{mask}_buckets"]
-    )
 
 
 @pytest.mark.parametrize(("hashes", "mask"), [(2, "nomask"), (4, "nomask"), (2, "pad")])
@@ -124,30 +108,6 @@ def test_no_real_token_gives_zero_one_gives_its_value():
         assert np.all(out[0] == 0)
         np.testing.assert_allclose(out[1, 5], v[1, 5], rtol=1e-6)
         assert all(np.all(np.isfinite(x)) for x in (out, *gradients))
-
-
-def test_blocks_of_the_hash_change_nothing(monkeypatch):
-    q, _, rotations = (jnp.asarray(x, jnp.float32) for x in random_case(8, 2, 50))
-    mask = jnp.ones((2, 50), bool)
-    whole = lsh_buckets(q, mask, rotations)
-    monkeypatch.setattr("models.attention.reformer.HASH_BLOCK", 16)
-    np.testing.assert_array_equal(lsh_buckets(q, mask, rotations), whole)
-
-
-def test_of_projections_as_large_the_first_is_the_bucket():
-    q, mask = jnp.zeros((1, 3, 1, 4)), jnp.array([[True, True, False]])
-    buckets = lsh_buckets(q, mask, jnp.ones((1, 4, 2, 8)))
-    np.testing.assert_array_equal(buckets, np.broadcast_to([0, 0, 16], (1, 1, 2, 3)))
-
-
-def test_two_factors_number_pairs_of_buckets():
-    q, _, rotations = (jnp.asarray(x, jnp.float32) for x in random_case(12, 2, 50, half_buckets=6))
-    mask = jnp.ones((2, 50), bool).at[1, 9].set(False)
-    both = lsh_buckets(q, mask, rotations, factors=(4, 8))
-    first = lsh_buckets(q, mask, rotations[..., :2])
-    second = lsh_buckets(q, mask, rotations[..., 2:])
-    padding = ~mask[:, None, None, :]
-    np.testing.assert_array_equal(both, jnp.where(padding, 32, first + 4 * second))
 
 
 def gradient_of_module(length, chunk_length=64):
