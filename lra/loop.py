@@ -81,6 +81,7 @@ def train(
         "versions": environment.versions(),
         "commit": environment.commit(),
         "device": environment.devices_name(trainer.num_devices),
+        "deterministic": environment.is_deterministic(),
     }
     with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
         status = hosts.on_main(lambda: _status_of_complete(folder, config.seeds))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from lra import environment, records
+from lra import records
 from lra.checkpoints import Progress
 from lra.data.prepared import Prepared
 from lra.errors import UserError
@@ -35,7 +35,7 @@ def make_rows(
         progress: time, memory and steps spent, over all starts, and the devices of the last.
         evaluations: on the test set, of the best and of the last parameters; none where every
             seed diverged.
-        run: what its folder says of commit, versions and devices.
+        run: what its folder says, `Workdir.load_run`.
     """
     common = _common(trainer, prepared, state, progress, run)
     chosen = trainer.fetch((state.diverged_step, state.best.val_accuracy, state.best.step))
@@ -104,7 +104,7 @@ def _common(
         "params": trainer.num_params(state),
         "dtype": config.dtype,
         "matmul_precision": config.matmul_precision,
-        "deterministic": environment.is_deterministic(),
+        "deterministic": run["deterministic"],
         # The name alone where its number stands beside it, in `num_devices`.
         "device": run["device"] if SEPARATOR in run["device"] else progress.device,
         "num_devices": progress.num_devices,

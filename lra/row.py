@@ -49,7 +49,8 @@ class Row:
             of steps if only the parameters after the last one gave no finite loss.
         error: why a run failed, one line.
         params: number of trained parameters.
-        deterministic: whether the same program gives the same bits again.
+        deterministic: whether the same program, with the same starts, gives the same bits again;
+            None if that is not known of all of them.
         device: what it ran on; of a run that went on elsewhere all of it, `4 x A, B`.
         num_devices: of the last start.
         seeds_in_program: seeds trained together in this program.

@@ -1,7 +1,8 @@
 """The folder of one run: its configuration, what it ran on, metrics, checkpoints and rows.
 
 config.json     the resolved configuration
-run.json        data folder and hash; versions, commit and device, all of them where they changed
+run.json        data folder and hash; versions, commit and device, all of them where they changed;
+                whether all starts were deterministic
 metrics.jsonl   one line a training call and an evaluation
 checkpoints/    the two latest
 evaluations/    what is done of an evaluation that was stopped
@@ -25,7 +26,8 @@ from lra.row import SEPARATOR
 from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
-_UNKNOWN_DEVICE = "unknown device"  # of runs begun before the device was noted
+_TEXTS = ("data_dir", "data_sha256", "commit", "device")
+_NOT_NOTED = {"device": "unknown device", "deterministic": None}  # by older versions
 # The largest number that a step can have, and the largest float32, which each metric is.
 _MOST_STEPS, _LARGEST = 2**63 - 1, 3.4028234663852886e38
 
@@ -83,18 +85,17 @@ class Workdir:
         return config
 
     def load_run(self) -> dict[str, Any]:
-        """What `run.json` says.
+        """What `run.json` says; of runs begun before it said so, what they began on is unknown.
 
         Raises:
             UserError: no run, or a file that is damaged or was edited.
         """
         try:
-            run = json.loads(unseal(self.run.read_bytes()))
-            facts = {key: run[key] for key in ("data_dir", "data_sha256", "versions", "commit")}
-            facts["device"] = run.get("device", _UNKNOWN_DEVICE)
-            versions = facts["versions"]
-            texts = [facts[key] for key in facts if key != "versions"] + list(versions.values())
-            if not all(isinstance(text, str) for text in texts):
+            run = _NOT_NOTED | json.loads(unseal(self.run.read_bytes()))
+            facts = {key: run[key] for key in (*_TEXTS, "versions", "deterministic")}
+            texts = [*(run[key] for key in _TEXTS), *run["versions"].values()]
+            known = run["deterministic"] is None or isinstance(run["deterministic"], bool)
+            if not known or not all(isinstance(text, str) for text in texts):
                 raise ValueError
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
@@ -103,7 +104,7 @@ class Workdir:
         return facts
 
     def _history(self, run: dict[str, Any]) -> dict[str, Any]:
-        """Commit, versions and device of this start behind those of the starts before."""
+        """What this start runs on, behind what the starts before have run on."""
         if not self.config.exists():
             return {}
         before = self.load_run()
@@ -111,6 +112,7 @@ class Workdir:
         return {
             "commit": _followed(before["commit"], run["commit"]),
             "device": _followed(before["device"], run["device"]),
+            "deterministic": run["deterministic"] and before["deterministic"],
             "versions": {
                 name: _followed(*(r["versions"].get(name, "none") for r in (before, run)))
                 for name in names

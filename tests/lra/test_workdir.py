@@ -14,6 +14,7 @@ FACTS = {
     "versions": {"python": "3.11.9", "jax": "0.10.2"},
     "commit": "a" * 40,
     "device": "a GPU",
+    "deterministic": True,
 }
 
 
@@ -59,16 +60,23 @@ def test_a_run_remembers_all_code_and_devices_it_was_trained_with(tmp_path, tiny
     assert "bbb (now aaa" in capsys.readouterr().out
 
 
-def test_of_what_a_run_was_begun_on_before_devices_were_noted_it_says_that_it_is_unknown(
-    tmp_path, tiny_config, capsys
-):
+def test_what_a_run_began_on_is_unknown_where_it_was_not_noted(tmp_path, tiny_config, capsys):
     open_again(tmp_path, tiny_config())
     folder = Workdir(tmp_path)
-    older = {name: value for name, value in FACTS.items() if name != "device"}
-    folder.run.write_text(json.dumps(older))
+    noted = ("data_dir", "data_sha256", "versions", "commit")
+    folder.run.write_text(json.dumps({name: FACTS[name] for name in noted}))
     open_again(tmp_path, tiny_config())
     assert "device unknown device (now a GPU)" in capsys.readouterr().out
-    assert folder.load_run()["device"] == "unknown device, a GPU"
+    run = folder.load_run()
+    assert (run["device"], run["deterministic"]) == ("unknown device, a GPU", None)
+
+
+@pytest.mark.parametrize("starts", [(True, True), (True, False), (False, True)])
+def test_a_run_is_deterministic_if_all_its_starts_are(tmp_path, tiny_config, starts):
+    for deterministic in starts:
+        with Workdir(tmp_path).open_for(tiny_config(), FACTS | {"deterministic": deterministic}):
+            pass
+    assert Workdir(tmp_path).load_run()["deterministic"] is all(starts)
 
 
 def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
@@ -100,6 +108,7 @@ def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
         {"versions": {"jax": 1}},
         {"commit": [None]},
         {"device": 1},
+        {"deterministic": 1},
     ],
 )
 def test_facts_of_a_wrong_type_are_noticed(tmp_path, tiny_config, damage):
