@@ -9,11 +9,11 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed stays, unless another choice is asked for: `.installed-cuda13-python3`.
-CHOSEN := $(subst -, ,$(notdir $(firstword $(wildcard $(VENV)/.installed-*))))
+# What is installed stays, unless another choice is asked for: `.installed@cuda13@python3`.
+CHOSEN := $(subst @, ,$(notdir $(firstword $(wildcard $(VENV)/.installed@*))))
 JAX ?= $(or $(word 2,$(CHOSEN)),cpu)
 PYTHON ?= $(or $(word 3,$(CHOSEN)),python3)
-INSTALLED := $(VENV)/.installed-$(JAX)-$(notdir $(PYTHON))
+INSTALLED := $(VENV)/.installed@$(JAX)@$(notdir $(PYTHON))
 QUICK := runs/quickstart
 # Tests in two processes (more only pays where there are more cores), each with whole files: what
 # tests of a file share is made, and their programs are compiled, once.

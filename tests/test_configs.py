@@ -28,10 +28,11 @@ def header(path: pathlib.Path) -> dict[str, list[str]]:
 
 
 def table3_rows(task: str) -> list[Row]:
-    """Results by the protocol, of the number format of the first of them."""
+    """Results by the protocol; of each attention those of the number format of its first."""
     rows = records.latest(records.read(ROOT / "results" / "accuracy.jsonl"))
     rows = [r for r in rows if (r.task, r.protocol, r.status) == (task, "table3", "ok")]
-    return [row for row in rows if row.dtype == rows[0].dtype]
+    formats = {row.attention: row.dtype for row in reversed(rows)}
+    return [row for row in rows if row.dtype == formats[row.attention]]
 
 
 def joined(accuracies: dict[str, float]) -> str:
@@ -47,18 +48,18 @@ def here(rows: list[Row]) -> list[str]:
     if not seeds:
         return ["not run yet"]
     means = {name: 100 * sum(values) / len(values) for name, values in seeds.items()}
-    if [len(values) for values in seeds.values()] == [1]:
-        return [joined(means), "one seed"]
+    if {len(values) for values in seeds.values()} == {1}:
+        return [joined(means), "one seed" if len(seeds) == 1 else "one seed each"]
     *first, last = (str(len(values)) for values in seeds.values())
     counts = f"{', '.join(first)} and {last}" if first else last
     return [joined(means), f"means of {counts} seeds"]
 
 
 def time(rows: list[Row]) -> str:
-    """How `Time` has to begin."""
+    """How `Time` has to begin: of runs that stayed on one device."""
     if not rows:
         return "not run yet"
-    minutes = [row.wall_seconds / 60 for row in rows]
+    minutes = [row.wall_seconds / 60 for row in rows if not row.moved]
     shortest, longest = f"{min(minutes):.0f}", f"{max(minutes):.0f}"
     span = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"{span} min a run"
