@@ -10,7 +10,7 @@ import jax
 from jax.extend import core
 
 from models.attention import flash
-from models.attention.blocks import no_padding
+from models.attention.blocks import whole_sequences
 from models.attention.machine import assumed, this_machine
 from models.attention.standard import standard_attention
 
@@ -30,15 +30,16 @@ def product_flops(function: Callable, *arguments: Any) -> int:
     some. Elementwise work is left out.
     """
     with _plain_forms():
-        return _count(jax.make_jaxpr(function)(*arguments).jaxpr)
+        # A function of its own: JAX would take the trace of one that was traced outside.
+        return _count(jax.make_jaxpr(lambda *own: function(*own))(*arguments).jaxpr)
 
 
 @contextlib.contextmanager
 def _plain_forms() -> Iterator[None]:
-    """Inside, nothing is padding, no kernel preferred, that of exact attention its plain form."""
+    """Inside, all turns count, no kernel is preferred, that of exact attention is a plain form."""
     plain = this_machine()._replace(runs_kernels=False)
     in_full = mock.patch.object(flash, "flash_attention", _without_query_mask)
-    with assumed(plain), in_full, no_padding():
+    with assumed(plain), in_full, whole_sequences():
         yield
 
 

@@ -23,7 +23,7 @@ from benchmarks.cases import Case, Contender
 from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
-from models.attention.blocks import no_padding
+from models.attention.blocks import whole_sequences
 from models.encoder import MultiHeadAttention
 
 _TEXT_CLASSES = 2
@@ -42,7 +42,7 @@ class Program:
 
     def __init__(self, function, make_arguments: Callable[[], tuple], parts: int | None = None):
         self._shapes = jax.eval_shape(make_arguments)
-        with no_padding():
+        with whole_sequences():
             self._compiled = jax.jit(function).lower(*self._shapes).compile()
         self._function, self._make_arguments, self._parts = function, make_arguments, parts
 

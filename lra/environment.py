@@ -11,7 +11,9 @@ import jax
 
 from lra import machine
 from lra.errors import UserError, first_line
+from lra.row import SEPARATOR
 
+_CODE = ("configs", "lra", "models", "benchmarks", "train.py", "eval.py")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 # Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops"
@@ -25,8 +27,9 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str:
-    """The commit of this checkout, `-dirty` with uncommitted changes.
+    """The commit of this checkout, `-dirty` with uncommitted changes of code.
 
+    Rows that a sweep adds to a file of the checkout, and sweep files beside the code, are none.
     Without git history: the value of the variable `LRA_COMMIT`, or `unknown`.
     """
     root = pathlib.Path(__file__).resolve().parent.parent
@@ -38,7 +41,9 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain") else "")
+        return git("rev-parse", "HEAD") + (
+            "-dirty" if git("status", "--porcelain", "--", *_CODE) else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return os.environ.get("LRA_COMMIT", "unknown")
 
@@ -58,7 +63,8 @@ def check_device() -> None:
 def device_name() -> str:
     """The kind of device that JAX computes on; for a CPU its model and the cores usable."""
     device = jax.devices()[0]
-    return cpu_name() if device.platform == "cpu" else device.device_kind
+    name = cpu_name() if device.platform == "cpu" else device.device_kind
+    return name.replace(SEPARATOR, " ")  # which stands between the devices of a run
 
 
 def devices_name(number: int) -> str:

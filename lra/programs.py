@@ -7,6 +7,7 @@ condition, one byte, back between steps. In a profile of steps of 5 to 22 ms on 
 show: the operations of a step took its time.
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from lra.parts import Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
+from models.attention.blocks import whole_sequences
 from models.attention.machine import this_backend
 
 _SEEDS = "seeds"  # the mapped axis
@@ -72,6 +74,9 @@ class Programs:
         self._task, self._graphdef, self._buckets = task, graphdef, plan.eval_buckets
         self._zero_is_padding = config.data.zero_is_padding
         self._precision, self._donate = config.matmul_precision, donate
+        alone = shardings.mesh.size == 1
+        # Several devices would have to agree on what is padding in all their sequences.
+        self._lengths = contextlib.nullcontext if alone else whole_sequences
         self._step = functools.partial(
             state.train_step,
             graphdef=graphdef,
@@ -103,13 +108,13 @@ class Programs:
     ) -> Callable:
         """`function` in one program, called `name` in profiles and logs."""
 
-        def with_precision(*args):
-            with jax.default_matmul_precision(self._precision):
+        def traced(*args):
+            with jax.default_matmul_precision(self._precision), self._lengths():
                 return function(*args)
 
-        with_precision.__name__ = name
+        traced.__name__ = name
         return jax.jit(
-            with_precision,
+            traced,
             donate_argnums=0 if donated and self._donate else (),
             compiler_options=compiler_options(),
             **options,

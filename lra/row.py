@@ -12,6 +12,8 @@ from lra.fields import can_be_shown, check_fields, dump, load, unfitting
 SCHEMA = 1
 STATUSES = ("ok", "diverged", "failed")
 SEPARATOR = ", "  # between the commits, versions or devices of a run that changed them
+# What rows of a run that changed devices say of the last alone.
+OF_LAST_DEVICE = ("num_devices", "examples_per_second", "peak_memory_mb")
 
 Key = tuple[str, str, str, int, str, str]
 

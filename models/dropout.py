@@ -56,15 +56,6 @@ def keep_probability(dropout: float) -> float:
     return 1 - _threshold(dropout) / _LEVELS
 
 
-def keep_mask(key: jax.Array, shape: tuple[int, ...], dropout: float) -> Bool[Array, "*shape"]:
-    """Draws a mask whose entries are True with probability `keep_probability(dropout)`.
-
-    Given keys [batch], each draws the mask of its example, and `shape` starts with the batch.
-    """
-    *rows, columns = shape
-    return _keep_rows(row_seeds(key, tuple(rows)), columns, dropout)
-
-
 def _keep_rows(seeds, columns, dropout):
     entries = jnp.arange(columns, dtype=jnp.int32).reshape(*(1 for _ in seeds.shape), columns)
     return keep_entries(seeds[..., None], entries, dropout)

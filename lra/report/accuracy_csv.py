@@ -71,6 +71,7 @@ def costs_csv(groups: Iterable[Group]) -> str:
             _place(group, line, task)
             | _shared(part.rows, (*_SHARED, "params", *_PROGRAM))
             | {field: part.median(field) for field in _COSTS}
+            | {"num_devices": next(iter(part.known("num_devices")), None)}
             | {"seeds": json.dumps([row.seed for row in part.rows])}
             | {"jax": program.platform.jax_version, "commits": program.commits}
             for group in groups
@@ -109,7 +110,10 @@ def _of_line(
         published = TABLE3.get(line.attention, {}).get(task) if compared else None
         parts = line.cells.get(task, [])
         for cell in parts:
-            yield place | _accuracies([cell], cell.stat, published, spread) | _code(cell)
+            facts = place | _accuracies([cell], cell.stat, published, spread) | _code(cell)
+            if len(parts) > 1:  # as in the table
+                facts |= {"difference": None, "difference_error": None}
+            yield facts
         if not parts and not apart:
             yield place | _accuracies([], None, published, spread)
 

@@ -15,7 +15,7 @@ from lra.report.provenance import (
     platform_of,
     program_of,
 )
-from lra.row import STATUSES, Row
+from lra.row import OF_LAST_DEVICE, STATUSES, Row
 from lra.tasks import TASKS
 
 # What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.
@@ -67,12 +67,19 @@ class Cell(NamedTuple):
         """Statistics of a field over the seeds that have it; None without any."""
         return stat(getattr(row, field) for row in self.rows)
 
+    @property
+    def costly(self) -> "Cell":
+        """Without seeds that ended early, unless all did: those were mostly compilation."""
+        steps = {row.steps for row in self.ok}
+        kept = [row for row in self.rows if row.status != "diverged" or row.steps in steps]
+        return Cell(tuple(kept)) if steps else self
+
     def on(self, platform: Platform | None) -> "Cell":
         """Its finished rows of this platform, from the programs that trained most seeds at once.
 
         Seeds trained together cost less than one by one, so their speeds are not mixed.
         """
-        there = [row for row in self.rows if row.final and platform_of(row) == platform]
+        there = [row for row in self.costly.rows if row.final and platform_of(row) == platform]
         most = max((row.seeds_in_program or 0 for row in there), default=0)
         return Cell(tuple(row for row in there if (row.seeds_in_program or 0) == most))
 
@@ -85,8 +92,9 @@ class Cell(NamedTuple):
         return {program: Cell(tuple(rows)) for program, rows in found.items()}
 
     def known(self, field: str) -> list[float]:
-        """The values of a field, without None."""
-        return [value for row in self.rows if (value := getattr(row, field)) is not None]
+        """The values of a field, without None; none of a last device alone (`Row.moved`)."""
+        rows = [row for row in self.rows if not (row.moved and field in OF_LAST_DEVICE)]
+        return [value for row in rows if (value := getattr(row, field)) is not None]
 
     def median(self, field: str) -> float | None:
         """Median of a field over comparable rows, those that have it; None without any."""
@@ -217,7 +225,7 @@ def number_format(cell: Cell) -> str:
 
 def usual_platform(parts: Iterable[Cell]) -> Platform | None:
     """The platform with most results; None without results."""
-    results = Counter(platform_of(row) for part in parts for row in part.ok)
+    results = Counter(platform_of(row) for part in parts for row in part.ok if not row.moved)
     return min(results, key=lambda found: (-results[found], str(found)), default=None)
 
 

@@ -104,14 +104,14 @@ class Group:
         ]
 
     def programs(self) -> Iterator[tuple[Line, str, Program, Cell]]:
-        """Every program with its line, its task and those rows of a cell that it trained.
+        """Every program with its line, its task and those `costly` rows of a cell that it trained.
 
         Programs differ in costs: by device, number of seeds or code.
         """
         for task in self.tasks:
             for line in (*self.lines, *self.apart):
                 for cell in line.cells.get(task, []):
-                    for program, part in cell.by_program().items():
+                    for program, part in cell.costly.by_program().items():
                         yield line, task, program, part
 
     def data_of(self, task: str) -> list[str]:

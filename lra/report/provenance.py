@@ -1,11 +1,13 @@
 """Where and how a row was computed: device, number format, JAX, commits."""
 
+import re
 from typing import NamedTuple
 
 from lra.row import SEPARATOR, Row
 
 FLOAT32 = "float32"
 _UNKNOWN = "unknown"
+_HASH = re.compile(r"^([0-9a-f]{7})[0-9a-f]*")
 # The keys of a configuration that set the number format.
 NUMBER_FORMAT = ("dtype", "matmul_precision")
 
@@ -62,9 +64,10 @@ def _jax_version_of(row: Row) -> str:
 
 def commits_of(row: Row) -> str:
     """Short commits, `A + B` if a run went on with other code; `unknown` if the row has none."""
-    return " + ".join(map(short_commit, (row.commit or _UNKNOWN).split(SEPARATOR)))
+    commits = (row.commit or _UNKNOWN).split(SEPARATOR)
+    return " + ".join(dict.fromkeys(map(short_commit, commits)))
 
 
 def short_commit(commit: str) -> str:
-    """Its first seven digits, and `-dirty` where it stands."""
-    return commit[:7] + commit[40:]
+    """Its first seven digits, and `-dirty` where it stands; other names are left as they are."""
+    return _HASH.sub(r"\1", commit)

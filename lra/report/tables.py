@@ -181,8 +181,7 @@ def _costs(group: Group) -> Table:
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
         "wall clock and peak memory of that program, evaluation and compilation included; where a "
-        "line stands for several programs, the least and the most. Of a run that went on with "
-        "other devices (A + B), speed and memory are those of the last."
+        "line stands for several programs, the least and the most."
     )
     return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
 

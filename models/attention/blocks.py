@@ -55,29 +55,34 @@ def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
     return jnp.pad(x, widths, constant_values=value) if missing else x
 
 
-_padding_assumed = contextvars.ContextVar("padding_assumed", default=True)
+_leaves_out_padding = contextvars.ContextVar("leaves_out_padding", default=True)
 
 
 @contextlib.contextmanager
-def no_padding() -> Iterator[None]:
-    """Inside, programs are traced for sequences without padding; their loops then have set turns.
+def whole_sequences() -> Iterator[None]:
+    """Inside, loops over blocks are traced with set turns, padding or not.
 
-    For analyses, which count what a program does.
+    For analyses, which count what a program does, and where devices share a batch: to agree on
+    the number of turns they would have to communicate. A function that was traced before keeps
+    its trace.
     """
-    token = _padding_assumed.set(False)
+    token = _leaves_out_padding.set(False)
     try:
         yield
     finally:
-        _padding_assumed.reset(token)
+        _leaves_out_padding.reset(token)
 
 
 def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] | int:
     """The number of blocks up to the last position that is real in any example.
 
+    On a CPU, that is. An accelerator's batch nearly always has a sequence of about full length, and
+    its loops go through all blocks.
+
     Under `vmap` it is the same number for all. Numbers of their own would make a loop with as many
     turns copy the arrays of those that are done, turn by turn.
     """
-    if not _padding_assumed.get():
+    if this_backend() != "cpu" or not _leaves_out_padding.get():
         return mask.shape[1] // size
     return (_end(mask) + size - 1) // size
 

@@ -22,7 +22,7 @@ which on a CPU makes a product 2 to 5 times slower. Per-query values are broadca
 are moved before positions, and padding is masked, block by block: on whole sequences each would be
 another pass through memory.
 
-Blocks behind the last real query or key of all examples are left out.
+On a CPU, blocks behind the last real query or key of all examples are left out.
 
 Time O(queries keys head_dim), five products of blocks backward instead of four; memory
 O((queries + keys) head_dim) plus one block of scores. Dropout computes a block's mask from a seed
@@ -234,7 +234,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _loops(query_mask, mask, blocks):
-    """The numbers of rows and of columns of blocks, without those that are nothing but padding."""
+    """The numbers of rows and of columns of blocks that are gone through."""
     return used_blocks(query_mask, blocks.queries), used_blocks(mask, blocks.keys)
 
 

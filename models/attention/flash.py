@@ -80,7 +80,7 @@ def flash_attention(
         q, k, v: queries, keys and values, of one format.
         mask: which keys are real; a query without any gets 0.
         query_mask: which queries are real; None: all. What others get is arbitrary, 0 in blocks
-            behind the last real one; the gradients of their outputs are taken to be 0.
+            behind the last real one; the gradients of their outputs have to be 0.
         dropout: the probability of dropping an attention weight; the others grow accordingly.
         key: where dropout masks are drawn from; None: no dropout.
         blocks: sizes of a block in all kernels, powers of two from 16 on; None: those that GPUs

@@ -38,7 +38,10 @@ _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machi
 
 @contextlib.contextmanager
 def assumed(machine: Machine) -> Iterator[None]:
-    """Inside, programs are traced for `machine`, to be compiled for it ahead of time."""
+    """Inside, programs are traced for `machine`, to be compiled for it ahead of time.
+
+    A function that was traced before keeps its trace.
+    """
     token = _assumed.set(machine)
     try:
         yield

@@ -7,6 +7,7 @@ from flax import nnx
 
 from benchmarks.flops import product_flops
 from models.attention import make
+from models.attention.chunked import Blocks, chunked_attention
 from models.attention.cudnn import prefix_attention
 from models.attention.linformer import linformer_attention
 from models.attention.machine import Machine, assumed
@@ -61,6 +62,17 @@ def test_a_machine_with_kernels_counts_the_plain_form(name):
             return product_flops(jax.grad(total, argnums=1), state, x)
 
     assert count(Machine("gpu", runs_kernels=True)) == count(Machine("gpu")) > 0
+
+
+def test_a_function_that_was_traced_outside_is_traced_again():
+    """Its first trace is of a kernel, or of loops without a set number of turns."""
+    x, mask = jnp.ones((2, 64, 2, 16), jnp.bfloat16), jnp.ones((2, 64), bool)
+
+    def function(x, mask):
+        return chunked_attention(x, x, x, mask, blocks=Blocks(16, 16))
+
+    jax.jit(function).trace(x, mask)
+    assert product_flops(function, x, mask) == 2 * (2 * 2 * 2 * 64 * 64 * 16)
 
 
 def test_exact_attention_by_its_kernel_counts_as_the_plain_form():

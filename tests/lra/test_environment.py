@@ -1,6 +1,8 @@
 """What rows say of the machine: determinism and commit."""
 
+import re
 import shutil
+import subprocess
 
 import jax
 import pytest
@@ -27,6 +29,29 @@ def test_a_gpu_is_deterministic_when_asked(monkeypatch, flags, expected):
     assert environment.is_deterministic()  # a CPU is in any case
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert environment.is_deterministic() is expected
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git makes the history")
+def test_only_changes_of_code_make_a_commit_dirty(monkeypatch, tmp_path):
+    package = tmp_path / "lra"
+    package.mkdir()
+    copy = package / "environment.py"
+    shutil.copy(environment.__file__, copy)
+    monkeypatch.setattr(environment, "__file__", str(copy))
+    commit = environment.commit.__wrapped__
+    name = ("-c", "user.name=a", "-c", "user.email=a")
+    for command in (("init", "-q"), ("add", "."), (*name, "commit", "-qm", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    assert re.fullmatch("[0-9a-f]{40}", commit())
+    (tmp_path / "rows.jsonl").write_text("{}")  # as a sweep does
+    assert re.fullmatch("[0-9a-f]{40}", commit())
+    (package / "new.py").touch()
+    assert re.fullmatch("[0-9a-f]{40}-dirty", commit())
+
+
+def test_a_comma_in_a_devices_name_does_not_make_it_two(monkeypatch):
+    monkeypatch.setattr(environment, "cpu_name", lambda: "A10-7870K Radeon R7, 12 Compute Cores")
+    assert environment.device_name() == "A10-7870K Radeon R7 12 Compute Cores"
 
 
 def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):

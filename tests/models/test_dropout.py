@@ -8,9 +8,9 @@ import pytest
 from models.dropout import (
     dropout,
     keep_entries,
-    keep_mask,
     keep_probability,
     keep_weights,
+    row_seeds,
     weight_seeds,
 )
 
@@ -31,6 +31,12 @@ def test_entries_are_drawn_by_the_generator_of_their_row(apart):
     )
     expected = [[number(seed, entry) >= round(0.3 * 2**16) for entry in entries] for seed in seeds]
     np.testing.assert_array_equal(found, expected)
+
+
+def keep_mask(key, shape, dropout):
+    """The mask that `dropout` draws for an array of this shape."""
+    entries = jnp.arange(shape[-1], dtype=jnp.int32).reshape(*(1 for _ in shape[:-1]), shape[-1])
+    return keep_entries(row_seeds(key, shape[:-1])[..., None], entries, dropout)
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])

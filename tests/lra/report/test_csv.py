@@ -111,6 +111,14 @@ def test_csv_comes_back_as_it_was(rendered):
     assert of(lines, "text")["difference_error"] == ""
 
 
+def test_csv_has_no_difference_where_several_cells_stand_in_one_place(rendered):
+    one, other = make_row(data_sha256="a" * 64), make_row(seed=1, data_sha256="b" * 64)
+    assert of(rendered([one]))["difference"] != ""
+    lines = [line for line in rendered([one, other]) if line["seeds"] in ("[0]", "[1]")]
+    assert [(line["difference"], line["difference_error"]) for line in lines] == [("", "")] * 2
+    assert all(line["published"] for line in lines)
+
+
 def test_costs_have_a_line_a_program(tmp_path):
     rows = [
         make_row(device="a CPU", examples_per_second=32.0),
@@ -119,6 +127,8 @@ def test_costs_have_a_line_a_program(tmp_path):
         *(make_row(task="text", seed=s, versions={"jax": f"0.1{s}.0"}) for s in (0, 2)),
         diverged_row(seed=3, task="text", versions={"jax": "0.12.0"}, seeds_in_program=2),
         failed_row(seed=4, task="text"),
+        diverged_row(steps=8, seed=5, task="text"),  # mostly compilation
+        make_row(task="image", device="a GPU, a CPU"),
     ]
     records.append(tmp_path / "rows.jsonl", rows)
     main([str(tmp_path / "rows.jsonl"), f"--out={tmp_path}", "--format=csv"])
@@ -130,8 +140,10 @@ def test_costs_have_a_line_a_program(tmp_path):
         ("text", "[0]", "a device", "1", "3", "0.10.0"),
         ("text", "[2]", "a device", "1", "3", "0.12.0"),
         ("text", "[3]", "a device", "1", "2", "0.12.0"),
+        ("image", "[0]", "a GPU, a CPU", "", "3", "unknown"),
     ]
     assert [line["examples_per_second"] for line in lines[:3]] == ["32.0", "5500.0", "1000.0"]
+    assert (lines[-1]["examples_per_second"], lines[-1]["peak_memory_mb"]) == ("", "")
     assert {(line["params"], line["wall_seconds"]) for line in lines} == {("207000", "600.0")}
     # The table has the same lines.
     (table,) = (t for t in tables(group(rows)[0]) if t.title == "Cost")

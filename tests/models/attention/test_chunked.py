@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.attention import chunked
 from models.attention.blocks import tile_bytes
 from models.attention.chunked import Blocks, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
@@ -40,9 +41,9 @@ def test_golden_values_and_gradients(mask, float64):
 def test_equals_the_plain_form(length, blocks, float64):
     q, k, v, g = random_inputs(length)
     mask = masks(length)
-    chunked = functools.partial(chunked_attention, mask=mask, blocks=blocks)
+    blockwise = functools.partial(chunked_attention, mask=mask, blocks=blocks)
     plain = functools.partial(standard_attention, mask=mask)
-    found = out_and_gradients(chunked, q, k, v, g)
+    found = out_and_gradients(blockwise, q, k, v, g)
     assert_same(found, out_and_gradients(plain, q, k, v, g))
     assert not np.asarray(found[0])[3].any()
 
@@ -58,8 +59,8 @@ def test_queries_and_keys_of_different_lengths(queries, keys, float64):
         weights = masked_softmax(scores, mask[:, None, None, :])
         return jnp.einsum("bhlm,bmhd->blhd", weights, v)
 
-    chunked = functools.partial(chunked_attention, mask=mask, blocks=SMALL)
-    found = out_and_gradients(chunked, q, k, v, g)
+    blockwise = functools.partial(chunked_attention, mask=mask, blocks=SMALL)
+    found = out_and_gradients(blockwise, q, k, v, g)
     assert_same(found, out_and_gradients(plain, q, k, v, g))
 
 
@@ -77,12 +78,34 @@ def test_blocks_of_padding_are_left_out(longest, dropout, float64):
         out, pullback = jax.vjp(functools.partial(attend, mask=mask, **options), q, k, v)
         return jnp.where(real, out, 0), *pullback(jnp.where(real, g, 0))
 
-    def chunked(*arrays, mask, **options):
+    def blockwise(*arrays, mask, **options):
         return chunked_attention(*arrays, mask, query_mask=mask, blocks=SMALL, **options)
 
     expected = jax.vmap(functools.partial(gradients, standard_attention))(mapped)
-    assert_same(jax.vmap(functools.partial(gradients, chunked))(mapped), expected)
-    assert_same(gradients(chunked, mapped[0]), [x[0] for x in expected])
+    assert_same(jax.vmap(functools.partial(gradients, blockwise))(mapped), expected)
+    assert_same(gradients(blockwise, mapped[0]), [x[0] for x in expected])
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere all blocks are gone through")
+@pytest.mark.parametrize(("real_queries", "real_keys"), [(0, 5), (17, 8), (37, 9)])
+def test_loops_end_behind_the_last_real_query_and_key(real_queries, real_keys, monkeypatch):
+    turns, keys = [], chunked._keys
+
+    def counted(*arguments):
+        jax.debug.callback(lambda: turns.append(1))
+        return keys(*arguments)
+
+    monkeypatch.setattr(chunked, "_keys", counted)
+    q, k, v, g = random_inputs(37, jnp.float32)
+    mask, query_mask = (
+        jnp.arange(37)[None] < jnp.array([real, real // 2, 0, 1])[:, None]
+        for real in (real_keys, real_queries)
+    )
+    attend = functools.partial(chunked_attention, mask=mask, query_mask=query_mask, blocks=SMALL)
+    jax.block_until_ready(out_and_gradients(attend, q, k, v, g))
+    jax.effects_barrier()
+    rows, columns = -(-max(real_queries, 1) // SMALL.queries), -(-real_keys // SMALL.keys)
+    assert len(turns) == 2 * rows * columns  # forward and backward
 
 
 def test_large_scores_neither_overflow_nor_vanish():
@@ -101,9 +124,9 @@ def test_dropout_equals_the_plain_form_whatever_the_blocks(blocks, float64):
     q, k, v, g = random_inputs(37)
     mask, key = masks(37), jax.random.key(5)
     options = {"mask": mask, "dropout": DROPOUT, "key": key}
-    chunked = functools.partial(chunked_attention, blocks=blocks, **options)
+    blockwise = functools.partial(chunked_attention, blocks=blocks, **options)
     plain = functools.partial(standard_attention, **options)
-    found = out_and_gradients(chunked, q, k, v, g)
+    found = out_and_gradients(blockwise, q, k, v, g)
     assert_same(found, out_and_gradients(plain, q, k, v, g))
 
 
