@@ -130,8 +130,8 @@ class Run:
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
         self._state, progress = restored or (first or initial_state(trainer), Progress())
-        self._progress = progress.going_on_with(environment.device_name(), trainer.num_devices)
-        self._step = progress.step
+        self._progress, self._step = progress, progress.step
+        self._is_first, self._has_worked = restored is None, False
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
@@ -207,6 +207,7 @@ class Run:
         where the number of steps is not part of the program, dispatching one may wait for another.
         The gap between calls is of milliseconds; drawing the order of an epoch takes some 10 more.
         """
+        self._work()
         begun = time.monotonic()
         self._state, metrics = self._trainer.train(self._state, self._step, count)
         self._step += count
@@ -234,6 +235,7 @@ class Run:
     def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
             self._stop_rather_than_spend(seconds)
+            self._work()
             self._save_if_due()
 
         return self._evaluations.evaluate(name, params, rest, split, before_call)
@@ -254,7 +256,16 @@ class Run:
             self._save()
             self._next_checkpoint = now + self._config.train.checkpoint_seconds
 
+    def _work(self) -> None:
+        """To be called before each call: from the first on there is something new to save."""
+        if not self._has_worked:
+            self._has_worked = True
+            self._progress = self._progress.going_on_with(
+                environment.device_name(), self._trainer.num_devices
+            )
+
     def _save(self) -> None:
+        hosts.on_main(lambda: self._folder.note_start(first=self._is_first))
         self._checkpoints.save(self._state, self._present_progress())
         self._evaluations.save()
 
@@ -264,7 +275,8 @@ class Run:
         return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
 
     def _interrupted(self) -> int:
-        self._save()
+        if self._has_worked or self._is_first:
+            self._save()
         self._reporter.say(
             f"stopped at step {self._step} of {self._config.train.steps} "
             f"({self._stop.reason or 'as another host was told to'}); "

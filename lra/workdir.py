@@ -44,10 +44,15 @@ class Workdir:
         self.evaluations = self.root / "evaluations"
         self.rows = self.root / "rows.jsonl"
         self.lock = self.root / ".lock"
+        self._start: dict[str, Any] = {}
 
     @contextlib.contextmanager
     def open_for(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> Iterator[None]:
         """Claims the folder for a run of `config`, for as long as the block lasts.
+
+        Args:
+            config: of the run.
+            run: what this start runs on.
 
         Raises:
             UserError: it cannot be written, another process is training in it, or it holds a
@@ -60,14 +65,23 @@ class Workdir:
             raise UserError(f"{self.root}: another process is training in this workdir") from None
         except OSError as error:
             raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
+        self._start = run
         with claim:
             if self.config.exists():
                 self._compare(config, run)
-            if not self.rows.exists():
-                facts = run | self._history(run)
-                write_atomically(self.run, seal(json.dumps(facts, indent=1)))
+            elif not self.rows.exists():
+                write_atomically(self.run, seal(json.dumps(run, indent=1)))
                 write_atomically(self.config, seal(to_json(config)))
             yield
+
+    def note_start(self, *, first: bool) -> None:
+        """Adds what this start runs on to what those before ran on; `first`: none saved anything.
+
+        To be called before anything of this start is saved: one that ends without has no part in
+        the results.
+        """
+        facts = self._start if first else self._start | self._history(self._start)
+        write_atomically(self.run, seal(json.dumps(facts, indent=1)))
 
     def load_config(self) -> config_dict.ConfigDict:
         """The configuration of the run.
@@ -105,8 +119,6 @@ class Workdir:
 
     def _history(self, run: dict[str, Any]) -> dict[str, Any]:
         """What this start runs on, behind what the starts before have run on."""
-        if not self.config.exists():
-            return {}
         before = self.load_run()
         names = before["versions"] | run["versions"]
         return {

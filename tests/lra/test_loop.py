@@ -186,6 +186,8 @@ def test_speed_and_memory_are_those_of_the_devices_named(
     long_ago.started -= 3600
     config = tiny_config(*common, "mesh.data=2")
     assert train(config, tmp_path, data_dir, stop=long_ago) == STATUS_STOPPED
+    stop_after(0)  # with nothing done on these four, they have no part in the run
+    assert train(tiny_config(*common, "mesh.data=4"), tmp_path, data_dir) == STATUS_STOPPED
     config = tiny_config(*common)
     _, before = final_state(config, data_dir, tmp_path)
     assert (before.num_devices, before.peak_memory_mb) == (2, 9000.0)

@@ -18,10 +18,17 @@ FACTS = {
 }
 
 
+def start(folder, config, *, first=False, **changed):
+    """A start that has something to save."""
+    workdir = Workdir(folder)
+    with workdir.open_for(config, FACTS | changed):
+        workdir.note_start(first=first)
+    return workdir
+
+
 def open_again(folder, config, **changed):
-    for facts in (FACTS, FACTS | changed):
-        with Workdir(folder).open_for(config, facts):
-            pass
+    start(folder, config, first=True)
+    start(folder, config, **changed)
 
 
 def test_the_same_code_goes_on_silently(tmp_path, tiny_config, capsys):
@@ -65,7 +72,7 @@ def test_what_a_run_began_on_is_unknown_where_it_was_not_noted(tmp_path, tiny_co
     folder = Workdir(tmp_path)
     noted = ("data_dir", "data_sha256", "versions", "commit")
     folder.run.write_text(json.dumps({name: FACTS[name] for name in noted}))
-    open_again(tmp_path, tiny_config())
+    start(tmp_path, tiny_config())
     assert "device unknown device (now a GPU)" in capsys.readouterr().out
     run = folder.load_run()
     assert (run["device"], run["deterministic"]) == ("unknown device, a GPU", None)
@@ -73,15 +80,25 @@ def test_what_a_run_began_on_is_unknown_where_it_was_not_noted(tmp_path, tiny_co
 
 @pytest.mark.parametrize("starts", [(True, True), (True, False), (False, True)])
 def test_a_run_is_deterministic_if_all_its_starts_are(tmp_path, tiny_config, starts):
-    for deterministic in starts:
-        with Workdir(tmp_path).open_for(tiny_config(), FACTS | {"deterministic": deterministic}):
-            pass
+    for number, deterministic in enumerate(starts):
+        start(tmp_path, tiny_config(), first=number == 0, deterministic=deterministic)
     assert Workdir(tmp_path).load_run()["deterministic"] is all(starts)
 
 
+def test_a_start_with_nothing_to_save_has_no_part_in_a_run(tmp_path, tiny_config):
+    for idle, commit in ((True, "b"), (False, "a"), (True, "b"), (False, "a")):
+        folder = Workdir(tmp_path)
+        with folder.open_for(tiny_config(), FACTS | {"commit": commit * 40}):
+            if not idle:
+                folder.note_start(first=folder.load_run()["commit"] == "b" * 40)
+    assert folder.load_run() == FACTS | {"commit": "a" * 40}
+
+
 def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
+    start(tmp_path, tiny_config(), first=True)
     (tmp_path / "rows.jsonl").write_text("")
-    open_again(tmp_path, tiny_config(), commit="unknown")
+    with Workdir(tmp_path).open_for(tiny_config(), FACTS | {"commit": "unknown"}):
+        pass
     assert capsys.readouterr().out == ""
 
 
