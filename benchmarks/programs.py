@@ -70,6 +70,9 @@ class Program:
         """One call, waited for."""
         jax.block_until_ready(self._compiled(*self._arguments))
 
+    def forget(self) -> None:
+        """Frees what the last call returned: nothing is kept."""
+
     def device_peak(self, since: int | None = None) -> int | None:
         """The most memory that the device had in use so far; None if that is `since` or less.
 

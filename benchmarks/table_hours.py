@@ -66,12 +66,14 @@ def main(argv: list[str]) -> int:
 
 
 def cells(rows: list[Row], device: str | None, dtype: str) -> Rows:
-    """The latest row of each cell with one seed and the protocol's model and batch."""
+    """The latest row of each cell with one seed, one device, the protocol's model and batch."""
     return {
         (row["task"], row["attention"]): row
         for row in rows
+        if "failed" not in row
         if device and device in row["device"] and row["dtype"] == dtype
-        if row["seeds"] == 1 and row["protocol_hours"] and not row.get("overrides")
+        if row["seeds"] == row["num_devices"] == 1
+        if row["protocol_hours"] and not row.get("overrides")
     }
 
 

@@ -58,9 +58,8 @@ class Program:
 
     def run(self) -> None:
         """One call, waited for; gradients are freed first, so that each call makes its own."""
+        self.forget()
         if self._training:
-            self._x.grad = None
-            self._module.zero_grad(set_to_none=True)
             with self._autocast:
                 out = self._module(self._x)
             out.backward(self._cotangent.to(out.dtype))
@@ -69,6 +68,11 @@ class Program:
                 self._module(self._x)
         if self._x.is_cuda:
             torch.cuda.synchronize()
+
+    def forget(self) -> None:
+        """Frees the gradients of the last call."""
+        self._x.grad = None
+        self._module.zero_grad(set_to_none=True)
 
     def device_peak(self, since: int | None = None) -> int | None:
         """Without `since` starts counting (0); with it, the most bytes allocated since."""

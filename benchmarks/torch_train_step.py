@@ -31,7 +31,6 @@ import numpy as np
 from benchmarks import training_rows, training_tables
 from benchmarks.random_data import LONGEST, write_random
 from benchmarks.worker import Worker, WorkerError, check_threads, hold_to, timed
-from lra import environment
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
 from lra.machine import peak_memory_bytes
@@ -118,6 +117,8 @@ def _has_peer(attention: str) -> bool:
 
 def _compare(attention: str, options) -> dict[str, Any]:
     """One row: medians of both sides, taken in turns."""
+    from lra import environment  # here, since PyTorch's process reads this file without JAX
+
     length = options.length or LONGEST[options.task]
     row = {"task": options.task, "attention": attention, "length": length}
     row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}

@@ -30,10 +30,10 @@ def compare(
     count = max(1, min(100, int(1.0 / per_step)))
 
     def train(state, keys, examples, indices, start):
-        with jax.default_matmul_precision(trainer.config.matmul_precision):
-            return trainer.programs.train_steps(state, keys, examples, indices, start, count)
+        return trainer.programs.train_steps(state, keys, examples, indices, start, count)
 
-    static = jax.jit(train, donate_argnums=0, out_shardings=trainer.shardings.per_seed)
+    place = trainer.shardings.per_seed
+    static = trainer.programs.compiled("static", train, donated=True, out_shardings=place)
     seconds = {"dynamic": [], "static": []}
     for number in range(1 + _ROUNDS):
         for form in seconds:

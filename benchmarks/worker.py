@@ -209,6 +209,7 @@ class Contending:
 
     def _process_memory(self) -> int | None:
         """Bytes that a call needs, with its arguments; None where they cannot be told."""
+        self._program.forget()
         growth = memory.growth_in(self._program.run)
         return None if growth is None else growth + self._program.argument_bytes
 

@@ -91,7 +91,7 @@ class Programs:
         )
         init = functools.partial(state.init_state, make=make, optimizer=optimizer)
         redraw = functools.partial(state.redraw, graphdef=graphdef)
-        compiled, s = self._compiled, shardings
+        compiled, s = self.compiled, shardings
         self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
         self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
         of_state = functools.partial(compiled, donated=True, out_shardings=s.per_seed)
@@ -103,7 +103,7 @@ class Programs:
         self.scores = compiled("scores", _scores, static_argnums=3, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
 
-    def _compiled(
+    def compiled(
         self, name: str, function: Callable, *, donated: bool = False, **options: Any
     ) -> Callable:
         """`function` in one program, called `name` in profiles and logs."""

@@ -37,6 +37,7 @@ def _requests() -> list[Case]:
         Case(f"{PREPARE} text --source=nowhere", "--source=nowhere is not a file or a folder"),
         Case(f"{PREPARE} image --source=nowhere", "--source=nowhere is not a file or a folder"),
         Case(f"{PREPARE} all --source=mine.py", "takes a folder of raw files"),
+        Case(f"{PREPARE} text --tfds_dir=data", "--tfds_dir=data goes with --source=tfds"),
         Case(
             f"{PREPARE} listops --data_dir=raw --train=9 --validation=9 --test=9",
             "raw/listops is in the way and is not prepared data",
@@ -54,6 +55,7 @@ def _listops() -> list[Case]:
         Case(f"{PREPARE} listops --data_dir=data --max_args=1", "--max_args=1 is not in"),
         Case(f"{PREPARE} listops --data_dir=data --min_length=90 --max_length=80", "max_length"),
         Case(f"{command} --train=5", "only --max_length goes with files"),
+        Case(f"{command} --max_length=1000000", "--max_length=1000000 is not in 1 to 100,000"),
         Case(command, "basic_test.tsv is missing", remove("raw/listops/basic_test.tsv")),
         Case(command, "missing column 'Source'", write(file, "Text\tTarget\n")),
         Case(command, "has no expressions", write(file, "Source\tTarget\n")),

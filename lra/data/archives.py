@@ -3,9 +3,9 @@
 import gzip
 import io
 import os
-import pathlib
 import pickle
 import pickletools
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from lra.errors import UserError
+
+_DRIVE = re.compile("[A-Za-z]:")
+_LARGEST_MEMBER = 2**34
 
 
 def read_members(
@@ -25,7 +28,8 @@ def read_members(
 
     Raises:
         UserError: truncated, damaged or of another kind; a link or a device; a member that points
-            outside the folder (absolute, or through `..`). Names the archive and the member.
+            outside the folder (absolute, or through `..`) or says that it has more than 16 GiB.
+            Names the archive and the member.
     """
     last = "its start"
     try:
@@ -38,18 +42,21 @@ def read_members(
                     yield member.name, archive.extractfile(member).read(limit)
             while stream.read(1 << 20):
                 pass
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, ValueError) as error:
         raise UserError(
             f"{path}: truncated, damaged or not a .tar.gz (at {last}: {error}); fetch it again"
         ) from None
 
 
 def _refuse_unsafe(path: str | os.PathLike, member: tarfile.TarInfo) -> None:
-    parts = pathlib.PurePosixPath(member.name.replace("\\", "/")).parts
-    if ".." in parts or parts[:1] == ("/",):
+    name = member.name.replace("\\", "/")
+    if ".." in name.split("/") or name.startswith("/") or _DRIVE.match(name):
         raise UserError(f"{path}: refused, its member '{member.name}' points outside the folder")
     if not (member.isreg() or member.isdir()):
         raise UserError(f"{path}: refused, its member '{member.name}' is a link or a device")
+    # Reading on would go through as many bytes, also where there are none.
+    if member.issparse() or not 0 <= member.size <= _LARGEST_MEMBER:
+        raise UserError(f"{path}: refused, its member '{member.name}' has an impossible size")
 
 
 def unpickle_bytes(content: bytes, place: str) -> Any:

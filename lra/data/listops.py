@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lra.data import listops_tsv, official
-from lra.data.listops_generator import Rules, expressions
+from lra.data.listops_generator import MOST_TOKENS, Rules, expressions
 from lra.data.listops_language import VOCABULARY as VOCABULARY  # for users of this module
 from lra.data.listops_language import evaluate
 from lra.data.prepared import SPLITS, Estimate
@@ -159,8 +159,8 @@ def _from_files(options: argparse.Namespace) -> bool:
             "of the flags of the generator only --max_length goes with files "
             f"(--source={options.source})"
         )
-    if options.max_length < 1:
-        raise UserError(f"--max_length={options.max_length}: an expression has at least one token")
+    if not 1 <= options.max_length <= MOST_TOKENS:
+        raise UserError(f"--max_length={options.max_length} is not in 1 to {MOST_TOKENS:,}")
     return True
 
 

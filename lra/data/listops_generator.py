@@ -31,6 +31,7 @@ FRUITLESS_BLOCKS = 256
 _WORDS_AT_ONCE = 1 << 16
 # What _next returns instead of a length.
 _REJECTED, _OUT_OF_WORDS = 0, -1
+MOST_TOKENS = 100_000
 
 
 class Rules(NamedTuple):
@@ -51,7 +52,7 @@ class Rules(NamedTuple):
                 f"--max_length={self.max_length} (both exclusive)"
             )
         for name, lowest, highest in (
-            ("max_length", 2, 100_000),
+            ("max_length", 2, MOST_TOKENS),
             ("max_depth", 1, 1000),
             ("max_args", 2, 1000),
         ):

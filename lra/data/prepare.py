@@ -50,6 +50,7 @@ MODULES = {
     "pathfinder": "lra.data.pathfinder",
     "pathx": "lra.data.pathfinder",
 }
+_MOST_WORKERS = 1024
 ALL = "all"  # of the table; Path-X has 3.3 GB and is prepared when named
 
 # Flags that change neither what is prepared nor what it is called.
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
     if task == ALL:
         return _prepare_all(options)
     if options.dry_run:
+        _request(options)  # which refuses flags that do not go together
         print(_estimate_line(options))
         return 0
     start = time.monotonic()
@@ -138,7 +140,7 @@ def _parser(task: str | None) -> ArgumentParser:
     parser.add_argument("--source", metavar="SOURCE", help=sources if module else "raw files")
     parser.add_argument("--seed", type=integer_from_0, default=0, metavar="N", help="(%(default)s)")
     parser.add_argument(
-        "--workers", type=positive_integer, default=cores(), metavar="N", help="(%(default)s)"
+        "--workers", type=_workers, default=cores(), metavar="N", help="(%(default)s)"
     )
     parser.add_argument("--dry_run", action="store_true", help="say size and time, write nothing")
     parser.set_defaults(raw_dir=None, data_label=None)
@@ -202,7 +204,8 @@ def _do_one(task: str, common: argparse.Namespace) -> str:
         manifest = prepared.load(common.data_dir, task).manifest
         return f"{task}: kept, {counts(manifest)}, {manifest['data']}"
     options = _parser(task).parse_args([task])
-    for name in ("data_dir", "seed", "workers"):
+    names = ("data_dir", "workers", *(("seed",) if _is_generated(options) else ()))
+    for name in names:
         setattr(options, name, getattr(common, name))
     options.raw_dir = common.source
     if common.dry_run:
@@ -218,7 +221,11 @@ def _do_one(task: str, common: argparse.Namespace) -> str:
 def _request(options: argparse.Namespace) -> dict[str, Any] | None:
     """What is asked for, with defaults filled in; None where files are to be read."""
     sources = _module(options.task).SOURCES
-    source = options.source or ("generate" if "generate" in sources else None)
+    if options.seed and not _is_generated(options):
+        raise UserError(f"--seed={options.seed} is of generated data; leave it out")
+    if getattr(options, "tfds_dir", None) and options.source != "tfds":
+        raise UserError(f"--tfds_dir={options.tfds_dir} goes with --source=tfds")
+    source = "generate" if _is_generated(options) else options.source
     if source not in sources:
         if source in _SOURCES and not os.path.exists(source):
             takes = " | ".join(["PATH", *sources])
@@ -227,6 +234,10 @@ def _request(options: argparse.Namespace) -> dict[str, Any] | None:
     flags = {name: value for name, value in vars(options).items() if name not in _NOT_REQUESTED}
     # As it is read back from JSON.
     return json.loads(json.dumps(flags | {"source": source}, default=str))
+
+
+def _is_generated(options: argparse.Namespace) -> bool:
+    return options.source in (None, "generate") and "generate" in _module(options.task).SOURCES
 
 
 def _flags(options: argparse.Namespace) -> list[str]:
@@ -279,6 +290,13 @@ def _folder(options: argparse.Namespace) -> pathlib.Path:
 
 def _module(task: str) -> ModuleType:
     return importlib.import_module(MODULES[task])
+
+
+def _workers(text: str) -> int:
+    number = positive_integer(text)
+    if number > _MOST_WORKERS:
+        raise argparse.ArgumentTypeError(f"{number} are more than {_MOST_WORKERS:,}")
+    return number
 
 
 def _label(text: str) -> str:

@@ -37,6 +37,14 @@ def test_minutes_are_those_of_the_protocol_and_missing_cells_take_the_mean():
         minutes_of("image", own, {})
 
 
+def test_failed_cases_and_rows_of_several_devices_tell_no_time():
+    measured = row(1.0, 2.0, "an H200") | {"task": "text", "attention": "nystrom", "seeds": 1}
+    measured |= {"num_devices": 1, "dtype": "bfloat16", "protocol_hours": 1.0}
+    failed = {"task": "text", "attention": "standard", "seeds": 1, "failed": True}
+    rows = [measured, failed, measured | {"num_devices": 8, "steps_per_second": 8.0}]
+    assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): measured}
+
+
 def test_a_device_without_rows_is_told(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.touch()

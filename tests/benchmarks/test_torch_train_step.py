@@ -1,5 +1,8 @@
 """The PyTorch peer computes the same function, and both sides are timed in turns."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +25,12 @@ OPTIONS = {
     "performer": ("model.attention.num_features=8",),
     "reformer": ("model.attention.chunk_length=4",),
 }
+
+
+def test_pytorchs_process_does_not_load_jax():
+    """Its peak memory would be that of JAX too."""
+    code = "import sys, benchmarks.torch_train_step; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def both(task_name, attention):

@@ -18,12 +18,16 @@ class PretendProgram:
     argument_bytes = 1000
 
     def __init__(self, clock):
-        self.clock, self.calls = clock, 0
+        self.clock, self.calls, self.kept = clock, 0, 0
         self.analysis = {"memory": 5000}
 
     def run(self):
         self.calls += 1
+        self.kept = 1000  # of what it returns
         self.clock.now += WARM if self.calls > 1 else COLD
+
+    def forget(self):
+        self.kept = 0
 
     def device_peak(self, since=None):
         return 100 if since is None else since + 10 * self.calls
@@ -37,8 +41,9 @@ def make_handler(monkeypatch):
 
     def growth_in(call):
         clock.now += SETTLING
+        before = program.kept
         call()
-        return 234
+        return 234 + program.kept - before
 
     def make(platform):
         monkeypatch.setattr(worker, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
@@ -57,7 +62,7 @@ def make_handler(monkeypatch):
 
 def test_the_time_of_a_call_is_that_of_a_warm_call_alone(make_handler):
     answer = make_handler("cpu").first()
-    assert answer == {"seconds": pytest.approx(WARM), "process_memory": 1234}
+    assert answer == {"seconds": pytest.approx(WARM), "process_memory": 2234}
 
 
 def test_the_growth_of_the_process_is_measured_on_a_cpu_only(make_handler, monkeypatch):

@@ -42,12 +42,41 @@ def test_only_what_is_wanted_and_no_more_than_the_limit(tmp_path):
     assert found == {"top/b.bin": bytes(range(10))}
 
 
-@pytest.mark.parametrize("name", ["../out.txt", "top/../../out.txt", "/etc/out.txt", "a\\..\\b"])
+OUTSIDE = ["../out", "top/../../out", "/etc/out", "//etc/out", "a\\..\\b", "C:\\out", "\\out"]
+    "../out.txt",
+    "top/../../out.txt",
+    "/etc/out",
+    "//etc/out",
+    "a\\..\\b",
+    "C:\\out",
+    "\\out",
+]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
 def test_a_member_outside_the_folder_is_refused(tmp_path, name):
     path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"1", name: b"2"})
     with pytest.raises(UserError, match=r"a\.tar\.gz: refused.* points outside the folder"):
         read_all(path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"size": "99999999999999999999"},
+        {"GNU.sparse.map": "abc"},
+        {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+    ],
+)
+def test_an_impossible_member_is_refused(tmp_path, headers):
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("top/a.txt")
+        info.pax_headers = headers
+        archive.addfile(info)
+    with pytest.raises(UserError, match=r"a\.tar\.gz: (refused|truncated, damaged)"):
+        read_all(path)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])

@@ -152,7 +152,7 @@ def test_files_of_short_expressions_are_not_official(tmp_path, monkeypatch, shor
 
 def test_length_limit_of_files_is_a_flag(tmp_path, short):
     write_tsv(tmp_path, short)
-    with pytest.raises(UserError, match="--max_length=0: an expression has at least one token"):
+    with pytest.raises(UserError, match="--max_length=0 is not in 1 to 100,000"):
         prepare.prepare_task("listops", tmp_path / "data", source=str(tmp_path), max_length=0)
     with pytest.raises(UserError, match=r"line \d+: \d+ tokens, at most 60 are allowed"):
         prepare.prepare_task("listops", tmp_path / "data", source=str(tmp_path), max_length=60)

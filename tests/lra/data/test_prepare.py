@@ -101,14 +101,14 @@ def test_the_module_runs_as_a_command(tmp_path):
 
 
 def test_options_that_every_task_gets(tmp_path, toy):
-    command(tmp_path, "text", "--source=download", "--seed=7", "--workers=2", "--size=4")
+    command(tmp_path, "text", "--source=download", "--workers=2", "--size=4")
     (options,) = toy["text"].calls
     assert vars(options) == {
         "task": "text",
         "data_dir": str(tmp_path),
         "raw_dir": None,
         "source": "download",
-        "seed": 7,
+        "seed": 0,
         "workers": 2,
         "dry_run": False,
         "data_label": None,
@@ -262,6 +262,10 @@ def test_dry_run_of_all_says_what_each_task_needs(tmp_path, capsys):
         (["everything"], r"unknown task 'everything' \(known: all, image, listops"),
         (["listops", "--seed=9223372036854775808"], "does not fit in 64 bits"),
         (["listops", "--seed=x"], "'x' is not 0 or a positive integer"),
+        (["listops", "--workers=2000"], "2000 are more than 1,024"),
+        (["text", "--source=download", "--seed=1"], "--seed=1 is of generated data; leave it out"),
+        (["listops", "--source=.", "--seed=1"], "--seed=1 is of generated data; leave it out"),
+        (["text", "--seed=1", "--dry_run"], "--seed=1 is of generated data; leave it out"),
         (["listops", "--size=x"], "invalid int value: 'x'"),
         (["listops", "--data_label=a\nb"], "the name is one line that is not empty"),
         (["listops", "--data_label=official"], "is what a comparison with LRA's data finds"),
