@@ -43,14 +43,6 @@ def test_only_what_is_wanted_and_no_more_than_the_limit(tmp_path):
 
 
 OUTSIDE = ["../out", "top/../../out", "/etc/out", "//etc/out", "a\\..\\b", "C:\\out", "\\out"]
-    "../out.txt",
-    "top/../../out.txt",
-    "/etc/out",
-    "//etc/out",
-    "a\\..\\b",
-    "C:\\out",
-    "\\out",
-]
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
