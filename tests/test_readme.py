@@ -84,12 +84,12 @@ def lines_of(path: str) -> list[dict]:
     return [json.loads(line) for line in (ROOT / "results" / path).read_text().splitlines()]
 
 
-def evaluated_runs() -> list[tuple[dict, dict]]:
-    """Rows of ListOps whose runs have their evaluations committed, with these, by seed."""
+def evaluated_runs(task: str = "listops") -> list[tuple[dict, dict]]:
+    """Rows of a task whose runs have their evaluations committed, with these, by seed."""
     rows = {
         row["sha256"]: row for name in ("accuracy", "sweeps") for row in lines_of(f"{name}.jsonl")
     }
-    pairs = [(rows[run["row_sha256"]], run) for run in lines_of("curves/listops.jsonl")]
+    pairs = [(rows[run["row_sha256"]], run) for run in lines_of(f"curves/{task}.jsonl")]
     return sorted(pairs, key=lambda pair: pair[0]["seed"])
 
 
@@ -107,8 +107,9 @@ def test_runs_of_other_sizes_have_their_evaluations():
     assert all(row["sha256"] in evaluated for row in of_sizes)
 
 
-def test_evaluations_are_those_of_their_rows():
-    for row, run in evaluated_runs():
+@pytest.mark.parametrize("task", ["listops", "text"])
+def test_evaluations_are_those_of_their_rows(task):
+    for row, run in evaluated_runs(task):
         for key in ("task", "attention", "config_overrides", "seed"):
             assert run[key] == row[key]
         best = run["step"].index(row["best_step"])
