@@ -224,8 +224,10 @@ def number_format(cell: Cell) -> str:
 
 
 def usual_platform(parts: Iterable[Cell]) -> Platform | None:
-    """The platform with most results; None without results."""
-    results = Counter(platform_of(row) for part in parts for row in part.ok if not row.moved)
+    """The platform with most results, if possible of runs that did not move; None without any."""
+    rows = [row for part in parts for row in part.ok]
+    stayed = [row for row in rows if not row.moved]
+    results = Counter(platform_of(row) for row in stayed or rows)
     return min(results, key=lambda found: (-results[found], str(found)), default=None)
 
 

@@ -64,6 +64,7 @@ def test_a_dot_has_the_speed_of_the_device_of_most_results():
     [
         ({"device": "a CPU"}, "of other devices"),
         ({"num_devices": 2}, "of other devices"),
+        ({"device": "a device, a CPU"}, "of other devices"),
         ({"dtype": "bfloat16"}, "of other number formats"),
         ({"examples_per_second": None}, "without a speed"),
         ({"params": None}, "without a number of parameters"),
@@ -73,6 +74,16 @@ def test_the_caption_says_why_cells_have_no_dot(other, reason):
     rows = [*beside([make_row()]), make_row(attention="reformer", **other)]
     (figure,) = figures_of(group(rows)[0])
     assert figure.caption.endswith(f" Speeds: a device, float32. No dot for cells {reason}.")
+
+
+def test_runs_that_all_went_on_elsewhere_have_no_dots():
+    moved = [make_row(attention=name, device="a GPU, a CPU") for name in ("linear", "linformer")]
+    assert panels(group(moved)[0]).by_task == {}
+    swept = [
+        make_row(device="a GPU, a CPU", config_overrides={"model.attention.num_landmarks": size})
+        for size in (16, 32)
+    ]
+    assert figures_of(group(swept)[0])
 
 
 def test_the_caption_tells_of_seeds_that_differ():
