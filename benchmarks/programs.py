@@ -24,7 +24,7 @@ from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
 from models.attention.blocks import whole_sequences
-from models.encoder import MultiHeadAttention
+from models.block import MultiHeadAttention
 
 _TEXT_CLASSES = 2
 

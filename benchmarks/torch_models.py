@@ -35,7 +35,7 @@ def attention_class(name: str) -> type[nn.Module]:
 
 
 class Block(nn.Module):
-    """One pre-norm layer, as `models.encoder.Block`."""
+    """One pre-norm layer, as `models.block.Block`."""
 
     def __init__(self, model: dict[str, Any], attention: nn.Module):
         super().__init__()

@@ -273,18 +273,21 @@ def _hours(config, times: Times) -> dict[str, float]:
 def _model_flops(trainer: Trainer) -> int:
     """Operations in the matrix products of a training step of one seed, on average.
 
-    If steps cut padding (`lra.buckets`), each example counts with the length of its bucket.
+    If steps leave out padding (`lra.buckets`), each example counts with the length of its bucket.
     """
     config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(
         nnx.eval_shape(lambda: make_model(config, task, trainer.length, nnx.Rngs(0)))
     )
 
-    def forward(length: int) -> int:
+    def forward(end: int) -> int:
+        length, packed = (trainer.length, end) if trainer.plan.packed else (end, None)
         shape = (1, *((2,) if task.pairs else ()), length)
         ids = jax.ShapeDtypeStruct(shape, jnp.int32)
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-        return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
+        return product_flops(
+            lambda s, i, m: nnx.merge(graphdef, s)(i, m, packed_length=packed), state, ids, mask
+        )
 
     ends = bucket_ends(trainer.training_lengths, trainer.plan.step_buckets)
     ends, counts = np.unique(ends, return_counts=True)

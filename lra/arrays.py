@@ -14,6 +14,8 @@ from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.tasks import Task
 
+_ROWS = 4096  # counted at a time
+
 # The epoch in whose order examples are held out; no training reaches it.
 _HOLDOUT_EPOCH = 2**63
 
@@ -56,6 +58,16 @@ def training_lengths(prepared: Prepared) -> np.ndarray:
 def example_lengths(examples: Examples) -> np.ndarray:
     """As `training_lengths`, for the examples of a split that is still on the host."""
     return _lengths(examples.lengths, examples.pairs)
+
+
+def real_positions(examples: Examples) -> np.ndarray:
+    """Of each example still on the host, how many positions hold a token other than 0; int64 [n].
+
+    Of a pair, those of the text that has more of them.
+    """
+    rows = range(0, len(examples.tokens), _ROWS)
+    parts = [np.count_nonzero(examples.tokens[row : row + _ROWS], axis=1) for row in rows]
+    return _lengths(np.concatenate(parts), examples.pairs)
 
 
 def _lengths(lengths: np.ndarray, pairs: np.ndarray | None) -> np.ndarray:

@@ -8,6 +8,12 @@ differ only by rounding: every attention gives the same on a shorter sequence as
 
 Other devices cut nothing: the longest sequence of a whole training batch nearly always needs the
 full length, and branches were not timed there.
+
+Where zero is padding, it lies between the tokens, and sequences are packed instead, if that leaves
+out much (`models.attention.packing`): Pathfinder's have 200 to 600 real positions of 1,024. Their
+length is then how many are real. Other devices pack to a single length, that of the longest
+sequence. Whether sequences are packed depends on the data alone, since the draws of dropout then
+count real positions.
 """
 
 import functools
@@ -30,6 +36,7 @@ _STEP = 256  # buckets end at multiples: of blocks of exact attention, of segmen
 _MOST, _MOST_OF_EVALUATIONS = 4, 8
 _SHORTEST = 1024  # padded lengths below are not cut: compilation would cost more than it saves
 _LEAST_SAVING = 0.1  # of the positions
+_PACKED_STEP = 64  # ends of packed buckets are multiples
 
 
 def choose_lengths(
@@ -55,6 +62,35 @@ def choose_lengths(
     return ends
 
 
+def choose_packed_lengths(
+    lengths: np.ndarray, longest: int, padded: int, *, devices: int = 1, evaluation: bool = False
+) -> tuple[int, ...]:
+    """Ends of buckets of packed sequences, ascending; none where packing is no use.
+
+    Args:
+        lengths: of the training examples, int [examples], in real positions.
+        longest: of all examples, those of other splits too.
+        padded: the length they are padded to.
+        devices: that share the batch or the seeds.
+        evaluation: whether for evaluations, which may have more of them.
+    """
+    if padded < _SHORTEST:
+        return ()
+    last = min(padded, max(1, math.ceil(longest / _PACKED_STEP)) * _PACKED_STEP)
+    few, many = (_packed_ends(lengths, last, most) for most in (_MOST, _MOST_OF_EVALUATIONS))
+    if bucket_ends(lengths, few).mean() > (1 - _LEAST_SAVING) * padded:
+        return ()
+    if devices > 1 or this_backend() != "cpu":
+        return (last,)
+    return many if evaluation else few
+
+
+def _packed_ends(lengths: np.ndarray, last: int, most: int) -> tuple[int, ...]:
+    quantiles = np.quantile(lengths, np.arange(1, most) / most)
+    steps = {max(1, math.ceil(length / _PACKED_STEP)) for length in quantiles}
+    return (*(step * _PACKED_STEP for step in sorted(steps) if step * _PACKED_STEP < last), last)
+
+
 def bucket_ends(lengths: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:
     """The end of the bucket of each length."""
     return np.asarray(ends)[np.searchsorted(ends, lengths)]
@@ -71,34 +107,41 @@ def evaluation_order(lengths: np.ndarray, batch: int) -> np.ndarray:
     return np.concatenate([whole.reshape(full, batch)[permutation(full, 0, 0)].ravel(), rest])
 
 
-def by_length(batch: Batch) -> Int[Array, " batch"]:
+def by_length(batch: Batch, *, packed: bool = False) -> Int[Array, " batch"]:
     """The order of a batch's examples from the longest to the shortest."""
-    return jnp.argsort(_needed(batch), descending=True)
+    return jnp.argsort(_needed(batch, packed), descending=True)
 
 
 def in_bucket(
-    function: Callable[[Batch], T],
+    function: Callable[..., T],
     ends: tuple[int, ...],
     batch: Batch,
     *,
+    packed: bool = False,
     axis_name: str | None = None,
 ) -> T:
     """Applies `function` to the batch, cut to the shortest of `ends` that drops only padding.
 
     Args:
-        function: takes a batch; its result's shape does not depend on the length.
-        ends: of the buckets, ascending, the last one the batch's length; none: nothing is cut.
+        function: takes a batch, and where it is to be packed `packed_length=`; its result's shape
+            does not depend on the length.
+        ends: of the buckets, ascending, the last one that of the longest sequence; none: nothing is
+            cut.
         batch: to be cut; its arrays may have further axes in front.
+        packed: whether it is not to be cut, but packed by `function`.
         axis_name: of a mapped axis whose batches are cut alike: if each chose its own branch, all
             branches would be executed for all of them.
     """
-    if len(ends) < 2:
+    if not packed and len(ends) < 2:
         return function(batch)
-    longest = jnp.max(_needed(batch))
+    of_end = _of_packed if packed else _of_cut
+    branches = [functools.partial(of_end, function, end) for end in ends]
+    if len(branches) == 1:
+        return branches[0](batch)
+    longest = jnp.max(_needed(batch, packed))
     if axis_name is not None:
         longest = jax.lax.pmax(longest, axis_name)
     number = jnp.sum(longest > jnp.asarray(ends[:-1]), dtype=jnp.int32)
-    branches = [functools.partial(_of_cut, function, end) for end in ends]
     return jax.lax.switch(number, branches, batch)
 
 
@@ -106,9 +149,18 @@ def _of_cut(function: Callable[[Batch], T], end: int, batch: Batch) -> T:
     return function(batch._replace(ids=batch.ids[..., :end], mask=batch.mask[..., :end]))
 
 
-def _needed(batch: Batch) -> Int[Array, "*batch"]:
-    """Positions of each example up to its last token (of a pair: of the longer text)."""
+def _of_packed(function: Callable[..., T], end: int, batch: Batch) -> T:
+    return function(batch, packed_length=end)
+
+
+def _needed(batch: Batch, packed: bool) -> Int[Array, "*batch"]:
+    """Positions of each example up to its last token (of a pair: of the longer text).
+
+    Packed, those that are real.
+    """
     positions = 1 + jnp.arange(batch.mask.shape[-1], dtype=jnp.int32)
     last = jnp.max(jnp.where(batch.mask, positions, 0), axis=-1)
+    if packed:
+        last = jnp.sum(batch.mask, axis=-1, dtype=jnp.int32)
     pairs = last.ndim > batch.labels.ndim
     return jnp.max(last, axis=-1) if pairs else last

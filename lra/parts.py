@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import config_dict
 
-from lra.buckets import choose_lengths
+from lra.buckets import choose_lengths, choose_packed_lengths
 from lra.machine import cores
 from models.attention.machine import this_backend
 
@@ -30,12 +30,15 @@ class Plan(NamedTuple):
         step_buckets: lengths to which parts of a training batch are cut, ascending, the last one
             the padded length; only that: nothing is cut.
         eval_buckets: the same of batches of an evaluation.
+        packed: whether these are lengths to which sequences are packed; the last one is then that
+            of the longest.
     """
 
     microbatches: int
     eval_batch: int
     step_buckets: tuple[int, ...]
     eval_buckets: tuple[int, ...]
+    packed: bool = False
 
 
 def plan_batches(
@@ -45,16 +48,20 @@ def plan_batches(
     *,
     pairs: bool,
     devices: int,
+    longest: int | None = None,
     cut_padding: bool = True,
 ) -> Plan:
     """The plan of a run.
 
     Args:
         config: of the run.
-        lengths: of the training examples, int [examples], in positions.
+        lengths: of the training examples, int [examples], in positions, real ones if `longest` is
+            given.
         padded: the length they are padded to.
         pairs: whether an example has two sequences.
         devices: that share the batch or the seeds.
+        longest: the most real positions of any example, where padding lies between them; None:
+            it is only at the ends.
         cut_padding: whether anything may be cut.
     """
     numbers = padded * (2 if pairs else 1) * config.model.dim * len(config.seeds)
@@ -62,13 +69,21 @@ def plan_batches(
     microbatches = number_of_parts(
         batch, numbers, devices=devices, at_least=config.train.microbatches
     )
+    eval_parts = number_of_parts(eval_batch, numbers, devices=devices)
+    eval_batch //= eval_parts
     step_buckets = eval_buckets = (padded,)
-    if cut_padding:
+    if cut_padding and longest is not None:
+        ends = [
+            choose_packed_lengths(lengths, longest, padded, devices=devices, evaluation=evaluation)
+            for evaluation in (False, True)
+        ]
+        if all(ends):
+            return Plan(microbatches, eval_batch, *ends, packed=True)
+    elif cut_padding:
         eval_buckets = choose_lengths(lengths, padded, devices=devices, evaluation=True)
         if microbatches > 1:  # a whole batch nearly always has a sequence of about full length
             step_buckets = choose_lengths(lengths, padded, devices=devices)
-    eval_parts = number_of_parts(eval_batch, numbers, devices=devices)
-    return Plan(microbatches, eval_batch // eval_parts, step_buckets, eval_buckets)
+    return Plan(microbatches, eval_batch, step_buckets, eval_buckets)
 
 
 def number_of_parts(

@@ -71,7 +71,8 @@ class Programs:
         shardings: Shardings,
         donate: bool,
     ):
-        self._task, self._graphdef, self._buckets = task, graphdef, plan.eval_buckets
+        self._task, self._graphdef = task, graphdef
+        self._buckets, self._packed = plan.eval_buckets, plan.packed
         self._zero_is_padding = config.data.zero_is_padding
         self._precision, self._donate = config.matmul_precision, donate
         alone = shardings.mesh.size == 1
@@ -86,6 +87,7 @@ class Programs:
                 shardings.mesh.shape["data"],
                 lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
                 plan.step_buckets,
+                plan.packed,
                 _SEEDS,
             ),
         )
@@ -157,15 +159,16 @@ class Programs:
         count: Int[Array, ""],
     ) -> Float[Array, "seeds batches batch classes"]:
         """Fills in batches `start` to `start + count`; the seeds share their tokens."""
-        model = functools.partial(forward, self._graphdef)
-        seeds = jax.vmap(model, in_axes=(0, 0, None, None))
 
-        def logits_of(batch):
+        def logits_of(batch, packed_length=None):
+            model = functools.partial(forward, self._graphdef, packed_length=packed_length)
+            seeds = jax.vmap(model, in_axes=(0, 0, None, None))
             return seeds(params, rest, batch.ids, batch.mask).astype(logits.dtype)
 
         def body(i, logits):
             batch = self._gather(examples, table[i])
-            return logits.at[:, i].set(in_bucket(logits_of, self._buckets, batch))
+            found = in_bucket(logits_of, self._buckets, batch, packed=self._packed)
+            return logits.at[:, i].set(found)
 
         return jax.lax.fori_loop(start, start + count, body, logits)
 
@@ -190,9 +193,10 @@ def forward(
     ids: Array,
     mask: Array,
     key: Array | None = None,
+    packed_length: int | None = None,
 ) -> Array:
     """The logits of a model given in its parts."""
-    return nnx.merge(graphdef, params, rest)(ids, mask, key)
+    return nnx.merge(graphdef, params, rest)(ids, mask, key, packed_length)
 
 
 def _scores(logits: Array, labels: Array, table: Array, total: int) -> tuple[Array, Array, Array]:

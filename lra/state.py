@@ -3,6 +3,7 @@
 `lra.programs` maps them over seeds and places them on devices.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -65,6 +66,7 @@ class Microbatches(NamedTuple):
             devices once, after the last part.
         place: puts arrays [shares, ...] onto these devices.
         buckets: lengths to which parts are cut, see `lra.buckets`; fewer than two: none is cut.
+        packed: whether parts are packed to these lengths instead, also to a single one.
         axis_name: of the mapped axis of seeds, if there is one.
     """
 
@@ -72,6 +74,7 @@ class Microbatches(NamedTuple):
     shares: int = 1
     place: Callable[[Any], Any] = lambda tree: tree
     buckets: tuple[int, ...] = ()
+    packed: bool = False
     axis_name: str | None = None
 
 
@@ -139,15 +142,18 @@ def train_step(
     affects only rounding.
     """
 
-    def loss_of(params: nnx.State, batch: Batch, keys: Array) -> tuple[Array, Array]:
-        logits = nnx.merge(graphdef, params, state.rest)(batch.ids, batch.mask, keys)
+    def loss_of(
+        params: nnx.State, batch: Batch, keys: Array, packed_length: int | None = None
+    ) -> tuple[Array, Array]:
+        model = nnx.merge(graphdef, params, state.rest)
+        logits = model(batch.ids, batch.mask, keys, packed_length)
         accuracy = jnp.mean(is_correct(logits, batch.labels), dtype=jnp.float32)
         return jnp.mean(cross_entropy(logits, batch.labels)), accuracy
 
     numbers = jnp.arange(len(batch.labels))
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), numbers)
     if len(microbatches.buckets) > 1:
-        order = by_length(batch)
+        order = by_length(batch, packed=microbatches.packed)
         batch, keys = jax.tree.map(lambda x: x[order], (batch, keys))
     (loss, accuracy), gradients = _accumulate(
         jax.value_and_grad(loss_of, has_aux=True), state.params, (batch, keys), microbatches
@@ -207,20 +213,27 @@ def _accumulate(
     microbatches: Microbatches,
 ) -> Any:
     """Value and gradient of the mean over a batch and its keys, taken in equal parts."""
-    parts, shares, place, buckets, axis_name = microbatches
+    parts, shares, place, buckets, packed, axis_name = microbatches
+
+    def shortened(function: Callable, whole: Batch) -> Any:
+        return in_bucket(function, buckets, whole, packed=packed, axis_name=axis_name)
+
     if parts == 1:
-        return value_and_grad(params, *batch)
+        whole, keys = batch
+        return shortened(lambda one, **length: value_and_grad(params, one, keys, **length), whole)
     # [part, share, example]: a device holds its share of every part, and its share of the sum.
     split = jax.tree.map(
         lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
     )
-    of_shares = jax.vmap(value_and_grad, in_axes=(None, 0, 0))
 
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
         whole, keys = part
-        found = in_bucket(
-            lambda cut: of_shares(params, cut, keys), buckets, whole, axis_name=axis_name
-        )
+
+        def of_shares(cut: Batch, **length: int) -> Any:
+            of_one = functools.partial(value_and_grad, **length)
+            return jax.vmap(of_one, in_axes=(None, 0, 0))(params, cut, keys)
+
+        found = shortened(of_shares, whole)
         return place(jax.tree.map(jnp.add, total, found)), None
 
     scalar = jnp.zeros((), jnp.float32)

@@ -31,7 +31,7 @@ class Trainer:
         prepared: the task's prepared data.
         splits: those to hold on the devices.
         donate: whether calls may use up the state they are given, as they should.
-        cut_padding: whether parts of batches may be cut to their longest sequence (`lra.buckets`).
+        cut_padding: whether padding may be left out (`lra.buckets`).
 
     Attributes:
         config, task: as given.
@@ -40,7 +40,8 @@ class Trainer:
         length: of padded sequences, for which the model is made.
         plan: how batches are computed.
         graphdef: the model's structure.
-        training_lengths: of the stored training examples, int [examples], in positions.
+        training_lengths: of the training examples, int [examples], in positions; where zero is
+            padding, of those that `splits` names first, in real positions.
 
     Raises:
         UserError: a configuration that does not fit the data or the devices.
@@ -70,16 +71,25 @@ class Trainer:
                 config.train.eval_batch_size,
             ),
         )
-        self.training_lengths = arrays.training_lengths(prepared)
+        self.graphdef = self._abstract_model()
+        examples = arrays.load_examples(prepared, splits, config.data.holdout)
+        arrays.check_fits(examples.values(), task)
+        holes = config.data.zero_is_padding and len(examples) > 0
+        needed = arrays.real_positions if holes else arrays.example_lengths
+        lengths = {name: needed(x) for name, x in examples.items()}
+        if holes:
+            self.training_lengths = lengths[min(lengths, key=lambda name: name != "train")]
+        else:
+            self.training_lengths = arrays.training_lengths(prepared)
         self.plan = plan_batches(
             config,
             self.training_lengths,
             self.length,
             pairs=task.pairs,
             devices=self.num_devices,
+            longest=max(int(np.max(x)) for x in lengths.values()) if holes else None,
             cut_padding=cut_padding,
         )
-        self.graphdef = self._abstract_model()
         self.programs = Programs(
             config,
             task,
@@ -92,9 +102,7 @@ class Trainer:
         )
         seeds = sharding.put(np.asarray(config.seeds, np.int32), self.shardings.per_seed)
         self._init_keys, self._train_keys = sharding.call(self.programs.keys, seeds)
-        examples = arrays.load_examples(prepared, splits, config.data.holdout)
-        arrays.check_fits(examples.values(), task)
-        self._orders = {name: self._evaluation_order(x) for name, x in examples.items()}
+        self._orders = {name: self._evaluation_order(x) for name, x in lengths.items()}
         self._examples = arrays.put(examples, self.shardings.replicated)
 
     @property
@@ -193,11 +201,11 @@ class Trainer:
     def _number(self, number: int) -> jax.Array:
         return sharding.put_number(number, self.shardings.replicated)
 
-    def _evaluation_order(self, examples: arrays.Examples) -> np.ndarray:
+    def _evaluation_order(self, lengths: np.ndarray) -> np.ndarray:
         """The order of examples: where batches are cut, those of similar length together."""
         if len(self.plan.eval_buckets) == 1:
-            return np.arange(len(examples.labels))
-        return buckets.evaluation_order(arrays.example_lengths(examples), self.plan.eval_batch)
+            return np.arange(len(lengths))
+        return buckets.evaluation_order(lengths, self.plan.eval_batch)
 
     def _check_zero_is_padding(self) -> None:
         if self.config.data.zero_is_padding and not self.task.pixels:

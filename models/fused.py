@@ -11,7 +11,7 @@ else lies in between, and sum up the gradients of the weights in registers: one 
 for each multiprocessor of an H100 go through the rows block by block, and each writes its share in
 the end. XLA adds the shares; no addition is atomic, so results are deterministic.
 
-The masks of dropout are those of `models.dropout`. Results differ from `models.encoder`'s plain
+The masks of dropout are those of `models.dropout`. Results differ from `models.block`'s plain
 form by fewer roundings to 16 bits: sums, the residual within a kernel and LayerNorm are float32,
 and 16-bit numbers are only what enters a product and what is written. The error function is
 Abramowitz and Stegun's 7.1.26, within 1.5e-7 but for rounding.

@@ -91,11 +91,16 @@ class Classifier(nnx.Module):
         ids: Int[Array, "batch length"],
         mask: Bool[Array, "batch length"],
         key: Array | None = None,
+        packed_length: int | None = None,
     ) -> Float[Array, "batch classes"]:
-        return self._classify(self._pooled(ids, mask, key))
+        """The logits; arguments are those of the encoder."""
+        return self._classify(self._pooled(ids, mask, key, packed_length))
 
-    def _pooled(self, ids: Array, mask: Array, key: Array | None) -> Array:
-        return pool(self.encoder(ids, mask, key), mask, self.pooling, self.length)
+    def _pooled(
+        self, ids: Array, mask: Array, key: Array | None, packed_length: int | None = None
+    ) -> Array:
+        encoded = self.encoder(ids, mask, key, packed_length)
+        return pool(encoded, mask, self.pooling, self.length)
 
     def _classify(self, features: Array) -> Array:
         return self.logits(jax.nn.relu(self.hidden(features)))
@@ -111,10 +116,12 @@ class PairClassifier(Classifier):
         ids: Int[Array, "batch 2 length"],
         mask: Bool[Array, "batch 2 length"],
         key: Array | None = None,
+        packed_length: int | None = None,
     ) -> Float[Array, "batch classes"]:
+        """The logits; see `Classifier`."""
         flat = ids.shape[0] * 2, ids.shape[2]
         if key is not None and one_per_example(key):
             key = draw(lambda one: jax.random.split(one, 2), key).reshape(flat[0], *key.shape[1:])
-        pooled = self._pooled(ids.reshape(flat), mask.reshape(flat), key)
+        pooled = self._pooled(ids.reshape(flat), mask.reshape(flat), key, packed_length)
         a, b = jnp.unstack(pooled.reshape(ids.shape[0], 2, -1), axis=1)
         return self._classify(jnp.concatenate([a, b, a * b, a - b], axis=-1))

@@ -24,6 +24,9 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 - No attention here is causal; `make(..., causal=True)` raises and says why (`why_not_causal`).
 - A module that ties keys to queries sets `shares_qk = True`; the encoder then builds no key
   projection and passes `k = q`.
+- A module whose outputs depend on the order of real tokens but not on the padding between them sets
+  `reads_positions = False`: the encoder may leave that padding out (`models.attention.packing`).
+  Another may have a method `attend_packed(q, k, v, packing, *, key=None)` for such sequences.
 - Trained arrays are `nnx.Param`; arrays drawn once and not trained are `Untrained`.
 """
 

@@ -187,6 +187,7 @@ class LinearAttention(nnx.Module):
     """Linear attention; it has neither parameters nor options."""
 
     shares_qk = False
+    reads_positions = False
     why_not_causal = (
         "its sums over keys run over the whole sequence; a causal one needs running sums"
     )

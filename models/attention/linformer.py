@@ -39,12 +39,14 @@ from models.attention.blocks import padded, padded_to
 from models.attention.contract import Heads, Mask, check_choice, check_choices, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
+from models.attention.packing import Packing, spread
 from models.attention.segments import check_segments, segment_any, segment_max, segment_means
 from models.dense import kernel_einsum, uniform_within
 
 SHARES = ("kv", "heads", "layers")
 POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 PROJECTIONS = ("linear", "conv", *POOLINGS)
+Queries = Float[Array, "batch queries heads head_dim"]
 LINEAR_STDDEV = 0.02  # the benchmark's PyTorch code
 
 
@@ -69,6 +71,11 @@ def linformer_attention(
         raise ValueError(
             f"e {e.shape} and f {f.shape} project to unequal sizes or from unequal lengths"
         )
+    return _linear(q, k, v, mask, e, f)
+
+
+def _linear(q, k, v, mask, e, f):
+    """`linformer_attention`; `mask` is of keys and values alone."""
     if f is None:
         both = project(jnp.concatenate([k, v], axis=-1), mask, e)
         return low_rank_attention(q, *jnp.split(both, 2, axis=-1))
@@ -125,6 +132,7 @@ class LinformerAttention(nnx.Module):
     """
 
     shares_qk = False
+    reads_positions = True
     why_not_causal = "its projections mix all positions of the sequence into every key and value"
 
     def __init__(
@@ -209,15 +217,29 @@ class LinformerAttention(nnx.Module):
                 another number of heads.
         """
         check_inputs(q, k, v, mask, heads=len(self.sizes))
-        if q.shape[1] > self.length:
-            raise ValueError(f"{q.shape[1]} positions, but the attention is made for {self.length}")
+        return self._attend(q, k, v, mask)
+
+    def attend_packed(
+        self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: jax.Array | None = None
+    ) -> Heads:
+        """The same for packed sequences: the projections need where keys and values stand.
+
+        Raises:
+            ValueError: whole sequences longer than the module's length.
+        """
+        return self._attend(q, spread(k, packing), spread(v, packing), packing.mask)
+
+    def _attend(self, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
+        """`mask` is of keys and values; of the queries any positions will do."""
+        if k.shape[1] > self.length:
+            raise ValueError(f"{k.shape[1]} positions, but the attention is made for {self.length}")
         outs = [
-            self._attend(group, *(x[:, :, start:stop] for x in (q, k, v)), mask)
+            self._attend_group(group, *(x[:, :, start:stop] for x in (q, k, v)), mask)
             for group, (start, stop) in enumerate(self._groups())
         ]
         return outs[0] if len(outs) == 1 else jnp.concatenate(outs, axis=2)
 
-    def _attend(self, group: int, q: Heads, k: Heads, v: Heads, mask: Mask) -> Heads:
+    def _attend_group(self, group: int, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
         if self.projection in POOLINGS:
             windows = {"num_windows": self.sizes[group], "length": self.length}
             keys, live = pool(k, mask, self.projection, **windows)
@@ -226,7 +248,7 @@ class LinformerAttention(nnx.Module):
         e, f = self.e[group][...], self.f[group][...]
         if self.projection == "linear":
             shared = self.f[group] is self.e[group]
-            return linformer_attention(q, k, v, mask, e, None if shared else f)
+            return _linear(q, k, v, mask, e, None if shared else f)
         keys, live = convolution(k, mask, e)
         values, _ = convolution(v, mask, f)
         return low_rank_attention(q, keys, values, live)

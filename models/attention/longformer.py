@@ -244,6 +244,7 @@ class LongformerAttention(nnx.Module):
     """
 
     shares_qk = False
+    reads_positions = True
     why_not_causal = (
         "its window reaches as far ahead as back, and the benchmark's encoders read whole sequences"
     )

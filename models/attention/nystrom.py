@@ -47,6 +47,7 @@ from models.attention.contract import (
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
 from models.attention.machine import this_machine
+from models.attention.packing import Packing, pack, spread
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
@@ -153,15 +154,19 @@ def nystrom_attention(
     """
     check_inputs(q, k, v, mask)
     check_not_negative(pinv_iterations=pinv_iterations)
-    landmarks = _landmarks(q, k, mask, num_landmarks)
-    bv = low_rank_attention(landmarks.q, k, v, mask)
-    z = _landmark_inverse(landmarks, pinv_iterations)
-    zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
-    out = low_rank_attention(q, landmarks.k, zbv, landmarks.used, query_mask=mask)
+    out = _through(_landmarks(q, k, mask, num_landmarks), q, k, v, mask, pinv_iterations)
     if conv_kernel is not None:
         real = jnp.where(mask[:, :, None, None], v, 0)
         out += depthwise_convolution(real, conv_kernel).astype(out.dtype)
     return out
+
+
+def _through(landmarks, q, k, v, mask, pinv_iterations):
+    """F (Z (B V)); of q, k and v any order of positions will do."""
+    bv = low_rank_attention(landmarks.q, k, v, mask)
+    z = _landmark_inverse(landmarks, pinv_iterations)
+    zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
+    return low_rank_attention(q, landmarks.k, zbv, landmarks.used, query_mask=mask)
 
 
 def _landmarks(q, k, mask, num_landmarks):
@@ -192,6 +197,7 @@ class NystromAttention(nnx.Module):
     """
 
     shares_qk = False
+    reads_positions = True
     why_not_causal = (
         "a landmark is the mean of a whole segment, through which later positions would reach "
         "earlier ones"
@@ -253,6 +259,20 @@ class NystromAttention(nnx.Module):
             conv_kernel=None if self.kernel is None else self.kernel[...],
         )
         return out[:, :length]
+
+    def attend_packed(
+        self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: jax.Array | None = None
+    ) -> Heads:
+        """The same for packed sequences: only landmarks and convolution need their positions."""
+        length = packing.mask.shape[1]
+        num_landmarks, padded = self.segments(length)
+        whole = (padded_to(spread(x, packing), padded) for x in (q, k))
+        landmarks = _landmarks(*whole, padded_to(packing.mask, padded), num_landmarks)
+        out = _through(landmarks, q, k, v, packing.packed_mask, self.pinv_iterations)
+        if self.kernel is None:
+            return out
+        convolved = depthwise_convolution(spread(v, packing), self.kernel[...])
+        return out + pack(convolved, packing).astype(out.dtype)
 
     def segments(self, length: int) -> tuple[int, int]:
         """The landmarks that a sequence has, and the positions of their segments.

@@ -241,6 +241,7 @@ class PerformerAttention(nnx.Module):
     """
 
     shares_qk = False
+    reads_positions = False
     why_not_causal = (
         "its sums over keys run over the whole sequence; a causal Performer needs running sums"
     )

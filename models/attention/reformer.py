@@ -210,6 +210,7 @@ class ReformerAttention(nnx.Module):
     """
 
     shares_qk = True
+    reads_positions = False
     why_not_causal = "its chunks are sorted by bucket, and no order is imposed within them"
 
     def __init__(

@@ -108,6 +108,7 @@ class StandardAttention(nnx.Module):
     """Exact attention with dropout of attention weights in training; it has no parameters."""
 
     shares_qk = False
+    reads_positions = False
     why_not_causal = (
         "its implementations mask keys that are padding, the same ones for every query, and the "
         "benchmark's encoders read whole sequences"

@@ -64,6 +64,19 @@ def test_a_pair_is_as_long_as_its_longer_text(data_dir):
     np.testing.assert_array_equal(arrays.example_lengths(examples), expected)
 
 
+def test_real_positions_are_those_that_are_not_0(data_dir, monkeypatch):
+    monkeypatch.setattr(arrays, "_ROWS", 16)  # of 50
+    sequences = prepared.load(data_dir, "pathfinder").split("train").sequences
+    expected = [np.sum(sequences[i] > 0) for i in range(len(sequences))]
+    assert len(set(expected)) > 4
+    examples = load(data_dir, "pathfinder")["train"]
+    np.testing.assert_array_equal(arrays.real_positions(examples), expected)
+    np.testing.assert_array_equal(
+        arrays.real_positions(examples._replace(pairs=np.array([[0, 1], [2, 2]]))),
+        [max(expected[:2]), expected[2]],
+    )
+
+
 @pytest.mark.parametrize(
     ("token", "label", "message"),
     [(15, 9, None), (16, 9, "ids go up to 16"), (1, 10, "one of 0 to 9"), (1, -1, "one of 0 to 9")],

@@ -8,7 +8,14 @@ from jax.extend import core
 
 from lra import buckets, parts
 from lra.arrays import Batch
-from lra.buckets import bucket_ends, by_length, choose_lengths, evaluation_order, in_bucket
+from lra.buckets import (
+    bucket_ends,
+    by_length,
+    choose_lengths,
+    choose_packed_lengths,
+    evaluation_order,
+    in_bucket,
+)
 from lra.evaluation import evaluate
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
@@ -107,11 +114,57 @@ def test_mapped_batches_are_cut_alike():
     assert "cond[" in str(jax.make_jaxpr(mapped)(batch))
 
 
+PIXELS = np.arange(250, 500)  # real ones of images
+
+
+def test_packed_lengths_hold_the_longest_of_any_split():
+    assert choose_packed_lengths(PIXELS, 530, 1024) == (320, 384, 448, 576)
+    finer = choose_packed_lengths(PIXELS, 530, 1024, evaluation=True)
+    assert finer == (320, 384, 448, 512, 576)
+    assert choose_packed_lengths(PIXELS, 1020, 1024)[-1] == 1024
+    assert choose_packed_lengths(PIXELS * 0, 0, 1024) == (64,)
+
+
+def test_other_devices_pack_the_same_data_to_one_length(monkeypatch):
+    assert choose_packed_lengths(PIXELS, 530, 1024, devices=8) == (576,)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert choose_packed_lengths(PIXELS, 530, 1024) == (576,)
+    # All of them, or a run would drop other entries elsewhere.
+    assert choose_packed_lengths(PIXELS, 1024, 1024) == (1024,)
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize(
+    ("lengths", "padded"),
+    [
+        (np.arange(10, 64), 512),  # short: compilation would take longer
+        (np.full(100, 1024), 1024),  # no padding
+        (np.full(100, 1000), 1024),  # hardly any
+    ],
+)
+def test_images_without_many_zeros_are_not_packed(lengths, padded, devices):
+    assert choose_packed_lengths(lengths, padded, padded, devices=devices) == ()
+
+
+def test_a_mask_with_holes_may_be_packed_into_its_number_of_tokens():
+    mask = jnp.zeros((2, 16), bool).at[0, 6:11].set(True).at[1, 15].set(True)
+    batch = Batch(mask.astype(jnp.int32), mask, jnp.zeros(2, jnp.int32))
+
+    def seen(batch, packed_length):
+        return jnp.array([batch.mask.shape[-1], packed_length])
+
+    for ends, expected in (((4, 8, 12), 8), ((12,), 12)):
+        np.testing.assert_array_equal(in_bucket(seen, ends, batch, packed=True), [16, expected])
+    np.testing.assert_array_equal(by_length(batch, packed=True), [0, 1])
+    np.testing.assert_array_equal(by_length(batch), [1, 0])
+
+
 @pytest.fixture
 def cut_short_sequences(monkeypatch):
     """The data of these tests have sequences of 3 to 14 positions."""
     monkeypatch.setattr(buckets, "_SHORTEST", 1)
     monkeypatch.setattr(buckets, "_STEP", 2)
+    monkeypatch.setattr(buckets, "_PACKED_STEP", 2)
 
 
 @pytest.fixture
@@ -207,3 +260,47 @@ def test_parts_without_microbatches_are_cut_too(tiny_trainer, monkeypatch, cut_s
 def test_several_devices_take_whole_batches(tiny_trainer, cut_short_sequences):
     trainer = tiny_trainer("listops", "linear", *ALL_DEVICES)
     assert trainer.plan.eval_buckets == (trainer.length,)
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
+)
+def test_training_on_packed_images_is_that_on_whole_ones(both, attention, monkeypatch):
+    # What is dropped differs, so nothing is.
+    drops = ["model.dropout=0.0"]
+    drops += ["model.attention.dropout=0.0"] if attention == "standard" else []
+    whole, packed = both("pathfinder", attention, *drops)
+    assert packed.plan.packed
+    assert not whole.plan.packed
+    assert_close(whole.train(whole.init(), 0, 3), packed.train(packed.init(), 0, 3))
+
+
+def test_packed_images_are_evaluated_as_whole_ones(both):
+    whole, packed = both("pathfinder", "nystrom")
+    state = whole.init()
+    one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, packed))
+    np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
+
+
+def test_dropout_does_not_depend_on_the_length_that_images_are_packed_to(
+    tiny_trainer, cut_short_sequences
+):
+    together = tiny_trainer("pathfinder", "standard")
+    parts_of_two = tiny_trainer("pathfinder", "standard", "train.microbatches=4")
+    for trainer in (together, parts_of_two):
+        assert trainer.plan.packed
+        assert len(trainer.plan.step_buckets) > 1
+    assert_close(
+        together.train(together.init(), 0, 3), parts_of_two.train(parts_of_two.init(), 0, 3)
+    )
+
+
+def test_without_zeros_as_padding_nothing_is_packed(tiny_trainer, cut_short_sequences):
+    trainer = tiny_trainer("pathfinder", "linear", "data.zero_is_padding=False")
+    assert not trainer.plan.packed
+    assert trainer.plan.step_buckets == (trainer.length,)
+
+
+def test_a_trainer_without_splits_packs_nothing(tiny_trainer, cut_short_sequences):
+    assert not tiny_trainer("pathfinder", "linear", splits=()).plan.packed

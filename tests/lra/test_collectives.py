@@ -104,6 +104,20 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
     assert [name for name, *_ in found] == ["all-reduce"]
 
 
+@pytest.mark.parametrize("attention", ["standard", "nystrom"])
+def test_packing_needs_no_more(tiny_trainer, monkeypatch, attention):
+    monkeypatch.setattr("lra.buckets._SHORTEST", 1)
+    monkeypatch.setattr("lra.buckets._PACKED_STEP", 2)
+    trainer = tiny_trainer("pathfinder", attention, "seeds=(0, 1)", *ALL_DEVICES)
+    assert trainer.plan.packed
+    step = compiled_step(trainer)
+    assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
+    _, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
+    one = tiny_trainer("pathfinder", attention, "seeds=(0, 1)")
+    _, expected = one.train(one.init(), 0, 3)
+    np.testing.assert_allclose(metrics.loss, expected.loss, atol=1e-5)
+
+
 def _reachable(computations, names):
     """The computations that these call, directly or not, and they themselves."""
     found, todo = set(), [name for name in names if name in computations]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from models import block as blocks
 from models import encoder as encoders
 from models.attention.standard import StandardAttention
 from models.encoder import Encoder, sinusoidal_positions
@@ -208,9 +209,10 @@ def test_every_draw_has_a_key_of_its_own(inputs, monkeypatch):
         keys.append(key)
         return v
 
-    monkeypatch.setattr(encoders, "dropout", dropout)
     monkeypatch.setattr(StandardAttention, "__call__", attend)
-    monkeypatch.setattr(encoders, "split", split_and_note)
+    for module in (encoders, blocks):
+        monkeypatch.setattr(module, "dropout", dropout)
+        monkeypatch.setattr(module, "split", split_and_note)
     build()(*inputs, jax.random.key(0))
     numbers = {tuple(jax.random.key_data(key).tolist()) for key in keys}
     assert len(numbers) == len(keys) == 1 + 1 + 2 * (1 + 4)  # encoder, embeddings, two blocks

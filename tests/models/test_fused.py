@@ -13,7 +13,7 @@ from flax import nnx
 from models import attention, fused, fused_programs
 from models.attention import kernels
 from models.attention.machine import Machine, assumed, this_machine
-from models.encoder import Block
+from models.block import Block
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 KEY = jax.random.key(7)
