@@ -5,7 +5,8 @@
 Training and evaluations of the protocol, without compilation. Where a cell has no row on the
 device, speeds are taken from elsewhere, in this order:
 
-- of Pathfinder, whose sequences and batches are those of Image, from Image;
+- of Pathfinder, whose sequences and batches are those of Image, from Image (too much: its zeros are
+  left out, Image's are few);
 - of Retrieval, whose pairs are twice as many positions as Text's, from Text, at half the speed;
 - from the cell's row on another device, --like, times how much faster Image is on this one;
 - else the mean of the task's other attentions.

@@ -11,6 +11,7 @@ from models.attention.packing import attend, make_packing, pack, spread
 from models.encoder import Encoder
 from tests.attention_cases import CASES, attention_of
 
+TABLE3_ATTENTIONS = ("standard", "nystrom", "linformer", "performer", "reformer")
 LENGTH, PACKED = 30, 20  # a number that no chunk, segment or block divides, and one for all masks
 
 
@@ -125,10 +126,7 @@ def test_one_that_reads_no_positions_gets_packed_ones(mask):
     np.testing.assert_array_equal(out, jnp.broadcast_to(jnp.arange(PACKED)[None], out.shape))
 
 
-def test_all_but_longformer_leave_out_padding():
-    spread_out = {
-        name
-        for name, module in ATTENTIONS.items()
-        if module.reads_positions and not hasattr(module, "attend_packed")
-    }
-    assert spread_out == {"longformer"}
+@pytest.mark.parametrize("name", TABLE3_ATTENTIONS)
+def test_those_of_the_table_leave_out_padding(name):
+    module = ATTENTIONS[name]
+    assert not module.reads_positions or hasattr(module, "attend_packed")
