@@ -41,7 +41,7 @@ class Trainer:
         plan: how batches are computed.
         graphdef: the model's structure.
         training_lengths: of the training examples, int [examples], in positions; where zero is
-            padding, of those that `splits` names first, in real positions.
+            padding in real ones, and without the split `train` those of another.
 
     Raises:
         UserError: a configuration that does not fit the data or the devices.
@@ -74,11 +74,11 @@ class Trainer:
         self.graphdef = self._abstract_model()
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
         arrays.check_fits(examples.values(), task)
-        holes = config.data.zero_is_padding and len(examples) > 0
-        needed = arrays.real_positions if holes else arrays.example_lengths
+        has_holes = config.data.zero_is_padding and len(examples) > 0
+        needed = arrays.real_positions if has_holes else arrays.example_lengths
         lengths = {name: needed(x) for name, x in examples.items()}
-        if holes:
-            self.training_lengths = lengths[min(lengths, key=lambda name: name != "train")]
+        if has_holes:
+            self.training_lengths = lengths.get("train", next(iter(lengths.values())))
         else:
             self.training_lengths = arrays.training_lengths(prepared)
         self.plan = plan_batches(
@@ -87,7 +87,7 @@ class Trainer:
             self.length,
             pairs=task.pairs,
             devices=self.num_devices,
-            longest=max(int(np.max(x)) for x in lengths.values()) if holes else None,
+            longest=max(int(np.max(x)) for x in lengths.values()) if has_holes else None,
             cut_padding=cut_padding,
         )
         self.programs = Programs(
