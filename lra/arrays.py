@@ -14,7 +14,7 @@ from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.tasks import Task
 
-_ROWS = 4096  # counted at a time
+_ROWS = 512  # counted at a time
 
 # The epoch in whose order examples are held out; no training reaches it.
 _HOLDOUT_EPOCH = 2**63
@@ -49,29 +49,24 @@ def padded_length(prepared: Prepared) -> int:
     return 1 << (prepared.manifest["max_length"] - 1).bit_length()
 
 
-def training_lengths(prepared: Prepared) -> np.ndarray:
-    """Positions of each stored training example, int [examples]; of a pair the longer text's."""
-    split = prepared.split("train")
-    return _lengths(np.diff(split.sequences.offsets), split.pairs)
+def stored_lengths(prepared: Prepared, name: str, *, real: bool = False) -> np.ndarray:
+    """Positions of each example of a stored split, int [examples]; of a pair the longer text's.
 
-
-def example_lengths(examples: Examples) -> np.ndarray:
-    """As `training_lengths`, for the examples of a split that is still on the host."""
-    return _lengths(examples.lengths, examples.pairs)
-
-
-def real_positions(examples: Examples) -> np.ndarray:
-    """Of each example still on the host, how many positions hold a token other than 0; int64 [n].
-
-    Of a pair, those of the text that has more of them.
+    `real`: only those whose token is not 0.
     """
-    rows = range(0, len(examples.tokens), _ROWS)
-    parts = [np.count_nonzero(examples.tokens[row : row + _ROWS], axis=1) for row in rows]
-    return _lengths(np.concatenate(parts), examples.pairs)
-
-
-def _lengths(lengths: np.ndarray, pairs: np.ndarray | None) -> np.ndarray:
+    sequences, pairs = prepared.split(name).sequences, prepared.split(name).pairs
+    lengths = _count_real(sequences) if real else np.diff(sequences.offsets)
     return lengths if pairs is None else np.max(lengths[pairs], axis=1)
+
+
+def _count_real(sequences: Sequences) -> np.ndarray:
+    counts, offsets = [], sequences.offsets
+    for row in range(0, len(sequences), _ROWS):
+        ends = offsets[row : row + _ROWS + 1]
+        real = sequences.tokens[ends[0] : ends[-1]] != 0
+        before = np.concatenate([[0], np.cumsum(real)])
+        counts.append(np.diff(before[ends - ends[0]]))
+    return np.concatenate(counts)
 
 
 def load_examples(

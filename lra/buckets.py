@@ -10,10 +10,10 @@ Other devices cut nothing: the longest sequence of a whole training batch nearly
 full length, and branches were not timed there.
 
 Where zero is padding, it lies between the tokens, and sequences are packed instead, if that leaves
-out much (`models.attention.packing`): Pathfinder's have 200 to 600 real positions of 1,024. Their
-length is then how many are real. Other devices pack to a single length, that of the longest
-sequence. Whether sequences are packed depends on the data alone, since the draws of dropout then
-count real positions.
+out much (`models.attention.packing`): 40,000 generated images of Pathfinder have 203 to 549 real
+positions of 1,024. Their length is then how many are real. Other devices pack to a single length,
+that of the longest sequence. Whether sequences are packed depends on the training data alone, since
+the draws of dropout then count real positions.
 """
 
 import functools
@@ -63,32 +63,34 @@ def choose_lengths(
 
 
 def choose_packed_lengths(
-    lengths: np.ndarray, longest: int, padded: int, *, devices: int = 1, evaluation: bool = False
-) -> tuple[int, ...]:
-    """Ends of buckets of packed sequences, ascending; none where packing is no use.
+    lengths: np.ndarray, longest: int, padded: int, *, devices: int = 1
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Ends of buckets of packed sequences, ascending, of training and of evaluations.
+
+    None where packing is no use: where on a CPU, to the training examples, it would save little. A
+    single long example thus does not keep a CPU from packing, but takes what other devices gain.
 
     Args:
         lengths: of the training examples, int [examples], in real positions.
         longest: of all examples, those of other splits too.
         padded: the length they are padded to.
         devices: that share the batch or the seeds.
-        evaluation: whether for evaluations, which may have more of them.
     """
-    if padded < _SHORTEST:
-        return ()
-    last = min(padded, max(1, math.ceil(longest / _PACKED_STEP)) * _PACKED_STEP)
-    few, many = (_packed_ends(lengths, last, most) for most in (_MOST, _MOST_OF_EVALUATIONS))
-    if bucket_ends(lengths, few).mean() > (1 - _LEAST_SAVING) * padded:
-        return ()
-    if devices > 1 or this_backend() != "cpu":
-        return (last,)
-    return many if evaluation else few
+    ends = _packed_ends(lengths, int(lengths.max()), padded, _MOST)
+    saves = bucket_ends(lengths, ends).mean() <= (1 - _LEAST_SAVING) * padded
+    if padded < _SHORTEST or not saves:
+        return None
+    # Elsewhere one, of the longest.
+    numbers = (1, 1) if devices > 1 or this_backend() != "cpu" else (_MOST, _MOST_OF_EVALUATIONS)
+    training, evaluation = (_packed_ends(lengths, longest, padded, most) for most in numbers)
+    return training, evaluation
 
 
-def _packed_ends(lengths: np.ndarray, last: int, most: int) -> tuple[int, ...]:
+def _packed_ends(lengths: np.ndarray, longest: int, padded: int, most: int) -> tuple[int, ...]:
+    """At most so many; the last one holds the longest."""
     quantiles = np.quantile(lengths, np.arange(1, most) / most)
-    steps = {max(1, math.ceil(length / _PACKED_STEP)) for length in quantiles}
-    return (*(step * _PACKED_STEP for step in sorted(steps) if step * _PACKED_STEP < last), last)
+    ends = {_PACKED_STEP * max(1, math.ceil(x / _PACKED_STEP)) for x in (*quantiles, longest)}
+    return tuple(sorted({min(end, padded) for end in ends}))
 
 
 def bucket_ends(lengths: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:
@@ -158,9 +160,10 @@ def _needed(batch: Batch, packed: bool) -> Int[Array, "*batch"]:
 
     Packed, those that are real.
     """
-    positions = 1 + jnp.arange(batch.mask.shape[-1], dtype=jnp.int32)
-    last = jnp.max(jnp.where(batch.mask, positions, 0), axis=-1)
     if packed:
-        last = jnp.sum(batch.mask, axis=-1, dtype=jnp.int32)
-    pairs = last.ndim > batch.labels.ndim
-    return jnp.max(last, axis=-1) if pairs else last
+        needed = jnp.sum(batch.mask, axis=-1, dtype=jnp.int32)
+    else:
+        positions = 1 + jnp.arange(batch.mask.shape[-1], dtype=jnp.int32)
+        needed = jnp.max(jnp.where(batch.mask, positions, 0), axis=-1)
+    pairs = needed.ndim > batch.labels.ndim
+    return jnp.max(needed, axis=-1) if pairs else needed

@@ -73,12 +73,9 @@ def plan_batches(
     eval_batch //= eval_parts
     step_buckets = eval_buckets = (padded,)
     if cut_padding and longest is not None:
-        ends = [
-            choose_packed_lengths(lengths, longest, padded, devices=devices, evaluation=evaluation)
-            for evaluation in (False, True)
-        ]
-        if all(ends):
-            return Plan(microbatches, eval_batch, *ends, packed=True)
+        packed = choose_packed_lengths(lengths, longest, padded, devices=devices)
+        if packed is not None:
+            return Plan(microbatches, eval_batch, *packed, packed=True)
     elif cut_padding:
         eval_buckets = choose_lengths(lengths, padded, devices=devices, evaluation=True)
         if microbatches > 1:  # a whole batch nearly always has a sequence of about full length

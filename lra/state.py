@@ -220,7 +220,9 @@ def _accumulate(
 
     if parts == 1:
         whole, keys = batch
-        return shortened(lambda one, **length: value_and_grad(params, one, keys, **length), whole)
+        return shortened(
+            lambda cut, packed_length=None: value_and_grad(params, cut, keys, packed_length), whole
+        )
     # [part, share, example]: a device holds its share of every part, and its share of the sum.
     split = jax.tree.map(
         lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
@@ -229,8 +231,8 @@ def _accumulate(
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
         whole, keys = part
 
-        def of_shares(cut: Batch, **length: int) -> Any:
-            of_one = functools.partial(value_and_grad, **length)
+        def of_shares(cut: Batch, packed_length: int | None = None) -> Any:
+            of_one = functools.partial(value_and_grad, packed_length=packed_length)
             return jax.vmap(of_one, in_axes=(None, 0, 0))(params, cut, keys)
 
         found = shortened(of_shares, whole)

@@ -40,8 +40,8 @@ class Trainer:
         length: of padded sequences, for which the model is made.
         plan: how batches are computed.
         graphdef: the model's structure.
-        training_lengths: of the training examples, int [examples], in positions; where zero is
-            padding in real ones, and without the split `train` those of another.
+        training_lengths: of the stored training examples, int [examples], in positions; where zero
+            is padding, in real ones.
 
     Raises:
         UserError: a configuration that does not fit the data or the devices.
@@ -71,25 +71,22 @@ class Trainer:
                 config.train.eval_batch_size,
             ),
         )
-        self.graphdef = self._abstract_model()
-        examples = arrays.load_examples(prepared, splits, config.data.holdout)
-        arrays.check_fits(examples.values(), task)
-        has_holes = config.data.zero_is_padding and len(examples) > 0
-        needed = arrays.real_positions if has_holes else arrays.example_lengths
-        lengths = {name: needed(x) for name, x in examples.items()}
-        if has_holes:
-            self.training_lengths = lengths.get("train", next(iter(lengths.values())))
-        else:
-            self.training_lengths = arrays.training_lengths(prepared)
+        holes = config.data.zero_is_padding
+        lengths = {
+            name: arrays.stored_lengths(prepared, name, real=holes)
+            for name in prepared.manifest["counts"]
+        }
+        self.training_lengths = lengths["train"]
         self.plan = plan_batches(
             config,
             self.training_lengths,
             self.length,
             pairs=task.pairs,
             devices=self.num_devices,
-            longest=max(int(np.max(x)) for x in lengths.values()) if has_holes else None,
+            longest=max(int(np.max(x)) for x in lengths.values()) if holes else None,
             cut_padding=cut_padding,
         )
+        self.graphdef = self._abstract_model()
         self.programs = Programs(
             config,
             task,
@@ -102,7 +99,10 @@ class Trainer:
         )
         seeds = sharding.put(np.asarray(config.seeds, np.int32), self.shardings.per_seed)
         self._init_keys, self._train_keys = sharding.call(self.programs.keys, seeds)
-        self._orders = {name: self._evaluation_order(x) for name, x in lengths.items()}
+        examples = arrays.load_examples(prepared, splits, config.data.holdout)
+        arrays.check_fits(examples.values(), task)
+        indices = {n: arrays.stored_index(prepared, n, config.data.holdout) for n in splits}
+        self._orders = {n: self._evaluation_order(lengths[of][i]) for n, (of, i) in indices.items()}
         self._examples = arrays.put(examples, self.shardings.replicated)
 
     @property
@@ -231,8 +231,10 @@ class Trainer:
             model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
             graphdef, params, rest = nnx.split(model, nnx.Param, ...)
             keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+            packed = self.plan.step_buckets[0] if self.plan.packed else None
+            model = functools.partial(forward, graphdef, packed_length=packed)
             for key in (keys, None):
-                jax.eval_shape(functools.partial(forward, graphdef), params, rest, ids, mask, key)
+                jax.eval_shape(model, params, rest, ids, mask, key)
         except ValueError as error:
             raise UserError(f"model for {self.task.name}, length {self.length}: {error}") from error
         return graphdef

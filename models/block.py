@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from models.attention import kernels
 from models.attention.machine import this_machine
-from models.attention.packing import Packing, attend
+from models.attention.packing import Packing, attend_packed
 from models.dense import Linear
 from models.dropout import dropout, row_seeds
 from models.keys import split
@@ -94,7 +94,7 @@ class MultiHeadAttention(nnx.Module):
         if packing is None:
             out = self.attention(q, k, v, mask, key=key)
         else:
-            out = attend(self.attention, q, k, v, packing, key=key)
+            out = attend_packed(self.attention, q, k, v, packing, key=key)
         return out.reshape(*out.shape[:2], -1)
 
 

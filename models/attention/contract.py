@@ -25,8 +25,9 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 - A module that ties keys to queries sets `shares_qk = True`; the encoder then builds no key
   projection and passes `k = q`.
 - A module whose outputs depend on the order of real tokens but not on the padding between them sets
-  `reads_positions = False`: the encoder may leave that padding out (`models.attention.packing`).
-  Another may have a method `attend_packed(q, k, v, packing, *, key=None)` for such sequences.
+  `reads_positions = False` (without it, True): the encoder may leave that padding out
+  (`models.attention.packing`). Another may do so in a method
+  `attend_packed(q, k, v, packing, *, key=None)`.
 - Trained arrays are `nnx.Param`; arrays drawn once and not trained are `Untrained`.
 """
 

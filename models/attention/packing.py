@@ -2,7 +2,7 @@
 
 Where padding lies between tokens (in Pathfinder, 64 % of the pixels are 0), cutting the ends off
 saves nothing. All that a block computes at a position, attention aside, concerns that position
-alone, so the encoder may leave out the rest. Most attentions can too (`attend`).
+alone, so the encoder may leave out the rest. Most attentions can too (`attend_packed`).
 
 Both ways are gathers, and each is the other's gradient: nothing is scattered, and results are
 deterministic. Time and memory O(length), and a sort of the positions.
@@ -65,7 +65,7 @@ def spread(
     return _taken(x, packing.slots, packing.mask)
 
 
-def attend(
+def attend_packed(
     attention: nnx.Module, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: Array | None
 ) -> Heads:
     """Attention between packed sequences, of any module of the contract.

@@ -12,8 +12,10 @@ from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.tasks import TASKS
 
+SPLITS = ("train", "validation", "test")
 
-def load(data_dir, task, names=("train", "validation", "test"), holdout=0.0):
+
+def load(data_dir, task, names=SPLITS, holdout=0.0):
     return arrays.load_examples(prepared.load(data_dir, task), names, holdout)
 
 
@@ -59,21 +61,20 @@ def test_a_pair_is_as_long_as_its_longer_text(data_dir):
     data = prepared.load(data_dir, "retrieval")
     sequences, pairs = data.split("train").sequences, data.split("train").pairs
     expected = [max(len(sequences[one]), len(sequences[other])) for one, other in pairs]
-    np.testing.assert_array_equal(arrays.training_lengths(data), expected)
-    examples = load(data_dir, "retrieval")["train"]
-    np.testing.assert_array_equal(arrays.example_lengths(examples), expected)
+    np.testing.assert_array_equal(arrays.stored_lengths(data, "train"), expected)
 
 
-def test_real_positions_are_those_that_are_not_0(data_dir, monkeypatch):
-    monkeypatch.setattr(arrays, "_ROWS", 16)  # of 50
-    sequences = prepared.load(data_dir, "pathfinder").split("train").sequences
-    expected = [np.sum(sequences[i] > 0) for i in range(len(sequences))]
-    assert len(set(expected)) > 4
-    examples = load(data_dir, "pathfinder")["train"]
-    np.testing.assert_array_equal(arrays.real_positions(examples), expected)
+def test_real_positions_are_those_that_are_not_0(tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "_ROWS", 2)
+    items = [[3, 0, 5, 0], [], [0, 0], [0], [7], [1, 2, 0, 4, 5]]
+    with TaskWriter(tmp_path, "image") as writer:
+        for split in SPLITS:
+            writer.examples(split, [(np.array(item, np.uint8), 0) for item in items])
+        counts = dict.fromkeys(SPLITS, len(items))
+        writer.finish(data="tiny", source="a test", counts=counts, max_length=5)
+    data = prepared.load(tmp_path, "image")
     np.testing.assert_array_equal(
-        arrays.real_positions(examples._replace(pairs=np.array([[0, 1], [2, 2]]))),
-        [max(expected[:2]), expected[2]],
+        arrays.stored_lengths(data, "train", real=True), [2, 0, 0, 0, 1, 4]
     )
 
 

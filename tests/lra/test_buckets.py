@@ -16,10 +16,12 @@ from lra.buckets import (
     evaluation_order,
     in_bucket,
 )
+from lra.data.task_writer import TaskWriter
 from lra.evaluation import evaluate
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close
+from tests.lra.trainings import make_trainer
 
 SPREAD = np.arange(500, 2001)
 # Whose parameters, segments or chunks depend on the length; the slow suite has the others.
@@ -118,19 +120,26 @@ PIXELS = np.arange(250, 500)  # real ones of images
 
 
 def test_packed_lengths_hold_the_longest_of_any_split():
-    assert choose_packed_lengths(PIXELS, 530, 1024) == (320, 384, 448, 576)
-    finer = choose_packed_lengths(PIXELS, 530, 1024, evaluation=True)
-    assert finer == (320, 384, 448, 512, 576)
-    assert choose_packed_lengths(PIXELS, 1020, 1024)[-1] == 1024
-    assert choose_packed_lengths(PIXELS * 0, 0, 1024) == (64,)
+    training, evaluation = choose_packed_lengths(PIXELS, 530, 1024)
+    assert training == (320, 384, 448, 576)
+    assert evaluation == (320, 384, 448, 512, 576)
+    assert choose_packed_lengths(PIXELS, 1020, 1024)[0] == (320, 384, 448, 1024)
+    assert choose_packed_lengths(PIXELS, 1490, 1500)[0][-1] == 1500
+    assert choose_packed_lengths(PIXELS * 0, 0, 1024) == ((64,), (64,))
 
 
 def test_other_devices_pack_the_same_data_to_one_length(monkeypatch):
-    assert choose_packed_lengths(PIXELS, 530, 1024, devices=8) == (576,)
+    assert choose_packed_lengths(PIXELS, 530, 1024, devices=8) == ((576,), (576,))
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert choose_packed_lengths(PIXELS, 530, 1024) == (576,)
+    assert choose_packed_lengths(PIXELS, 530, 1024) == ((576,), (576,))
     # All of them, or a run would drop other entries elsewhere.
-    assert choose_packed_lengths(PIXELS, 1024, 1024) == (1024,)
+    assert choose_packed_lengths(PIXELS, 1024, 1024) == ((1024,), (1024,))
+
+
+def test_whether_images_are_packed_is_up_to_the_training_examples():
+    for longest in (960, 1024):
+        assert choose_packed_lengths(np.arange(850, 910), longest, 1024)[0][-1] == longest
+        assert choose_packed_lengths(np.arange(930, 960), longest, 1024) is None
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -143,7 +152,7 @@ def test_other_devices_pack_the_same_data_to_one_length(monkeypatch):
     ],
 )
 def test_images_without_many_zeros_are_not_packed(lengths, padded, devices):
-    assert choose_packed_lengths(lengths, padded, padded, devices=devices) == ()
+    assert choose_packed_lengths(lengths, padded, padded, devices=devices) is None
 
 
 def test_a_mask_with_holes_may_be_packed_into_its_number_of_tokens():
@@ -302,5 +311,35 @@ def test_without_zeros_as_padding_nothing_is_packed(tiny_trainer, cut_short_sequ
     assert trainer.plan.step_buckets == (trainer.length,)
 
 
-def test_a_trainer_without_splits_packs_nothing(tiny_trainer, cut_short_sequences):
-    assert not tiny_trainer("pathfinder", "linear", splits=()).plan.packed
+def test_the_plan_is_that_of_all_stored_splits_whichever_are_loaded(
+    tiny_trainer, cut_short_sequences
+):
+    plans = [tiny_trainer("pathfinder", "linear", splits=x).plan for x in ((), ("test",))]
+    assert plans == [tiny_trainer("pathfinder", "linear").plan] * 2
+    assert plans[0].packed
+
+
+def test_images_of_other_splits_may_have_more_pixels(tiny_config, cut_short_sequences, tmp_path):
+    write_growing_images(tmp_path)
+    config = tiny_config("pathfinder", "standard")
+    whole, packed = (make_trainer(config, tmp_path, cut_padding=cut) for cut in (False, True))
+    assert packed.training_lengths.max() == 8
+    assert packed.plan.step_buckets[-1] == packed.plan.eval_buckets[-1] == 14
+    state = whole.init()
+    for split in ("validation", "test"):
+        one, other = (evaluate(t, state.params, state.rest, split) for t in (whole, packed))
+        np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
+
+
+def write_growing_images(folder):
+    """Of 16 pixels, up to 8 are real in training, up to 11 in validation and 14 in test."""
+    rng = np.random.default_rng(0)
+    counts = {"train": 24, "validation": 10, "test": 10}
+    with TaskWriter(folder, "pathfinder") as writer:
+        for split, real in zip(counts, (8, 11, 14), strict=True):
+            images = np.zeros((counts[split], 16), np.uint8)
+            for number, image in enumerate(images):
+                places = rng.permutation(16)[: real - number % 4]
+                image[places] = rng.integers(1, 256, len(places))
+            writer.examples(split, [(image, i % 2) for i, image in enumerate(images)])
+        writer.finish(data="tiny", source="a test", counts=counts, max_length=16)

@@ -104,16 +104,19 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
     assert [name for name, *_ in found] == ["all-reduce"]
 
 
-@pytest.mark.parametrize("attention", ["standard", "nystrom"])
-def test_packing_needs_no_more(tiny_trainer, monkeypatch, attention):
+@pytest.mark.parametrize(
+    ("attention", "parts"), [("standard", 2), ("nystrom", 1), ("linformer", 1), ("reformer", 1)]
+)
+def test_packing_needs_no_more(tiny_trainer, monkeypatch, attention, parts):
     monkeypatch.setattr("lra.buckets._SHORTEST", 1)
     monkeypatch.setattr("lra.buckets._PACKED_STEP", 2)
-    trainer = tiny_trainer("pathfinder", attention, "seeds=(0, 1)", *ALL_DEVICES)
+    own = "seeds=(0, 1)", f"train.microbatches={parts}"
+    trainer = tiny_trainer("pathfinder", attention, *own, *ALL_DEVICES)
     assert trainer.plan.packed
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
     _, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
-    one = tiny_trainer("pathfinder", attention, "seeds=(0, 1)")
+    one = tiny_trainer("pathfinder", attention, *own)
     _, expected = one.train(one.init(), 0, 3)
     np.testing.assert_allclose(metrics.loss, expected.loss, atol=1e-5)
 
