@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 from models import attention, fused, fused_programs
-from models.attention import kernels
+from models.attention import flash, kernels
 from models.attention.machine import Machine, assumed, this_machine
 from models.attention.packing import make_packing
 from models.block import Block
@@ -217,21 +217,41 @@ def test_which_rows_it_takes():
     assert not takes(machine=Machine("gpu", has_cudnn=True))
 
 
+@pytest.mark.parametrize("key", [None, KEY], ids=["kept", "dropped"])
+def test_a_nystrom_block_is_rounded_little_more_than_in_the_plain_form(
+    key, interpreted, monkeypatch
+):
+    attend = functools.partial(flash.flash_attention, interpret=True)
+    monkeypatch.setattr(flash, "flash_attention", attend)
+    with assumed(GPU):
+        assert_rounded_little_more("nystrom", key)
+
+
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels need a GPU")
 @TRITON_IS_LEAVING
 @pytest.mark.parametrize("key", [None, KEY], ids=["kept", "dropped"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_on_a_gpu(name, key):
     assert this_machine().runs_kernels
+    assert_rounded_little_more(name, key)
+
+
+def assert_rounded_little_more(name, key):
+    """On this machine than without kernels, both against float32."""
     graph, params, rest = build(name, dim=64, mlp_dim=128)
-    arrays = inputs(dim=64)
-    in_float32, *wide_parts = build(name, jnp.float32, 64, 128)
-    found = jax.jit(functools.partial(run, graph))(params, rest, *arrays, key)
+    x, g, mask = inputs(dim=64)
+    real = mask[..., None]
+    g = jnp.where(real, g, 0)  # what masked positions get is arbitrary
+
+    def real_of(parts, x, g):
+        out, *gradients = jax.jit(functools.partial(run, parts[0]))(*parts[1:], x, g, mask, key)
+        return [jnp.where(real, out, 0), *gradients]
+
+    found = real_of((graph, params, rest), x, g)
     with assumed(Machine("gpu")), jax.default_matmul_precision("float32"):
-        plain = jax.jit(functools.partial(run, graph))(params, rest, *arrays, key)
-        wide = (x.astype(jnp.float32) for x in arrays[:2])
-        in_float32 = jax.jit(functools.partial(run, in_float32))
-        expected = in_float32(*wide_parts, *wide, arrays[2], key)
+        plain = real_of((graph, params, rest), x, g)
+        wide = (array.astype(jnp.float32) for array in (x, g))
+        expected = real_of(build(name, jnp.float32, 64, 128), *wide)
     largest = max(np.linalg.norm(z) for z in expected[2:])
 
     def error(x, z):
