@@ -5,9 +5,10 @@ Data:      python -m lra.data.prepare image --source=download
 Train:     python train.py --config=configs/image.py:nystrom --workdir=runs/image-nystrom
 Published: standard 38.20, nystrom 41.58, linformer 37.84, performer 37.07, reformer 43.29
            (Nyströmformer, arXiv 2102.03902, Table 3)
-Here:      not run yet
+Here:      nystrom 43.90, linformer 37.83, reformer 43.45
+           one seed each
 Chance:    10.0
-Time:      not run yet
+Time:      12 min a run, on an H200, beside others; alone and without compilation about 2
 
 1,024 pixels, 10 classes, 45,000 / 5,000 / 10,000 images.
 """
