@@ -1,5 +1,6 @@
 """One case of `benchmarks.train_step`, measured in the process that asks."""
 
+import functools
 import pathlib
 import statistics
 import sys
@@ -21,7 +22,6 @@ from benchmarks.memory import available_bytes
 from benchmarks.random_data import LONGEST, usual_lengths, write_random
 from benchmarks.worker import failure_kind
 from lra import environment
-from lra.buckets import bucket_ends
 from lra.data import prepared
 from lra.pace import Pace
 from lra.settings import load_config
@@ -35,6 +35,7 @@ _CALL_STEPS = 100  # at most
 # other devices there are enough for the calls of an evaluation to be as long as in a real run.
 _CPU_EXAMPLES, _EXAMPLES = 1024, 4096
 _TRIAL_SECONDS = 3.0
+_GROUPS = 16  # of lengths; for the mean of each, operations are counted
 # At least so many evaluations are timed, and for at least this share of the seconds of steps.
 _EVALUATIONS, _EVALUATED = 3, 0.25
 _NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # with another batch
@@ -248,7 +249,7 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
         "examples_per_second": config.train.batch_size * seeds / times.step,
         "eval_examples_per_second": 1 / times.evaluated,
         "peak_memory_mb": environment.peak_memory_mb(),
-        "flops_per_step": seeds * _model_flops(trainer),
+        "real_flops_per_step": seeds * _model_flops(trainer),
         "peak_flops_per_second": _matmul_rate(config),
     }
 
@@ -273,13 +274,14 @@ def _hours(config, times: Times) -> dict[str, float]:
 def _model_flops(trainer: Trainer) -> int:
     """Operations in the matrix products of a training step of one seed, on average.
 
-    If steps leave out padding (`lra.buckets`), each example counts with the length of its bucket.
+    Those of real tokens, whether padding is computed or not.
     """
     config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(
         nnx.eval_shape(lambda: make_model(config, task, trainer.length, nnx.Rngs(0)))
     )
 
+    @functools.cache
     def forward(end: int) -> int:
         length, packed = (trainer.length, end) if trainer.plan.packed else (end, None)
         shape = (1, *((2,) if task.pairs else ()), length)
@@ -289,12 +291,10 @@ def _model_flops(trainer: Trainer) -> int:
             lambda s, i, m: nnx.merge(graphdef, s)(i, m, packed_length=packed), state, ids, mask
         )
 
-    ends = bucket_ends(trainer.training_lengths, trainer.plan.step_buckets)
-    ends, counts = np.unique(ends, return_counts=True)
-    operations = sum(
-        forward(int(end)) * int(count) for end, count in zip(ends, counts, strict=True)
-    )
-    return 3 * config.train.batch_size * operations // int(counts.sum())
+    lengths = np.sort(trainer.training_lengths)
+    groups = np.array_split(lengths, min(_GROUPS, len(lengths)))
+    operations = sum(forward(round(group.mean())) * len(group) for group in groups)
+    return 3 * config.train.batch_size * operations // len(lengths)
 
 
 def _matmul_rate(config) -> float:

@@ -28,7 +28,8 @@ class StepRow:
         steps_per_second: of all seeds together.
         examples_per_second, eval_examples_per_second: summed over seeds.
         peak_memory_mb: 10^6 bytes, of the device or, on a CPU, of the process.
-        flops_per_step: in the matrix products of the model, of all seeds.
+        real_flops_per_step: in the matrix products of the model, of all seeds, for real tokens.
+        flops_per_step: instead of that in older rows; with padding, but for what is cut before.
         peak_flops_per_second: of a large matrix product on one device.
         protocol_hours, whole_hours: of the protocol's training and evaluations, and with
             compilation; None with another batch than the protocol's.
@@ -55,8 +56,9 @@ class StepRow:
     examples_per_second: float
     eval_examples_per_second: float
     peak_memory_mb: float
-    flops_per_step: int
     peak_flops_per_second: float
+    real_flops_per_step: int | None = None
+    flops_per_step: int | None = None
     overrides: list = dataclasses.field(default_factory=list)
     protocol_hours: float | None = None
     whole_hours: float | None = None

@@ -277,15 +277,22 @@ def test_lengths_are_distributed_as_the_tasks(task, mean, longest):
     assert 0.99 * longest <= lengths.max() <= longest
 
 
-def test_operations_are_of_examples_without_the_padding_that_is_cut(trainer, monkeypatch):
-    whole = train_case._model_flops(trainer)
-    half = trainer.length // 2
-    monkeypatch.setattr(trainer, "training_lengths", np.array([3, 2 * half]))
-    assert train_case._model_flops(trainer) == whole
-    plan = trainer.plan._replace(step_buckets=(half, 2 * half))
-    monkeypatch.setattr(trainer, "plan", plan)
+def test_operations_are_those_of_real_tokens(trainer, monkeypatch):
+    def operations(*lengths):
+        monkeypatch.setattr(trainer, "training_lengths", np.array(lengths))
+        return train_case._model_flops(trainer)
+
+    whole, half = operations(trainer.length), operations(trainer.length // 2)
     # Everything in it grows with the length, attention with its square.
-    assert 0.5 * whole < train_case._model_flops(trainer) < 0.75 * whole
+    assert 0.25 * whole < half < 0.5 * whole
+    both = operations(trainer.length // 2, trainer.length)
+    assert both == pytest.approx((half + whole) / 2, abs=trainer.config.train.batch_size)
+
+
+def test_operations_of_older_rows_bound_the_share():
+    older = STEP | {"flops_per_step": STEP["real_flops_per_step"]}
+    del older["real_flops_per_step"]
+    assert "| ≤40.0% |" in training_tables.step_line(older)
 
 
 @pytest.mark.slow

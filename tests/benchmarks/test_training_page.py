@@ -29,7 +29,7 @@ STEP = {
     "examples_per_second": 128.0,
     "eval_examples_per_second": 300.0,
     "peak_memory_mb": 500.0,
-    "flops_per_step": 10**9,
+    "real_flops_per_step": 10**9,
     "peak_flops_per_second": 1e10,
     "protocol_hours": 1.5,
     "whole_hours": 1.55,
