@@ -156,6 +156,10 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
         _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))
         _show_points(upper)
+        if not any(len(line.get_xdata()) for line in lower.lines):
+            middle = {"ha": "center", "va": "center", "transform": lower.transAxes}
+            lower.text(0.5, 0.5, "no speeds known", fontsize=_TICK_LABELS, **middle)
+            lower.set_yticks([])
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
     drawn.supxlabel(OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])

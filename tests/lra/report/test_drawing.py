@@ -130,6 +130,17 @@ def test_single_seeds_have_open_marks_and_noise_does_not_fill_an_axis():
     assert [list(line.get_xdata()) for line in hollow] == [[16, 32]]
 
 
+def test_a_panel_without_speeds_says_so():
+    timed = {value: Dot(Stat(0.5, None, 1), 100.0) for value in (16, 32)}
+    untimed = {value: dot._replace(speed=None) for value, dot in timed.items()}
+    sweep = Sweep("", {"listops": timed, "image": untimed}, {}, {})
+    *_, listops, image = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"]).axes
+    assert not listops.texts
+    assert [text.get_text() for text in image.texts] == ["no speeds known"]
+    assert not image.get_yticks().size
+    assert [label.get_text() for label in image.get_xticklabels()] == ["16", "32"]
+
+
 @pytest.mark.parametrize("tasks", [("listops",), ("listops", "image")])  # of two widths
 @pytest.mark.parametrize(
     "values",
