@@ -274,7 +274,8 @@ def _hours(config, times: Times) -> dict[str, float]:
 def _model_flops(trainer: Trainer) -> int:
     """Operations in the matrix products of a training step of one seed, on average.
 
-    Those of real tokens, whether padding is computed or not.
+    Those of sequences that are as long as the examples have real tokens, without padding, to within
+    the means of `_GROUPS` groups of lengths. Of a pair, both are as long as the longer one.
     """
     config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(
@@ -282,14 +283,11 @@ def _model_flops(trainer: Trainer) -> int:
     )
 
     @functools.cache
-    def forward(end: int) -> int:
-        length, packed = (trainer.length, end) if trainer.plan.packed else (end, None)
+    def forward(length: int) -> int:
         shape = (1, *((2,) if task.pairs else ()), length)
         ids = jax.ShapeDtypeStruct(shape, jnp.int32)
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-        return product_flops(
-            lambda s, i, m: nnx.merge(graphdef, s)(i, m, packed_length=packed), state, ids, mask
-        )
+        return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
 
     lengths = np.sort(trainer.training_lengths)
     groups = np.array_split(lengths, min(_GROUPS, len(lengths)))

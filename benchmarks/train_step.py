@@ -13,8 +13,8 @@ of its own, so that peak memory is its own. Printed, per case: seconds to compil
 examples/s (summed over seeds; median of the calls that fit in --seconds), evaluated examples/s,
 peak memory, the hours that the protocol's training and evaluations take at that speed, the model's
 utilisation (the matrix products of its forward pass for real tokens, three times (forward and
-backward, nothing recomputed, no padding), as a share of the rate of a large matrix product in the
-same precision, measured in the same process), and the time of a step of all seeds
+backward, nothing recomputed), as a share of the rate of a large matrix product in the same
+precision, measured in the same process), and the time of a step of all seeds
 over that of one seed, where --seeds has 1 first. At the end, for each number of seeds, the hours of
 all whole runs measured that the table of accuracies needs.
 

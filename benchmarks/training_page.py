@@ -64,7 +64,7 @@ def _failed(rows: Iterable[Row], benchmark: str) -> Iterator[str]:
 _LEGEND = (
     f"Rendered by `python -m benchmarks.training_page` from {STEPS} and {PEERS} beside this page. "
     "[benchmarks/README.md](../../benchmarks/README.md#training) says what they are good for. "
-    "≤: counted are operations of real tokens and of padding that is not cut before a step."
+    "≤ marks bounds: these rows count operations of padding too, unless it is cut before a step."
 )
 
 

@@ -29,7 +29,7 @@ class StepRow:
         examples_per_second, eval_examples_per_second: summed over seeds.
         peak_memory_mb: 10^6 bytes, of the device or, on a CPU, of the process.
         real_flops_per_step: in the matrix products of the model, of all seeds, for real tokens.
-        flops_per_step: instead of that in older rows; with padding, but for what is cut before.
+        flops_per_step: in older rows instead: padding counts too, unless it is cut before a step.
         peak_flops_per_second: of a large matrix product on one device.
         protocol_hours, whole_hours: of the protocol's training and evaluations, and with
             compilation; None with another batch than the protocol's.
