@@ -156,7 +156,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
         _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))
         _show_points(upper)
-        if not any(len(line.get_xdata()) for line in lower.lines):
+        if not any(dot.speed for sweep in sweeps for dot in sweep.by_task.get(task, {}).values()):
             middle = {"ha": "center", "va": "center", "transform": lower.transAxes}
             lower.text(0.5, 0.5, "no speeds known", fontsize=_TICK_LABELS, **middle)
             lower.set_yticks([])
