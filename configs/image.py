@@ -5,10 +5,10 @@ Data:      python -m lra.data.prepare image --source=download
 Train:     python train.py --config=configs/image.py:nystrom --workdir=runs/image-nystrom
 Published: standard 38.20, nystrom 41.58, linformer 37.84, performer 37.07, reformer 43.29
            (Nyströmformer, arXiv 2102.03902, Table 3)
-Here:      nystrom 43.90, linformer 37.83, reformer 43.45
+Here:      standard 39.09, nystrom 43.90, linformer 37.83, performer 38.42, reformer 43.45
            one seed each
 Chance:    10.0
-Time:      12 min a run, on an H200, beside others; alone and without compilation about 2
+Time:      10 to 13 min a run, on an H200, beside others; alone, without compilation, 2 to 3
 
 1,024 pixels, 10 classes, 45,000 / 5,000 / 10,000 images.
 """

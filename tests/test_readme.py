@@ -107,7 +107,7 @@ def test_runs_of_other_sizes_have_their_evaluations():
     assert all(row["sha256"] in evaluated for row in of_sizes)
 
 
-@pytest.mark.parametrize("task", ["listops", "text", "image"])
+@pytest.mark.parametrize("task", ["listops", "text", "image", "pathfinder"])
 def test_evaluations_are_those_of_their_rows(task):
     for row, run in evaluated_runs(task):
         for key in ("task", "attention", "config_overrides", "seed"):
@@ -160,7 +160,7 @@ def test_the_seeds_that_trained_longer_are_those_of_their_rows():
 
 
 @pytest.mark.parametrize("attention", NAMES)
-@pytest.mark.parametrize("task", ["text", "image"])
+@pytest.mark.parametrize("task", ["text", "image", "pathfinder"])
 def test_the_seeds_of_a_task_are_those_of_the_rows(task, attention):
     published = TABLE3[attention][task]
     for row in of_table(attention, task):
