@@ -107,9 +107,13 @@ class EvaluationRun:
         numbers = (sharding.put_number(number, self._replicated) for number in (self.done, count))
         return self.logits, *fixed, *numbers
 
+    @property
+    def score_arguments(self) -> tuple[Any, ...]:
+        """What the compiled scoring call takes."""
+        return self.logits, self._examples.labels, self._table, self._total
+
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
-        arguments = self.logits, self._examples.labels, self._table, self._total
-        scores = sharding.call(self._programs.scores, *arguments)
+        scores = sharding.call(self._programs.scores, *self.score_arguments)
         correct, loss, logits = jax.device_get(jax.block_until_ready(scores))
         return Evaluation(correct / self._total, loss, logits)  # in float64

@@ -4,6 +4,7 @@ A run is a pure function of its configuration and data: where it was stopped, ho
 many steps were made in a call leave no trace in its parameters and accuracies.
 """
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from ml_collections import config_dict
 
-from lra import environment, hosts, nans
+from lra import ahead, environment, hosts, nans
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.evaluation_files import SavedEvaluations
@@ -83,7 +84,11 @@ def train(
         "device": environment.devices_name(trainer.num_devices),
         "deterministic": environment.is_deterministic(),
     }
-    with hosts.entered_on_main(folder.open_for(config, facts)), nans.watched(debug_nans):
+    with (
+        hosts.entered_on_main(folder.open_for(config, facts)),
+        nans.watched(debug_nans),
+        contextlib.closing(trainer.ahead),
+    ):
         status = hosts.on_main(lambda: _status_of_complete(folder, config.seeds))
         if status is not None:
             return status
@@ -129,6 +134,9 @@ class Run:
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
+        trains = restored is None or restored[1].step < self._config.train.steps
+        if trains and ahead.is_worthwhile() and not debug_nans:
+            trainer.compile_ahead()
         self._state, progress = restored or (first or initial_state(trainer), Progress())
         self._progress, self._step = progress, progress.step
         self._is_first, self._has_worked = restored is None, False

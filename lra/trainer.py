@@ -10,6 +10,7 @@ from flax import nnx
 from ml_collections import config_dict
 
 from lra import arrays, buckets, sharding, state
+from lra.ahead import Ahead
 from lra.data.prepared import Prepared
 from lra.errors import UserError
 from lra.evaluation_run import EvaluationRun
@@ -42,6 +43,7 @@ class Trainer:
         graphdef: the model's structure.
         training_lengths: of the stored training examples, int [examples], in positions; where zero
             is padding, in real ones.
+        ahead: what compiles programs before they are called; to be closed if it was used.
 
     Raises:
         UserError: a configuration that does not fit the data or the devices.
@@ -59,6 +61,7 @@ class Trainer:
     ):
         self.config, self.task = config, task
         self.length = arrays.padded_length(prepared)
+        self.ahead = Ahead()
         self._make = functools.partial(state.make_model, config, task, self.length)
         self._check_zero_is_padding()
         self._check_precision()
@@ -134,6 +137,25 @@ class Trainer:
             shapes,
         )
 
+    def compile_ahead(self) -> None:
+        """Starts to compile what a run calls, `init` aside, and returns at once."""
+        abstract, programs = self.abstract_state(), self.programs
+        accuracy = np.zeros(len(self.config.seeds))
+
+        def submit_evaluation(split: str) -> None:
+            def begun() -> EvaluationRun:
+                return self._evaluation(abstract.params, abstract.rest, split)
+
+            self.ahead.submit(split, programs.logits, lambda: begun().arguments(1))
+            self.ahead.submit(split, programs.scores, lambda: begun().score_arguments)
+
+        self.ahead.submit("train", programs.train, lambda: self.train_arguments(abstract, 0, 1))
+        submit_evaluation("validation")
+        self.ahead.submit(
+            "update_best", programs.update_best, lambda: self._scored(abstract, accuracy, 1)
+        )
+        submit_evaluation("test")
+
     def train(
         self, train_state: TrainState, start: int, count: int
     ) -> tuple[TrainState, CallMetrics]:
@@ -141,6 +163,7 @@ class Trainer:
 
         It need not wait for the device.
         """
+        self.ahead.wait("train")
         arguments = self.train_arguments(train_state, start, count)
         return sharding.call(self.programs.train, *arguments)
 
@@ -167,17 +190,22 @@ class Trainer:
         self, train_state: TrainState, val_accuracy: np.ndarray, step: int
     ) -> TrainState:
         """Keeps, per seed, the present parameters where they are the best so far."""
-        accuracy = sharding.put(np.asarray(val_accuracy, np.float32), self.shardings.per_seed)
-        return sharding.call(self.programs.update_best, train_state, accuracy, self._number(step))
+        self.ahead.wait("update_best")
+        return sharding.call(
+            self.programs.update_best, *self._scored(train_state, val_accuracy, step)
+        )
 
     def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
         """After the last step: seeds whose parameters or loss are not finite have diverged."""
-        loss = sharding.put(np.asarray(val_loss, np.float32), self.shardings.per_seed)
-        steps = self._number(self.config.train.steps)
-        return sharding.call(self.programs.check_end, train_state, loss, steps)
+        arguments = self._scored(train_state, val_loss, self.config.train.steps)
+        return sharding.call(self.programs.check_end, *arguments)
 
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         """Starts an evaluation of every example of a split, once."""
+        self.ahead.wait(split)
+        return self._evaluation(params, rest, split)
+
+    def _evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         config = self.config
         return EvaluationRun(
             self.programs,
@@ -197,6 +225,10 @@ class Trainer:
         if self.shardings.mesh.is_multi_process:
             tree = sharding.call(self.programs.replicate, tree)
         return jax.device_get(jax.block_until_ready(tree))
+
+    def _scored(self, train_state: TrainState, scores: np.ndarray, step: int) -> tuple[Any, ...]:
+        scores = sharding.put(np.asarray(scores, np.float32), self.shardings.per_seed)
+        return train_state, scores, self._number(step)
 
     def _number(self, number: int) -> jax.Array:
         return sharding.put_number(number, self.shardings.replicated)

@@ -265,6 +265,8 @@ def assert_rounded_little_more(name, key):
         plain = real_of((graph, params, rest), x, g)
         wide = (array.astype(jnp.float32) for array in (x, g))
         expected = real_of(build(name, jnp.float32, 64, 128), *wide)
+    for arrays in (found, plain, expected):
+        assert not [i for i, x in enumerate(arrays) if not jnp.isfinite(x).all()]
     largest = max(np.linalg.norm(z) for z in expected[2:])
 
     def error(x, z):
