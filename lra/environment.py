@@ -6,6 +6,7 @@ import pathlib
 import platform
 import subprocess
 from importlib import metadata
+from typing import Any
 
 import jax
 
@@ -97,6 +98,16 @@ def is_deterministic() -> bool:
     # As XLA reads them (xla/tsl/util/command_line_flags.cc): of a flag given twice the last counts.
     flags = dict(flag.partition("=")[::2] for flag in os.environ.get("XLA_FLAGS", "").split())
     return flags.get(_DETERMINISTIC_FLAG, "false").lower() in ("", "true", "1")
+
+
+def facts(num_devices: int) -> dict[str, Any]:
+    """What a run on so many devices runs on."""
+    return {
+        "versions": versions(),
+        "commit": commit(),
+        "device": devices_name(num_devices),
+        "deterministic": is_deterministic(),
+    }
 
 
 def _cpu_model() -> str:

@@ -17,7 +17,7 @@ from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
-from lra.pace import MAX_STEPS_PER_CALL, Pace, Timetable
+from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
 from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
 from lra.records import write_once
@@ -31,9 +31,6 @@ from lra.warm_start import initial_state
 from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
-
-# Each start first saves this soon after its first call, so that even short ones make progress.
-_FIRST_CHECKPOINT_SECONDS = 15.0
 
 
 def train(
@@ -76,14 +73,8 @@ def train(
     first = None
     if config.train.init_from and not hosts.on_main(folder.config.exists):
         first = initial_state(trainer)  # whatever is wrong there is said before anything is written
-    facts = {
-        "data_dir": os.path.abspath(data_dir),
-        "data_sha256": prepared.sha256,
-        "versions": environment.versions(),
-        "commit": environment.commit(),
-        "device": environment.devices_name(trainer.num_devices),
-        "deterministic": environment.is_deterministic(),
-    }
+    data = {"data_dir": os.path.abspath(data_dir), "data_sha256": prepared.sha256}
+    facts = data | environment.facts(trainer.num_devices)
     with (
         hosts.entered_on_main(folder.open_for(config, facts)),
         nans.watched(debug_nans),
@@ -146,7 +137,7 @@ class Run:
         self._evaluations = SavedEvaluations(trainer, folder.evaluations)
         if self._checkpoints.any_damaged:
             self._evaluations.discard()
-        self._next_checkpoint: float | None = None
+        self._saves = SaveTimes(self._config.train.checkpoint_seconds)
         self._alive = _still_training(trainer.fetch(self._state.diverged_step))
 
     def to_the_end(self) -> int:
@@ -254,15 +245,9 @@ class Run:
             raise Stopped
 
     def _save_if_due(self) -> None:
-        now = time.monotonic()
-        if self._next_checkpoint is None:
-            self._next_checkpoint = now + min(
-                _FIRST_CHECKPOINT_SECONDS, self._config.train.checkpoint_seconds
-            )
-        # What falls due during the next call is saved now, before it.
-        if hosts.any_of(now + self._pace.call_seconds >= self._next_checkpoint):
+        if hosts.any_of(self._saves.due(self._pace.call_seconds)):
             self._save()
-            self._next_checkpoint = now + self._config.train.checkpoint_seconds
+            self._saves.saved()
 
     def _work(self) -> None:
         """To be called before each call: from the first on there is something new to save."""

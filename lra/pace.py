@@ -1,15 +1,19 @@
-"""When to evaluate, and how much to ask of the device in one call.
+"""When to evaluate and to save, and how much to ask of the device in one call.
 
 A call is about a second's work (`Pace`), so that stops are prompt, and never goes beyond the next
 evaluation or redraw (`Timetable`).
 """
 
 import sys
+import time
 
 from ml_collections import config_dict
 
 # The most training steps in a call; the table of its examples has room for so many.
 MAX_STEPS_PER_CALL = 512
+
+# Each start first saves this soon after its first call, so that even short ones make progress.
+_FIRST_SAVE_SECONDS = 15.0
 
 
 class Pace:
@@ -69,3 +73,30 @@ class Timetable:
         """How many steps are made when the next evaluation or redraw is due."""
         everies = [every for every in (self._eval_every, self._redraw_every) if every]
         return min(self._steps, *((step // every + 1) * every for every in everies))
+
+
+class SaveTimes:
+    """When a start saves: soon after its first call, then every so often.
+
+    Args:
+        seconds: from one to the next.
+    """
+
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+        self._next: float | None = None
+
+    def due(self, call_seconds: float) -> bool:
+        """Whether to save now: what falls due during the next call is saved before it.
+
+        Args:
+            call_seconds: that the next call will take.
+        """
+        now = time.monotonic()
+        if self._next is None:
+            self._next = now + min(_FIRST_SAVE_SECONDS, self._seconds)
+        return now + call_seconds >= self._next
+
+    def saved(self) -> None:
+        """To be told after each."""
+        self._next = time.monotonic() + self._seconds

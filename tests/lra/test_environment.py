@@ -25,6 +25,7 @@ from lra import environment
     ],
 )
 def test_a_gpu_is_deterministic_when_asked(monkeypatch, flags, expected):
+    jax.devices()  # made with the flags of all tests, not with these
     monkeypatch.setenv("XLA_FLAGS", flags)
     assert environment.is_deterministic()  # a CPU is in any case
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -1,6 +1,8 @@
-"""Calls grow to about a second, never beyond their limit, an evaluation or a redraw."""
+"""Calls grow to about a second, never beyond their limit, an evaluation or a redraw; saves."""
 
-from lra.pace import Pace, Timetable
+import pytest
+
+from lra.pace import Pace, SaveTimes, Timetable
 
 
 def test_calls_grow_to_the_target_and_shrink_again():
@@ -54,3 +56,21 @@ def test_redraws_end_a_call_too(tiny_config):
     assert stops(timetable, 12) == [4, 5, 8, 10, 12]
     # After the last step nothing is drawn, since none follows.
     assert [step for step in range(13) if timetable.redraws(step)] == [4, 8]
+
+
+@pytest.mark.parametrize(("seconds", "first"), [(60, 15), (5, 5)])
+def test_saves_begin_soon_and_come_before_the_call_in_which_they_fall_due(
+    seconds, first, monkeypatch
+):
+    now = [100.0]
+    monkeypatch.setattr("lra.pace.time.monotonic", lambda: now[0])
+    saves = SaveTimes(seconds)
+    assert not saves.due(1.0)
+    now[0] = 100 + first - 1.5
+    assert not saves.due(1.0)
+    assert saves.due(2.0)
+    now[0] += 10
+    saves.saved()
+    now[0] += seconds - 0.5
+    assert not saves.due(0.25)
+    assert saves.due(0.75)
