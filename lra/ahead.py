@@ -1,9 +1,8 @@
-"""Compiles programs beside the host's other work, in the order in which a run needs them.
+"""Compiles programs beside other work: those of the steps and evaluations of a run.
 
-Before its first step a run makes its parameters, restores or reads files, and on an accelerator
-that program alone takes a few seconds to compile. The training step takes the longest and waits for
-none of it; evaluations are needed only later. JAX keeps what is compiled here: a call that finds
-its program does not compile it again.
+Before its first step a run compiles and runs the program that makes its parameters. That of a
+training step takes longer to compile and need not wait for it, nor those of evaluations for either.
+JAX keeps what is compiled here: a call that finds its program does not compile it again.
 """
 
 import concurrent.futures
@@ -16,6 +15,8 @@ import jax
 
 from models.attention.machine import this_backend
 
+_THREADS = 2  # a run's longest compilation, of its training step, and another one
+
 
 def is_worthwhile() -> bool:
     """Whether to compile ahead: on accelerators, by one process.
@@ -27,17 +28,26 @@ def is_worthwhile() -> bool:
 
 
 class Ahead:
-    """One thread that compiles; programs go by the names that they are submitted under."""
+    """Threads that compile; programs go by the names that they are submitted under.
+
+    They compile by JAX's global settings. Those of a context, such as `jax.debug_nans(True)`, hold
+    in its own thread alone, and with others a call does not find what was compiled.
+    """
 
     def __init__(self):
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "compile")
-        self._compiling: dict[str, concurrent.futures.Future] = {}
+        self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, "compile")
+        self._futures: dict[str, list[concurrent.futures.Future]] = {}
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether something is left to compile."""
+        return not all(future.done() for several in self._futures.values() for future in several)
 
     def submit(self, name: str, program: Callable, arguments: Callable[[], tuple]) -> None:
-        """Compiles a jitted program, after all those that were submitted before it.
+        """Compiles a jitted program; what was submitted earlier begins earlier.
 
         Args:
-            name: to `wait` for.
+            name: to `wait` for; several programs may share one.
             program: what `jax.jit` returned.
             arguments: makes what it will be called with, or the like of `jax.ShapeDtypeStruct`.
         """
@@ -47,15 +57,19 @@ class Ahead:
         def compile_it() -> Any:
             return program.lower(*arguments()).compile()
 
-        self._compiling[name] = self._thread.submit(context.run, compile_it)
+        future = self._threads.submit(context.run, compile_it)
+        self._futures.setdefault(name, []).append(future)
 
     def wait(self, name: str) -> None:
-        """Returns when nothing of this name is being compiled; the caller's call tells errors."""
-        future = self._compiling.pop(name, None)
-        if future is not None:
+        """Returns when all of this name is compiled. What failed will fail again when called."""
+        for future in self._futures.pop(name, []):
             with contextlib.suppress(Exception):
                 future.result()
 
     def close(self) -> None:
-        """Compiles nothing more than what has begun; to be called before the process ends."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Compiles nothing more, and returns when what has begun is compiled.
+
+        A compilation cannot be interrupted, and the process cannot end before. This is to be called
+        while a second signal still ends it at once.
+        """
+        self._threads.shutdown(cancel_futures=True)

@@ -33,7 +33,7 @@ class Progress(NamedTuple):
         evaluated: the step whose evaluation is the last one done.
         wall_seconds: summed over all processes of this run so far.
         train_seconds: of these, spent in training calls on `num_devices` of `device`, compilation
-            excluded.
+            and calls beside one excluded.
         train_examples: examples seen in `train_seconds`, summed over the seeds.
         peak_memory_mb: the maximum over all starts on `num_devices` of `device`.
         device: what the last start ran on.

@@ -101,7 +101,7 @@ def is_deterministic() -> bool:
 
 
 def facts(num_devices: int) -> dict[str, Any]:
-    """What a run on so many devices runs on."""
+    """What `run.json` notes of a start on so many devices, beside its data."""
     return {
         "versions": versions(),
         "commit": commit(),

@@ -43,6 +43,7 @@ class EvaluationRun:
         rest: untrained arrays, per seed.
         order: in which examples are evaluated, int [examples].
         shape: number of seeds, size of a batch, number of classes.
+        before_programs: called before each program.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class EvaluationRun:
         *,
         order: np.ndarray,
         shape: tuple[int, int, int],
+        before_programs: Callable[[], None],
     ):
         self._programs, self._examples = programs, examples
+        self._before_programs = before_programs
         self._params, self._rest = params, rest
         seeds, batch, classes = shape
         self.order, self._total = order, len(order)
@@ -80,6 +83,7 @@ class EvaluationRun:
 
     def advance(self, count: int) -> None:
         """Evaluates the next `count` batches and waits for them."""
+        self._before_programs()
         self.logits = sharding.call(self._programs.logits, *self.arguments(count))
         self.logits.block_until_ready()
         self.done += count
@@ -114,6 +118,7 @@ class EvaluationRun:
 
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
+        self._before_programs()
         scores = sharding.call(self._programs.scores, *self.score_arguments)
         correct, loss, logits = jax.device_get(jax.block_until_ready(scores))
         return Evaluation(correct / self._total, loss, logits)  # in float64

@@ -21,16 +21,14 @@ from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
 from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
 from lra.records import write_once
-from lra.results import make_rows, read_rows
+from lra.results import STATUS_ALL_DIVERGED, make_rows, status_of_complete
 from lra.settings import flatten
-from lra.state import TrainState
+from lra.state import TrainState, still_training
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.warm_start import initial_state
 from lra.workdir import Workdir
-
-STATUS_ALL_DIVERGED = 1
 
 
 def train(
@@ -80,7 +78,7 @@ def train(
         nans.watched(debug_nans),
         contextlib.closing(trainer.ahead),
     ):
-        status = hosts.on_main(lambda: _status_of_complete(folder, config.seeds))
+        status = hosts.on_main(lambda: status_of_complete(folder.rows, config.seeds))
         if status is not None:
             return status
         run = Run(
@@ -93,15 +91,6 @@ def train(
             debug_nans=debug_nans,
         )
         return run.to_the_end()
-
-
-def _status_of_complete(folder: Workdir, seeds: tuple[int, ...]) -> int | None:
-    """The exit status of a run that has its rows; None if it has not."""
-    if not folder.rows.exists():
-        return None
-    diverged = all(row.status == "diverged" for row in read_rows(folder.rows, seeds))
-    print(f"{folder.rows} is complete: nothing to do")
-    return STATUS_ALL_DIVERGED if diverged else 0
 
 
 class Run:
@@ -125,8 +114,8 @@ class Run:
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        trains = restored is None or restored[1].step < self._config.train.steps
-        if trains and ahead.is_worthwhile() and not debug_nans:
+        goes_on = restored is None or self._goes_on(*restored)
+        if goes_on and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
         self._state, progress = restored or (first or initial_state(trainer), Progress())
         self._progress, self._step = progress, progress.step
@@ -138,7 +127,7 @@ class Run:
         if self._checkpoints.any_damaged:
             self._evaluations.discard()
         self._saves = SaveTimes(self._config.train.checkpoint_seconds)
-        self._alive = _still_training(trainer.fetch(self._state.diverged_step))
+        self._alive = still_training(trainer.fetch(self._state.diverged_step))
 
     def to_the_end(self) -> int:
         """Runs until the last step or a stop; returns the exit status."""
@@ -169,6 +158,10 @@ class Run:
             metrics=self._folder.metrics,
             tensorboard=self._folder.root / "tensorboard" if tensorboard else None,
         )
+
+    def _goes_on(self, state: TrainState, progress: Progress) -> bool:
+        alive = still_training(self._trainer.fetch(state.diverged_step))
+        return progress.step < self._config.train.steps and any(alive)
 
     def _is_complete(self) -> bool:
         last = self._step == self._config.train.steps and self._progress.evaluated == self._step
@@ -207,13 +200,13 @@ class Run:
         The gap between calls is of milliseconds; drawing the order of an epoch takes some 10 more.
         """
         self._work()
-        begun = time.monotonic()
+        begun, disturbed = time.monotonic(), self._trainer.ahead.is_compiling
         self._state, metrics = self._trainer.train(self._state, self._step, count)
         self._step += count
         metrics = self._trainer.fetch(metrics)
         seconds = time.monotonic() - begun
         examples = count * self._config.train.batch_size * len(self._config.seeds)
-        if self._pace.measured(count, seconds):
+        if self._pace.measured(count, seconds) and not disturbed:
             self._progress = self._progress._replace(
                 train_seconds=self._progress.train_seconds + seconds,
                 train_examples=self._progress.train_examples + examples,
@@ -229,7 +222,7 @@ class Run:
                     f"finite): {self._config.task}, {self._config.model.attention.name}, "
                     f"{protocol_of(self._config)}; it is frozen"
                 )
-        self._alive = _still_training(diverged_step)
+        self._alive = still_training(diverged_step)
 
     def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
@@ -298,8 +291,3 @@ class Run:
         for row in rows:
             self._reporter.say(describe(row))
         return 0 if any(self._alive) else STATUS_ALL_DIVERGED
-
-
-def _still_training(diverged_step: np.ndarray) -> list[bool]:
-    """Of each seed; `TrainState.alive` of arrays that have been fetched."""
-    return [bool(step < 0) for step in diverged_step]

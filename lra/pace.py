@@ -79,7 +79,7 @@ class SaveTimes:
     """When a start saves: soon after its first call, then every so often.
 
     Args:
-        seconds: from one to the next.
+        seconds: from the end of one to the next.
     """
 
     def __init__(self, seconds: float):
@@ -88,6 +88,8 @@ class SaveTimes:
 
     def due(self, call_seconds: float) -> bool:
         """Whether to save now: what falls due during the next call is saved before it.
+
+        To be asked after each call; the time to the first save begins when it is asked first.
 
         Args:
             call_seconds: that the next call will take.

@@ -17,6 +17,8 @@ from lra.settings import flatten
 from lra.state import TrainState
 from lra.trainer import Trainer
 
+STATUS_ALL_DIVERGED = 1
+
 
 def make_rows(
     trainer: Trainer,
@@ -59,6 +61,15 @@ def make_rows(
             }
         rows.append(Row(seed=seed, **accuracies, **common))
     return rows
+
+
+def status_of_complete(path: pathlib.Path, seeds: tuple[int, ...]) -> int | None:
+    """The exit status of a run whose rows are there, which it says; None if they are not."""
+    if not path.exists():
+        return None
+    diverged = all(row.status == "diverged" for row in read_rows(path, seeds))
+    print(f"{path} is complete: nothing to do")
+    return STATUS_ALL_DIVERGED if diverged else 0
 
 
 def read_rows(path: pathlib.Path, seeds: tuple[int, ...]) -> list[Row]:

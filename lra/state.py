@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jax.flatten_util import ravel_pytree
@@ -55,6 +56,11 @@ class TrainState(NamedTuple):
     def alive(self) -> Bool[Array, "*seeds"]:
         """Whether it still trains."""
         return self.diverged_step < 0
+
+
+def still_training(diverged_step: np.ndarray) -> list[bool]:
+    """Of each seed; `TrainState.alive` of arrays that have been fetched."""
+    return [bool(step < 0) for step in diverged_step]
 
 
 class Microbatches(NamedTuple):

@@ -43,7 +43,7 @@ class Trainer:
         graphdef: the model's structure.
         training_lengths: of the stored training examples, int [examples], in positions; where zero
             is padding, in real ones.
-        ahead: what compiles programs before they are called; to be closed if it was used.
+        ahead: compiles programs before they are called; to be closed if it was used.
 
     Raises:
         UserError: a configuration that does not fit the data or the devices.
@@ -138,22 +138,22 @@ class Trainer:
         )
 
     def compile_ahead(self) -> None:
-        """Starts to compile what a run calls, `init` aside, and returns at once."""
-        abstract, programs = self.abstract_state(), self.programs
-        accuracy = np.zeros(len(self.config.seeds))
+        """Starts to compile what every run calls after `init`, and returns at once."""
+        abstract, programs, submit = self.abstract_state(), self.programs, self.ahead.submit
+        scores = np.zeros(len(self.config.seeds))
 
         def submit_evaluation(split: str) -> None:
             def begun() -> EvaluationRun:
-                return self._evaluation(abstract.params, abstract.rest, split)
+                return self.evaluation(abstract.params, abstract.rest, split)
 
-            self.ahead.submit(split, programs.logits, lambda: begun().arguments(1))
-            self.ahead.submit(split, programs.scores, lambda: begun().score_arguments)
+            submit(split, programs.logits, lambda: begun().arguments(1))
+            submit(split, programs.scores, lambda: begun().score_arguments)
 
-        self.ahead.submit("train", programs.train, lambda: self.train_arguments(abstract, 0, 1))
+        submit("train", programs.train, lambda: self.train_arguments(abstract, 0, 1))
         submit_evaluation("validation")
-        self.ahead.submit(
-            "update_best", programs.update_best, lambda: self._scored(abstract, accuracy, 1)
-        )
+        for name in ("update_best", "check_end"):
+            program = getattr(programs, name)
+            submit(name, program, lambda: self._scored(abstract, scores, 1))
         submit_evaluation("test")
 
     def train(
@@ -197,15 +197,12 @@ class Trainer:
 
     def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
         """After the last step: seeds whose parameters or loss are not finite have diverged."""
+        self.ahead.wait("check_end")
         arguments = self._scored(train_state, val_loss, self.config.train.steps)
         return sharding.call(self.programs.check_end, *arguments)
 
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         """Starts an evaluation of every example of a split, once."""
-        self.ahead.wait(split)
-        return self._evaluation(params, rest, split)
-
-    def _evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         config = self.config
         return EvaluationRun(
             self.programs,
@@ -215,6 +212,7 @@ class Trainer:
             rest,
             order=self._orders[split],
             shape=(len(config.seeds), self.plan.eval_batch, self.task.num_classes),
+            before_programs=lambda: self.ahead.wait(split),
         )
 
     def fetch(self, tree: Any) -> Any:

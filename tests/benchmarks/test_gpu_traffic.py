@@ -9,6 +9,7 @@ from benchmarks import gpu_traffic
 from benchmarks.hlo_cost import kernels_of
 from lra.errors import UserError
 from models.attention.machine import Machine, assumed, this_backend, this_machine
+from tests.triton_lowering import TRITON_IS_LEAVING
 
 TEXT = """
 %body (x: f32[8]) -> f32[8] {
@@ -43,6 +44,7 @@ def test_wrong_names_are_told(argument):
         gpu_traffic.main([argument])
 
 
+@TRITON_IS_LEAVING
 def test_a_step_is_compiled_for_a_gpu_or_the_plugin_is_asked_for(capsys):
     """The plugin is not among the requirements."""
     argv = ["--tasks=listops", "--attentions=linformer", "--largest=1"]

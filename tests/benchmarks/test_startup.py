@@ -4,7 +4,9 @@ import re
 
 import pytest
 
+import train
 from benchmarks import startup
+from lra import ahead
 from lra.errors import UserError
 from tests.lra.conftest import write_listops
 
@@ -22,7 +24,9 @@ TINY = (
 def test_it_times_both_ways(tmp_path, capsys):
     write_listops(tmp_path)
     overrides = [f"--config.{override}" for override in TINY]
-    assert startup.main([CONFIG, f"--data_dir={tmp_path}", "--force", *overrides]) == 0
+    assert (
+        startup.main([CONFIG, f"--data_dir={tmp_path}", "--force", "--repeats=1", *overrides]) == 0
+    )
     *_, always, never = capsys.readouterr().out.splitlines()
     for line, when in ((always, "always"), (never, "never")):
         found = re.fullmatch(rf"\| {when} \| (\d+\.\d) \| (\d+\.\d) \|", line)
@@ -33,3 +37,13 @@ def test_a_run_that_ends_before_is_told(tmp_path):
     message = r"before its first evaluation: error: no prepared listops in .*; prepare it"
     with pytest.raises(UserError, match=message):
         startup.main([CONFIG, f"--data_dir={tmp_path}/none"])
+
+
+@pytest.mark.parametrize(("when", "expected"), [("always", True), ("never", False)])
+def test_a_child_compiles_ahead_as_told(when, expected, monkeypatch):
+    ran = []
+    monkeypatch.setattr(ahead, "is_worthwhile", None)  # as it is again afterwards
+    monkeypatch.setattr(startup, "run", lambda main, argv: ran.append((main, argv)))
+    startup.child([when, CONFIG])
+    assert ahead.is_worthwhile() is expected
+    assert ran == [(train.main, [CONFIG])]

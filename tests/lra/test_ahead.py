@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from lra import ahead
+from lra.errors import UserError
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
+from lra.trainer import Trainer
+from models.attention.machine import Machine, assumed
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE
 from tests.lra.trainings import assert_same_bits, final_state, make_trainer, rows_of
 
@@ -43,9 +46,16 @@ def test_a_call_finds_what_was_compiled(beside, compiled):
     x = np.ones(3, np.float32)
     beside.submit("twice", program, lambda: (SHAPE,))
     beside.wait("twice")
+    assert not beside.is_compiling
     assert [thread for thread, _ in compiled] == ["compile_0"]
     np.testing.assert_array_equal(program(x), 3)
     assert len(compiled) == 1
+
+
+def test_it_is_for_accelerators():
+    assert not ahead.is_worthwhile()
+    with assumed(Machine("gpu")):
+        assert ahead.is_worthwhile()
 
 
 def test_an_error_is_left_to_the_call(beside):
@@ -62,21 +72,22 @@ def test_an_error_is_left_to_the_call(beside):
 
 
 def test_what_has_not_begun_is_not_compiled_after_the_end(beside):
-    begun, may_end, traced = threading.Event(), threading.Event(), []
+    may_end, traced = threading.Event(), []
 
-    def arguments():
-        begun.set()
-        may_end.wait(60)
-        return (SHAPE,)
+    def submit(name, arguments):
+        beside.submit(name, jax.jit(lambda x: traced.append(name) or x), arguments)
 
-    beside.submit("first", jax.jit(lambda x: traced.append("first") or x), arguments)
-    beside.submit("second", jax.jit(lambda x: traced.append("second") or x), lambda: (SHAPE,))
-    begun.wait(60)
-    beside.close()
+    for name in ("first", "second"):
+        submit(name, lambda: (SHAPE,) if may_end.wait(60) else ())
+    submit("third", lambda: (SHAPE,))
+    assert beside.is_compiling
+    closing = threading.Thread(target=beside.close)
+    closing.start()
+    beside.wait("third")  # until it is given up
     may_end.set()
-    beside.wait("first")
-    beside.wait("second")
-    assert traced == ["first"]
+    closing.join(60)
+    assert not closing.is_alive()
+    assert sorted(traced) == ["first", "second"]
 
 
 @pytest.mark.parametrize("devices", [ONE_DEVICE, ALL_DEVICES], ids=["one", "all"])
@@ -91,32 +102,77 @@ def test_a_run_calls_what_was_compiled(devices, tiny_config, data_dir, compiled)
         evaluation = trainer.evaluation(state.params, state.rest, split)
         evaluation.advance(evaluation.remaining)
         state = trainer.update_best(state, evaluation.result().accuracy, step + 2)
+    trainer.check_end(state, evaluation.result().loss)
     trainer.ahead.close()
-    by_thread = {name: [t for t, program in compiled if name in program] for name in NAMES}
-    assert by_thread == {name: ["compile_0"] * count for name, count in NAMES.items()}
+    assert_compiled_beside(compiled)
 
 
-NAMES = {"train": 1, "update_best": 1, "logits": 2, "scores": 2}  # these once a split
+def assert_compiled_beside(compiled):
+    """Each once, and none by the thread that calls them."""
+    once = {"train": 1, "update_best": 1, "check_end": 1, "logits": 2, "scores": 2}  # a split each
+    threads = {name: [thread for thread, program in compiled if name in program] for name in once}
+    assert {name: len(each) for name, each in threads.items()} == once
+    assert {thread.partition("_")[0] for each in threads.values() for thread in each} == {"compile"}
+
+
+def threads_of(compiled):
+    return {thread.partition("_")[0] for thread, _ in compiled}
 
 
 def test_it_leaves_no_trace_in_a_run(tiny_config, data_dir, tmp_path, monkeypatch, compiled):
     config = tiny_config("listops", "reformer", "seeds=(0, 5)", *ONE_DEVICE)
     assert train(config, tmp_path / "plain", data_dir) == 0
-    assert "compile_0" not in {thread for thread, _ in compiled}
+    assert "compile" not in threads_of(compiled)
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
     assert train(config, tmp_path / "ahead", data_dir) == 0
-    assert "compile_0" in {thread for thread, _ in compiled}
+    assert "compile" in threads_of(compiled)
     assert rows_of(tmp_path / "ahead") == rows_of(tmp_path / "plain")
     plain, found = (final_state(config, data_dir, tmp_path / name) for name in ("plain", "ahead"))
     assert_same_bits(plain[0], found[0])
 
 
-def test_a_run_that_ends_early_compiles_no_further(tiny_config, data_dir, tmp_path, monkeypatch):
+def test_a_run_that_goes_on_calls_what_was_compiled(
+    tiny_config, data_dir, tmp_path, monkeypatch, compiled, stop_after
+):
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
+    config = tiny_config("listops", "nystrom", *ONE_DEVICE)
+    stop_after(3)
+    assert train(config, tmp_path, data_dir, stop=Stop()) == STATUS_STOPPED
+    monkeypatch.undo()
+    monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
+    del compiled[:]
+    assert train(config, tmp_path, data_dir) == 0
+    assert_compiled_beside(compiled)
+
+
+def test_only_runs_that_make_a_step_compile_ahead(tiny_config, data_dir, tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
+    monkeypatch.setattr(Trainer, "compile_ahead", lambda self: begun.append(self))
+    config = tiny_config("listops", "linear", *ONE_DEVICE)
+    assert train(config, tmp_path / "looked at", data_dir, debug_nans=True) == 0
+    assert not begun
+    assert train(config, tmp_path / "run", data_dir) == 0
+    assert len(begun) == 1
+    (tmp_path / "run" / "rows.jsonl").unlink()
+    assert train(config, tmp_path / "run", data_dir) == 0  # makes its rows anew
+    assert len(begun) == 1
+
+
+def test_a_run_closes_it_however_it_ends(tiny_config, data_dir, tmp_path, monkeypatch):
+    closed = []
+    close = ahead.Ahead.close
+    monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
+    monkeypatch.setattr(ahead.Ahead, "close", lambda self: closed.append(close(self)))
     stop = Stop()
     stop.reason = "told to"
-    assert train(tiny_config(), tmp_path, data_dir, stop=stop) == STATUS_STOPPED
-    running = [thread for thread in threading.enumerate() if thread.name == "compile_0"]
-    for thread in running:
-        thread.join(120)
-        assert not thread.is_alive()
+    assert train(tiny_config(), tmp_path / "stopped", data_dir, stop=stop) == STATUS_STOPPED
+    assert len(closed) == 1
+
+    def fail(self):
+        raise UserError("no room")
+
+    monkeypatch.setattr(Trainer, "init", fail)
+    with pytest.raises(UserError, match="no room"):
+        train(tiny_config(), tmp_path / "failed", data_dir)
+    assert len(closed) == 2
