@@ -53,9 +53,9 @@ def test_a_call_finds_what_was_compiled(beside, compiled):
 
 
 def test_it_is_for_accelerators():
-    assert not ahead.is_worthwhile()
-    with assumed(Machine("gpu")):
-        assert ahead.is_worthwhile()
+    for backend, expected in (("cpu", False), ("gpu", True), ("tpu", True)):
+        with assumed(Machine(backend)):
+            assert ahead.is_worthwhile() is expected
 
 
 def test_an_error_is_left_to_the_call(beside):
@@ -121,6 +121,7 @@ def threads_of(compiled):
 
 def test_it_leaves_no_trace_in_a_run(tiny_config, data_dir, tmp_path, monkeypatch, compiled):
     config = tiny_config("listops", "reformer", "seeds=(0, 5)", *ONE_DEVICE)
+    monkeypatch.setattr(ahead, "is_worthwhile", lambda: False)
     assert train(config, tmp_path / "plain", data_dir) == 0
     assert "compile" not in threads_of(compiled)
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
