@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from types import ModuleType
 
 from lra import ahead
 from lra.command_line import ArgumentParser, parse_with_overrides, positive_integer, run
@@ -23,7 +24,7 @@ from lra.errors import UserError
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _FIRST = "validation accuracy"
-_CHILD = "import sys; from benchmarks import startup; startup.child(sys.argv[1:])"
+_CHILD = "import sys, train; from benchmarks import startup; startup.child(train, sys.argv[1:])"
 
 
 def main(argv: list[str]) -> int:
@@ -70,14 +71,12 @@ def until_first_evaluation(arguments: list[str]) -> float:
     raise UserError(f"it ended before its first evaluation: {said[-1].strip() if said else ''}")
 
 
-def child(argv: list[str]) -> None:
-    """A training that compiles ahead as told; `until_first_evaluation` says what `argv` is."""
-    import train
-
+def child(command: ModuleType, argv: list[str]) -> None:
+    """Runs `train.py`, compiling ahead as told; `until_first_evaluation` says what `argv` is."""
     when, *flags = argv
     if when != "usual":
         ahead.is_worthwhile = lambda: when == "always"
-    run(train.main, flags)
+    run(command.main, flags)
 
 
 def _parser() -> ArgumentParser:

@@ -44,6 +44,6 @@ def test_a_child_compiles_ahead_as_told(when, expected, monkeypatch):
     ran = []
     monkeypatch.setattr(ahead, "is_worthwhile", None)  # as it is again afterwards
     monkeypatch.setattr(startup, "run", lambda main, argv: ran.append((main, argv)))
-    startup.child([when, CONFIG])
+    startup.child(train, [when, CONFIG])
     assert ahead.is_worthwhile() is expected
     assert ran == [(train.main, [CONFIG])]
