@@ -59,7 +59,7 @@ def masked_softmax(
     """
     lowest = jnp.finfo(scores.dtype).min
     scores = jnp.where(mask, scores, lowest)
-    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    peak = jnp.max(jax.lax.stop_gradient(scores), axis=-1, keepdims=True)
     weights = jnp.where(mask, jnp.exp(scores - peak), 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)

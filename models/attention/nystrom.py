@@ -51,6 +51,7 @@ from models.attention.packing import Packing, pack, spread
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
+from models.largest import largest
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
@@ -85,8 +86,8 @@ def iterative_pinv(
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     magnitude = jnp.abs(a)
-    largest_column = jnp.max(jnp.sum(magnitude, axis=-2), axis=-1)
-    largest_row = jnp.max(jnp.sum(magnitude, axis=-1), axis=-1)
+    largest_column = largest(jnp.sum(magnitude, axis=-2), axis=-1)
+    largest_row = largest(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
     if iterations and kernels.preferred_for_matrices(a.shape[-1], a.dtype, this_machine()):
         # Here, since Pallas takes a fifth of a second to import.

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core
 
 from lra import buckets, parts
 from lra.arrays import Batch
@@ -22,6 +21,7 @@ from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close
 from tests.lra.trainings import make_trainer
+from tests.programs import equations
 
 SPREAD = np.arange(500, 2001)
 # Whose parameters, segments or chunks depend on the length; the slow suite has the others.
@@ -215,15 +215,13 @@ def test_a_step_carries_out_one_branch(both):
 def conditions(trainer):
     """Of a training call: of how many branches each condition is."""
 
-    def branches(jaxpr):
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == "cond":
-                yield len(equation.params["branches"])
-            for inner in core.jaxprs_in_params(equation.params):
-                yield from branches(inner)
-
     arguments = trainer.train_arguments(trainer.init(), 0, 1)
-    return list(branches(jax.make_jaxpr(trainer.programs.train_steps)(*arguments).jaxpr))
+    program = jax.make_jaxpr(trainer.programs.train_steps)(*arguments)
+    return [
+        len(equation.params["branches"])
+        for equation in equations(program.jaxpr)
+        if equation.primitive.name == "cond"
+    ]
 
 
 def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences):

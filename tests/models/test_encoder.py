@@ -11,6 +11,7 @@ from models import encoder as encoders
 from models.attention.standard import StandardAttention
 from models.encoder import Encoder, sinusoidal_positions
 from tests.attention_cases import SMALL
+from tests.programs import equations
 
 
 def build(attention="standard", seed=0, length=16, **changes):
@@ -36,17 +37,6 @@ def inputs():
     ids = jax.random.randint(jax.random.key(0), (3, 16), 1, 11)
     mask = jnp.arange(16)[None] < jnp.array([[16], [9], [0]])
     return jnp.where(mask, ids, 0), mask
-
-
-def equations(jaxpr):
-    """Those of a program and of all programs in it."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for value in equation.params.values():
-            for item in value if isinstance(value, tuple | list) else (value,):
-                inner = getattr(item, "jaxpr", item)
-                if hasattr(inner, "eqns"):
-                    yield from equations(inner)
 
 
 @pytest.mark.parametrize("attention", SMALL)
