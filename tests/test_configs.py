@@ -8,6 +8,7 @@ import pytest
 from configs.sweeps.table import ATTENTIONS
 from lra import records
 from lra.published import TABLE3
+from lra.report.groups import LRA_DATA
 from lra.row import Row
 from lra.tasks import TASKS
 
@@ -40,19 +41,20 @@ def joined(accuracies: dict[str, float]) -> str:
 
 
 def here(rows: list[Row]) -> list[str]:
-    """What `Here` has to say: the mean of the seeds of each attention, and how many these are."""
+    """What `Here` has to say: means over seeds, how many these are, data that are not LRA's."""
     seeds = {
         name: [row.test_accuracy for row in rows if row.attention == name] for name in ATTENTIONS
     }
     seeds = {name: values for name, values in seeds.items() if values}
     if not seeds:
         return ["not run yet"]
+    others = "".join(f", on {mark}" for mark in sorted({row.data for row in rows} - {*LRA_DATA}))
     means = {name: 100 * sum(values) / len(values) for name, values in seeds.items()}
     if {len(values) for values in seeds.values()} == {1}:
-        return [joined(means), "one seed" if len(seeds) == 1 else "one seed each"]
+        return [joined(means), f"one seed{' each' * (len(seeds) > 1)}{others}"]
     *first, last = (str(len(values)) for values in seeds.values())
     counts = f"{', '.join(first)} and {last}" if first else last
-    return [joined(means), f"means of {counts} seeds"]
+    return [joined(means), f"means of {counts} seeds{others}"]
 
 
 def time(rows: list[Row]) -> str:
