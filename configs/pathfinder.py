@@ -8,7 +8,7 @@ Published: standard 74.16, nystrom 70.94, linformer 67.60, performer 69.87, refo
 Here:      standard 72.69, nystrom 69.14, linformer 67.84
            one seed each
 Chance:    about 50
-Time:      11 to 17 min a run, on an H200, beside others; alone, without compilation, 2 to 3
+Time:      11 to 17 min a run, on an H200, beside others; alone, without compilation, 2.2 to 3.4
 
 32 x 32 pixels, hard (contours of 14 dashes), 2 classes, 160,000 / 20,000 / 20,000 images.
 """

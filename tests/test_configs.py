@@ -48,10 +48,11 @@ def here(rows: list[Row]) -> list[str]:
     seeds = {name: values for name, values in seeds.items() if values}
     if not seeds:
         return ["not run yet"]
-    others = "".join(f", on {mark}" for mark in sorted({row.data for row in rows} - {*LRA_DATA}))
+    (data,) = {row.data for row in rows}
+    others = "" if data in LRA_DATA else f", on {data}"
     means = {name: 100 * sum(values) / len(values) for name, values in seeds.items()}
     if {len(values) for values in seeds.values()} == {1}:
-        return [joined(means), f"one seed{' each' * (len(seeds) > 1)}{others}"]
+        return [joined(means), ("one seed" if len(seeds) == 1 else "one seed each") + others]
     *first, last = (str(len(values)) for values in seeds.values())
     counts = f"{', '.join(first)} and {last}" if first else last
     return [joined(means), f"means of {counts} seeds{others}"]

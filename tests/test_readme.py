@@ -81,6 +81,18 @@ def test_the_seeds_of_listops_are_those_of_the_rows(attention):
         assert_has_line("results/LISTOPS.md", line)
 
 
+def test_other_data_are_named_where_their_accuracies_are():
+    marks = {
+        (row.task, row.data) for name in NAMES for task in TASKS for row in of_table(name, task)
+    }
+    for task, mark in marks:
+        if mark not in LRA_DATA:
+            assert f"\n† {mark}: " in (ROOT / "README.md").read_text()
+            page = (ROOT / "results" / f"{task.upper()}.md").read_text()
+            assert f"\n{mark}: " in page
+            assert f"\n| {mark} | seed |" in page
+
+
 SIZES = {"linformer": "projections", "nystrom": "landmarks"}
 SIZE_KEYS = ["model.attention.proj_dim"], ["model.attention.num_landmarks"]
 

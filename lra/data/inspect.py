@@ -88,9 +88,12 @@ def describe(data: prepared.Prepared) -> list[str]:
         if name in manifest["aliases"]:
             lines.append(f"{name}: the same as {manifest['aliases'][name]}")
             continue
-        lines += _describe_split(name, data.split(name))
+        train, split = data.split("train"), data.split(name)
+        lines += _describe_split(name, split)
         if manifest["task"] == "listops":
-            lines += _guesses(data.split("train"), data.split(name))
+            lines += _guesses_by_root(train, split)
+        if split.pairs is not None:
+            lines += _guesses_by_document(train, split)
     return lines
 
 
@@ -109,16 +112,37 @@ def _describe_split(name: str, split: prepared.Split) -> list[str]:
     ]
 
 
-def _guesses(train: prepared.Split, split: prepared.Split) -> list[str]:
+def _guesses_by_root(train: prepared.Split, split: prepared.Split) -> list[str]:
     """How often answers are right that look at no more than the root operator of an expression."""
     of_train, of_split = (
         each.sequences.tokens[each.sequences.offsets[:-1]] for each in (train, split)
     )
-    votes = np.zeros((256, train.labels.max() + 1), np.int64)  # [root, label]
-    np.add.at(votes, (of_train, train.labels), 1)
-    majority = np.mean(split.labels == votes.sum(axis=0).argmax())
-    root = np.mean(split.labels == votes.argmax(axis=1)[of_split])
+    majority = _share_right(train, split, np.zeros_like(of_train), np.zeros_like(of_split))
+    root = _share_right(train, split, of_train, of_split)
     return [f"  guessing    train's most frequent label {majority:.2%}, by the root {root:.2%}"]
+
+
+def _guesses_by_document(train: prepared.Split, split: prepared.Split) -> list[str]:
+    """How often answers are right that know of one document how often train says yes to it."""
+    shares = [
+        _share_right(train, split, train.pairs[:, which], split.pairs[:, which]) for which in (0, 1)
+    ]
+    return [f"  guessing    by the first document {shares[0]:.2%}, by the second {shares[1]:.2%}"]
+
+
+def _share_right(
+    train: prepared.Split, split: prepared.Split, of_train: np.ndarray, of_split: np.ndarray
+) -> float:
+    """Of answers by one feature, an integer from 0: train's most frequent label with this value.
+
+    Where train does not have the value, or several labels as often, the most frequent of these in
+    all of train.
+    """
+    values = max(of_train.max(), of_split.max()) + 1
+    votes = np.zeros((values, train.labels.max() + 1), np.int64)
+    np.add.at(votes, (of_train, train.labels), 1)
+    answers = (votes + votes.sum(axis=0) / (len(train.labels) + 1)).argmax(axis=1)
+    return float(np.mean(split.labels == answers[of_split]))
 
 
 def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:

@@ -59,6 +59,7 @@ def masked_softmax(
     """
     lowest = jnp.finfo(scores.dtype).min
     scores = jnp.where(mask, scores, lowest)
+    # Stopped before the maximum, whose gradient would else be in the program, unused.
     peak = jnp.max(jax.lax.stop_gradient(scores), axis=-1, keepdims=True)
     weights = jnp.where(mask, jnp.exp(scores - peak), 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)

@@ -76,5 +76,7 @@ def _first_largest(x: Float[Array, "hashes half"]) -> Int[Array, " hashes"]:
     half = x.shape[-1]
     index = jnp.arange(half, dtype=jnp.int32)[None, :]
     peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
+    # The last index for what is no candidate: always one of a bucket, even if a compiler computes
+    # x anew for the comparison and rounds otherwise (`models.largest`).
+    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half - 1))
     return jnp.min(candidates, axis=-1)

@@ -82,6 +82,7 @@ def iterative_pinv(
     Third order once close; six steps are often far from converged, so their number is part of
     the method. At least float32 inside. Time O(iterations m^3); for the backward pass Z is kept
     after each step. On one GPU, by `models.attention.pinv_kernel`, which keeps two more matrices.
+    Of equally large sums the first one has the gradient (`models.largest`).
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)

@@ -103,6 +103,27 @@ def test_retrieval_shows_both_documents(tmp_path, capsys):
     assert "document 0, 5 tokens\n    first\n  document 2, 9 tokens\n    third one\n" in output
 
 
+def test_retrieval_shows_what_one_document_alone_reveals(tmp_path, capsys):
+    splits = {
+        "train": ([[0, 1], [0, 2], [3, 1], [3, 2], [3, 2]], [1, 0, 1, 0, 0]),
+        "validation": ([[0, 1], [3, 2]], [1, 1]),
+        "test": ([[1, 0]], [0]),  # neither is there in training
+    }
+    with TaskWriter(tmp_path, "retrieval") as writer:
+        writer.sequences("docs", [b"a", b"b", b"c", b"d"])
+        for split, (pairs, labels) in splits.items():
+            writer.array(f"{split}/pairs.npy", np.asarray(pairs, np.int32))
+            writer.array(f"{split}/labels.npy", np.asarray(labels, np.int32))
+        counts = {split: len(labels) for split, (_, labels) in splits.items()}
+        writer.finish(data="mine", source="a test", counts=counts, max_length=4)
+    output = output_of(capsys, "retrieval", f"--data_dir={tmp_path}", "--examples=0")
+    assert [line for line in output.splitlines() if "guessing" in line] == [
+        "  guessing    by the first document 60.00%, by the second 100.00%",
+        "  guessing    by the first document 0.00%, by the second 50.00%",
+        "  guessing    by the first document 100.00%, by the second 100.00%",
+    ]
+
+
 @pytest.mark.parametrize("task", inspect.PICTURES)
 def test_pictures_become_a_grid(tmp_path, capsys, task):
     write(tmp_path, task, list(PICTURES))

@@ -102,9 +102,10 @@ def test_shapes_formats_and_finite_gradients(case, key):
 
 @pytest.mark.parametrize("case", [case for case in CASES if attention_of(case) != "reformer"])
 def test_no_gradient_asks_which_number_equals_the_largest(case):
-    """That of `jnp.max` does, and is NaN where a compiler computes the numbers anew (`largest`).
+    """That of `jnp.max` does, and is lost or NaN if a compiler computes them anew (`largest`).
 
-    Reformer's hashes ask so too, but are not differentiated.
+    Reformer's programs ask so too: in hashes, which are not differentiated, and in the gradient of
+    `jax.nn.softmax`, which does not use the answer.
     """
     q, k, v, g = inputs(case)
     arguments = nnx.split(build(case))[1], q, k, v, masks(), g, jax.random.key(0)
