@@ -1,4 +1,4 @@
-"""Shows what is prepared: counts, lengths and labels of every split, and examples.
+"""Shows what is prepared: counts, lengths, labels and simple guesses of every split, and examples.
 
 python -m lra.data.inspect listops --data_dir=data
 python -m lra.data.inspect text --split=test --examples=5

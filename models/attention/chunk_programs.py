@@ -44,7 +44,7 @@ def _first_largest(x: Array, half: int) -> Array:
     """The argmax over [x, -x] of the first `half` columns, where the others are 0."""
     index = jnp.arange(x.shape[1], dtype=jnp.int32)[None, :]
     peak = jnp.max(jnp.abs(x), axis=1)[:, None]
-    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half))
+    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half - 1))
     return jnp.min(candidates, axis=1)
 
 

@@ -43,6 +43,13 @@ def test_of_projections_as_large_the_first_is_the_bucket():
     np.testing.assert_array_equal(buckets, np.broadcast_to([0, 0, 16], (1, 1, 2, 3)))
 
 
+def test_without_a_largest_projection_the_bucket_is_none_of_padding():
+    """As after a comparison with numbers that a compiler has computed anew."""
+    q, mask = jnp.full((1, 2, 1, 4), jnp.nan), jnp.array([[True, False]])
+    buckets = lsh_buckets(q, mask, jnp.ones((1, 4, 2, 8)))
+    np.testing.assert_array_equal(buckets, np.broadcast_to([15, 16], (1, 1, 2, 2)))
+
+
 def test_two_factors_number_pairs_of_buckets():
     q, rotations = random_case(12, half_buckets=6)
     mask = jnp.ones((2, 50), bool).at[1, 9].set(False)
