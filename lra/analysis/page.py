@@ -56,7 +56,7 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
             "nystrom-iterations",
             "Nyström: relative error of the attention matrix against landmarks and against "
             "iterations of the pseudo-inverse. With every position a landmark it tends to 0 "
-            "(Lemma 2), to rounding in float64.",
+            "(Lemma 2), to rounding in float64. Upper panels: errors below 0.01 are not drawn.",
             lambda: error_pictures.draw_iterations(rows),
         ),
         Figure(
@@ -76,10 +76,21 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
             "theorem1",
             "Linformer's Theorem 1: errors of P RᵀR w with k = 5 log n / (ε² - ε³) rows of R; "
             "median, 5th to 95th percentile. Left as the theorem states it, right as its lemma "
-            "gives it. Below the black line the statement holds.",
+            f"gives it. Below the black line the statement holds.{_on_ranks(rows)}",
             lambda: matrix_pictures.draw_theorem(rows),
         ),
     ]
+
+
+def _on_ranks(rows: Rows) -> str:
+    """A sentence if there are projections of Theorem 1 to more rows than there are positions."""
+    of_kind = [row for row in rows if row["kind"] == "theorem1"]
+    above = sorted({row["epsilon"] for row in of_kind if row["rank"] > row["length"]})
+    if not above:
+        return ""
+    every = len(above) == len({row["epsilon"] for row in of_kind})
+    where = "every ε" if every else f"ε = {', '.join(f'{epsilon:g}' for epsilon in above)}"
+    return f" Here k is above n at {where}, where it bounds no rank."
 
 
 def page(about: dict[str, Any], found: list[Table], drawn: list[Figure]) -> str:

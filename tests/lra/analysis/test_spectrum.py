@@ -7,7 +7,7 @@ import pytest
 
 from lra.analysis.inputs import random_inputs
 from lra.analysis.matrix_pictures import _epsilons_and_ranks
-from lra.analysis.page import _theorem_table
+from lra.analysis.page import _on_ranks, _theorem_table
 from lra.analysis.spectrum import cumulative, spectrum_rank, spectrum_rows
 from lra.analysis.theorem import (
     failure_bound,
@@ -54,6 +54,8 @@ def test_the_rank_of_the_proof():
     assert projected_rank(512, 0.5) == math.ceil(40 * math.log(512))
     # 4 n e^(-5 log(n) / 4)
     assert failure_bound(4096, projected_rank(4096, 0.5), 0.5) <= 4 * 4096**-0.25
+    # e^(-0.125 320 / 4) = e^-10
+    assert failure_bound(1000, 320, 0.5) == pytest.approx(4000 * math.exp(-10))
     assert failure_bound(64, 1, 0.5) == 1
 
 
@@ -93,6 +95,32 @@ def test_the_theorem_is_shown_with_the_real_positions_of_each_data(float64):
         [*rows[:10], *(row | {"data": "trained"} for row in rows[:10])]
     )
     assert (ticks[3], label) == ("0.5\n100", "ε, and k below it")
+
+
+def test_the_theorem_is_about_the_first_example_with_most_positions(float64):
+    mask = np.ones((3, 12), bool)
+    mask[0, 5:] = mask[1, 9:] = mask[2, 9:] = False
+    inputs = random_inputs(examples=3, length=12, heads=2, head_dim=8)
+    found = list(theorem_rows(inputs._replace(mask=mask), draws=2))
+    second = inputs._replace(
+        mask=mask[1:2], **{x: getattr(inputs, x)[:, 1:2] for x in ("q", "k", "v")}
+    )
+    assert found == list(theorem_rows(second, draws=2))
+    assert found[0]["length"] == 9
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ((12, 12), ""),
+        ((13, 12), " Here k is above n at ε = 0.2, where it bounds no rank."),
+        ((20, 13), " Here k is above n at every ε, where it bounds no rank."),
+    ],
+)
+def test_ranks_above_the_number_of_positions_are_told(ranks, told):
+    row = {"kind": "theorem1", "length": 12}
+    rows = [row | {"epsilon": e, "rank": k} for e, k in zip((0.2, 0.3), ranks, strict=True)]
+    assert _on_ranks([*rows, {"kind": "spectrum"}]) == told
 
 
 def test_rows_of_the_theorem(float64):
