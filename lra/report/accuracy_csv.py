@@ -10,9 +10,10 @@ from typing import Any
 from lra.published import TABLE3
 from lra.report.cells import Cell, Stat, average
 from lra.report.groups import LRA_DATA, Group, Line
-from lra.report.noise import Spread, spreads, standard_error
+from lra.report.noise import noise
 from lra.row import STATUSES, Row
 
+_OF_DIFFERENCE = ("difference", "difference_error", "difference_least")
 _PLACE = ("group", "task", "attention", "options")
 # Fields that all rows of a cell share; then those of which a line has mean and deviation.
 _SHARED = ("protocol", "data", "data_sha256", "val_is_test", "dtype", "matmul_precision", "steps")
@@ -26,8 +27,7 @@ _HEADER = (
     *(f"seeds_{status}" for status in STATUSES),
     *(f"{field}_{what}" for field in _ACCURACIES for what in ("mean", "std")),
     "published",
-    "difference",
-    "difference_error",
+    *_OF_DIFFERENCE,
     "params",
     "devices",
     "jax",
@@ -57,8 +57,8 @@ def accuracy_csv(groups: Iterable[Group]) -> str:
     counts of seeds are sums over the tasks. `status` is `ok`, `diverged`, `failed` or `missing`,
     `mark` says `other data` (not LRA's) and `other number format` (than the table shows there).
     `seeds` and `options` are JSON, the seeds those with results. `difference_error` is the standard
-    deviation to expect of the difference (`noise.standard_error`). Several devices, versions of JAX
-    and commits are listed.
+    deviation to expect of the difference, `difference_least` the least one that is marked
+    (`noise.noise`). Several devices, versions of JAX and commits are listed.
     """
     return csv_text(_HEADER, (facts for group in groups for facts in _of_group(group)))
 
@@ -90,39 +90,36 @@ def csv_text(header: Sequence[str], lines: Iterable[_Facts]) -> str:
 
 
 def _of_group(group: Group) -> Iterator[_Facts]:
-    spread = spreads(group)
     for line in group.lines:
-        yield from _of_line(group, line, spread)
+        yield from _of_line(group, line)
         if group.is_table3:
-            yield _of_average(group, line, spread)
+            yield _of_average(group, line)
     for line in group.apart:
-        for facts in _of_line(group, line, spread, apart=True):
+        for facts in _of_line(group, line, apart=True):
             marks = [facts["mark"], "other number format"]
             yield facts | {"mark": "; ".join(filter(None, marks))}
 
 
-def _of_line(
-    group: Group, line: Line, spread: dict[str, Spread], *, apart: bool = False
-) -> Iterator[_Facts]:
+def _of_line(group: Group, line: Line, *, apart: bool = False) -> Iterator[_Facts]:
     for task in group.tasks:
         place = _place(group, line, task)
         compared = group.is_table3 and not apart
         published = TABLE3.get(line.attention, {}).get(task) if compared else None
         parts = line.cells.get(task, [])
         for cell in parts:
-            facts = place | _accuracies([cell], cell.stat, published, spread) | _code(cell)
+            facts = place | _accuracies([cell], cell.stat, published) | _code(cell)
             if len(parts) > 1:  # as in the table
-                facts |= {"difference": None, "difference_error": None}
+                facts |= dict.fromkeys(_OF_DIFFERENCE)
             yield facts
         if not parts and not apart:
-            yield place | _accuracies([], None, published, spread)
+            yield place | _accuracies([], None, published)
 
 
-def _of_average(group: Group, line: Line, spread: dict[str, Spread]) -> _Facts:
+def _of_average(group: Group, line: Line) -> _Facts:
     of_tasks, five = TABLE3.get(line.attention), line.five
     published = statistics.fmean(of_tasks.values()) if of_tasks else None
     return _place(group, line, _AVERAGE) | _accuracies(
-        five, lambda field: average(five, field), published, spread
+        five, lambda field: average(five, field), published
     )
 
 
@@ -139,7 +136,6 @@ def _accuracies(
     parts: Sequence[Cell],
     stat: Callable[[str], Stat | None] | None,
     published: float | None,
-    spread: dict[str, Spread],
 ) -> _Facts:
     """The accuracies of one cell, of the five cells of an average, or of an empty place.
 
@@ -147,7 +143,6 @@ def _accuracies(
         parts: the cells.
         stat: from a field to its statistics over the cells.
         published: accuracy in percent.
-        spread: over seeds, by task.
     """
     facts: _Facts = {"published": None if published is None else round(published / 100, 6)}
     if not parts:
@@ -164,9 +159,11 @@ def _accuracies(
             facts[f"{field}_mean"] = round(found.mean, 6)
             facts[f"{field}_std"] = None if found.std is None else round(found.std, 6)
     if published is not None and not other_data and "test_accuracy_mean" in facts:
-        error = standard_error(parts, spread)
+        of_chance = noise(parts)
         facts["difference"] = round(facts["test_accuracy_mean"] - published / 100, 6)
-        facts["difference_error"] = None if error is None else round(error, 6)
+        if of_chance:
+            facts["difference_error"] = round(of_chance.std, 6)
+            facts["difference_least"] = round(of_chance.least, 6)
     return facts
 
 

@@ -1,52 +1,44 @@
 """Marks of differences from published accuracies that are larger than chance explains."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lra.published import TABLE3, TASKS
-from lra.report.cells import Cell, task_title
-from lra.report.groups import Group
+from lra.report.cells import Cell
+from lra.report.groups import LRA_DATA
 from lra.tasks import TASKS as ALL_TASKS
 
 BELOW = "▼"
 ABOVE = "▲"
+# How often a normal variable is below two standard deviations.
+_UP_TO_TWO = 0.5 * (1 + math.erf(math.sqrt(2)))
 
 
-class Spread(NamedTuple):
-    """Standard deviation over seeds, a fraction, and its degrees of freedom."""
+class Noise(NamedTuple):
+    """The standard deviation to expect of a difference, a fraction, and its degrees of freedom."""
 
     std: float
-    freedom: int
+    freedom: float
+
+    @property
+    def least(self) -> float:
+        """The least difference that is marked, a fraction.
+
+        Student's quantile takes the place of 2: chance exceeds it as rarely as a normal variable
+        exceeds two standard deviations.
+        """
+        from scipy.special import stdtrit  # not needed to read rows
+
+        return self.std * float(stdtrit(self.freedom, _UP_TO_TWO))
 
 
-def spreads(group: Group) -> dict[str, Spread]:
-    """By task the spread over seeds, pooled over the cells of its column.
-
-    It is sqrt(sum (n - 1) s^2 / sum (n - 1)) over all cells with n > 1 results of standard
-    deviation s, since that of one cell with two or three seeds may be far off. Columns without such
-    a cell are left out, and so are those without published numbers and those on data that are not
-    LRA's: nothing is compared there.
-    """
-    found = {}
-    for task in group.tasks:
-        if task not in TASKS or group.data_of(task):
-            continue
-        parts = [cell for line in group.lines for cell in line.cells.get(task, [])]
-        several = [cell.stat() for cell in parts if len(cell.ok) > 1]
-        freedom = sum(one.n - 1 for one in several)
-        if freedom:
-            squares = sum((one.n - 1) * one.std**2 for one in several)
-            found[task] = Spread(math.sqrt(squares / freedom), freedom)
-    return found
-
-
-def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | None:
-    """Standard deviation to expect of our mean minus the published one; None where it is unknown.
+def noise(ours: Sequence[Cell]) -> Noise | None:
+    """What chance does to our mean minus the published one; None where that is unknown.
 
     Accuracies vary by chance with the test set and with the seed. Let p be the published accuracy,
-    of one run, m our mean over n seeds, N the number of test examples and s the spread over seeds
-    of the column. The variance of the difference in one cell is
+    of one run, m our mean over n seeds, s their standard deviation and N the number of test
+    examples. The variance of the difference in one cell is
 
         p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / n)
 
@@ -55,55 +47,51 @@ def standard_error(ours: Sequence[Cell], spread: dict[str, Spread]) -> float | N
     published code split its data anew in every run. The variance of the mean of five cells is the
     sum of theirs over 25.
 
-    Args:
-        ours: cells with results and a published number.
-        spread: over seeds, by task; the result is None if it lacks the task of a cell.
+    s^2 has n - 1 degrees of freedom, the noise of a test set arbitrarily many. Those of the sum are
+    Welch and Satterthwaite's: its square over the sum of [s^2 (1 + 1 / n)]^2 / (n - 1).
 
-    Returns:
-        A fraction.
+    Args:
+        ours: cells on LRA's data with a published number; the result is None if one of them has
+            fewer than two seeds with a result.
     """
-    variance = 0.0
+    variance, uncertain = 0.0, 0.0
     for cell in ours:
-        row, mean = cell.ok[0], cell.stat().mean
-        if row.task not in spread:
+        row, found = cell.ok[0], cell.stat()
+        if found.std is None:
             return None
         published = TABLE3[row.attention][row.task] / 100
         of_test_sets = published * (1 - published)
         if row.data != "official" or row.task == "pathfinder":
-            of_test_sets += mean * (1 - mean)
-        variance += of_test_sets / ALL_TASKS[row.task].counts["test"]
-        variance += spread[row.task].std ** 2 * (1 + 1 / len(cell.ok))
-    return math.sqrt(variance) / len(ours)
+            of_test_sets += found.mean * (1 - found.mean)
+        of_seeds = found.std**2 * (1 + 1 / found.n)
+        variance += of_test_sets / ALL_TASKS[row.task].counts["test"] + of_seeds
+        uncertain += of_seeds**2 / (found.n - 1)
+    freedom = variance**2 / uncertain if uncertain else math.inf
+    return Noise(math.sqrt(variance) / len(ours), freedom)
 
 
-def mark_of_noise(difference: float, error: float | None) -> str:
-    """▼ or ▲ if a difference exceeds twice its standard deviation, else nothing."""
-    if error is None or abs(difference) <= 2 * error:
+def mark_of_noise(difference: float, of_chance: Noise | None) -> str:
+    """▼ or ▲ if chance rarely makes a difference this large, else nothing."""
+    if of_chance is None or abs(difference) <= of_chance.least:
         return ""
     return BELOW if difference < 0 else ABOVE
 
 
-def on_marks(group: Group, spread: dict[str, Spread]) -> str:
-    """A note: what the marks mean, and how well the spread behind them is known."""
-    if not spread:
-        return "No difference is judged: no column on LRA's data has a cell of two seeds."
-    told = ", ".join(_on_spread(group, task, *spread[task]) for task in spread)
+def on_marks(cells: Iterable[Cell]) -> str:
+    """A note: what the marks mean, given the cells of the table that have results."""
+    if not any(_is_judged(cell) for cell in cells):
+        return "No difference is judged: no cell on LRA's data has two seeds."
     return (
         f"{BELOW} below, {ABOVE} above the published value by more than two standard deviations of "
-        "the difference. These count the binomial noise of the test sets and the spread over "
-        "seeds, of the published run (one seed) and of our mean. The spread is pooled over all "
-        "cells of a column with two or more seeds; in brackets its degrees of freedom, and the "
-        f"least difference that would be marked: {told}. With few degrees of freedom chance alone "
-        "marks more than one cell in twenty; where seeds of one cell end far apart, small "
-        "differences of the others are not marked either. No marks in other columns; the average "
-        "is judged likewise where all five columns are."
+        "the difference. These count the binomial noise of the test sets and the spread over the "
+        "seeds of the cell, once for the published run (one seed) and once for our mean. Where few "
+        "seeds make this spread uncertain, Student's quantile of the same probability takes the "
+        "place of 2, with Welch and Satterthwaite's degrees of freedom. Cells of one seed are not "
+        "judged, and the average only where all five cells are."
     )
 
 
-def _on_spread(group: Group, task: str, std: float, freedom: int) -> str:
-    """`ListOps 5.27 (9, 12.4)`, in percent."""
-    compared = (line for line in group.lines if line.attention in TABLE3)
-    cells = [cell for line in compared if (cell := line.cell(task))]
-    errors = [standard_error([cell], {task: Spread(std, freedom)}) for cell in cells]
-    least = f", {200 * min(errors):.1f}" if errors else ""
-    return f"{task_title(task)} {100 * std:.2f} ({freedom}{least})"
+def _is_judged(cell: Cell) -> bool:
+    row = cell.rows[0]
+    compared = row.attention in TABLE3 and row.task in TASKS and row.data in LRA_DATA
+    return compared and len(cell.ok) > 1

@@ -11,7 +11,7 @@ from lra.report.cells import (
     seeds,
 )
 from lra.report.groups import LRA_DATA
-from lra.report.noise import Spread, mark_of_noise, standard_error
+from lra.report.noise import mark_of_noise, noise
 from lra.report.notes import OTHER_DATA
 
 MISSING = "–"
@@ -70,9 +70,7 @@ def _cell(cell: Cell, field: str) -> str:
     return f"{text} ({seeds([cell])})"
 
 
-def difference_text(
-    published: float, ours: Sequence[Cell], usual: str, spread: dict[str, Spread]
-) -> str:
+def difference_text(published: float, ours: Sequence[Cell], usual: str) -> str:
     """`37.15 (+0.05)▲`: a published accuracy (%) and, in brackets, ours minus it.
 
     After the difference come missing seeds and unusual number formats; after the bracket a mark if
@@ -82,7 +80,6 @@ def difference_text(
         published: accuracy, or average.
         ours: the cell, the five of an average, or none.
         usual: the number format that needs no label.
-        spread: over seeds, by task.
     """
     other_data = mark_of_data(ours)
     if other_data or not ours:
@@ -91,5 +88,5 @@ def difference_text(
     # A plain number of seeds is in the table of accuracies already.
     told = ["" if number.isdigit() else number, number_formats(ours, usual)]
     difference = 100 * average(ours).mean - published
-    of_noise = mark_of_noise(difference / 100, standard_error(ours, spread))
+    of_noise = mark_of_noise(difference / 100, noise(ours))
     return f"{published:.2f} ({', '.join(filter(None, [f'{difference:+.2f}', *told]))}){of_noise}"

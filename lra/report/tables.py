@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lra.published import TABLE3, TASKS, XFORMERS
 from lra.report.cells import TITLES, Cell, task_title
 from lra.report.groups import Group, Line
-from lra.report.noise import on_marks, spreads
+from lra.report.noise import on_marks
 from lra.report.notes import (
     OTHER_DATA,
     OTHER_FORMATS,
@@ -119,17 +119,17 @@ def _other_formats(group: Group) -> Table:
 
 
 def _published(group: Group) -> Table:
-    lines, usual, spread = [], group.number_formats[0], spreads(group)
+    lines, usual = [], group.number_formats[0]
     for line in group.lines:
         if line.attention not in TABLE3 or line.options:
             continue
         published = TABLE3[line.attention]
         texts = [
-            difference_text(published[task], [cell] if cell else [], usual, spread)
+            difference_text(published[task], [cell] if cell else [], usual)
             for task, cell in ((task, line.cell(task)) for task in TASKS)
         ]
         mean = sum(published.values()) / len(TASKS)
-        lines.append([line.title, *texts, difference_text(mean, line.five, usual, spread)])
+        lines.append([line.title, *texts, difference_text(mean, line.five, usual)])
     remarks = [*_SOURCES, *on_number_formats(group, whose="Ours")]
     text = "".join(cell for line in lines for cell in line)
     if OTHER_DATA in text:
@@ -137,7 +137,8 @@ def _published(group: Group) -> Table:
     if any(len(parts) > 1 for line in group.lines for parts in line.cells.values()):
         remarks.append("No difference where several cells stand in one place.")
     if "(" in text:
-        remarks.append(on_marks(group, spread))
+        every = (line.cell(task) for line in group.lines for task in TASKS)
+        remarks.append(on_marks(filter(None, every)))
     caption = "In percent; in brackets ours minus published."
     return Table("Published accuracy and difference", caption, _HEADER, lines, remarks)
 

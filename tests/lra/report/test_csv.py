@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from scipy import stats
 
 from lra import records
 from lra.published import TABLE3, TASKS
@@ -108,14 +109,17 @@ def test_csv_comes_back_as_it_was(rendered):
     assert (json.loads(found["options"]), json.loads(found["seeds"])) == ({}, [0, 7])
     variance = (0.3715 * 0.6285 + 0.31 * 0.69) / 2000 + 0.0002 * 1.5
     assert float(found["difference_error"]) == pytest.approx(math.sqrt(variance), abs=1e-6)
-    assert of(lines, "text")["difference_error"] == ""
+    least = stats.t.isf(stats.norm.sf(2), (variance / (0.0002 * 1.5)) ** 2) * math.sqrt(variance)
+    assert float(found["difference_least"]) == pytest.approx(least, abs=1e-6)
+    assert {of(lines, "text")[name] for name in ("difference_error", "difference_least")} == {""}
 
 
 def test_csv_has_no_difference_where_several_cells_stand_in_one_place(rendered):
     one, other = make_row(data_sha256="a" * 64), make_row(seed=1, data_sha256="b" * 64)
     assert of(rendered([one]))["difference"] != ""
     lines = [line for line in rendered([one, other]) if line["seeds"] in ("[0]", "[1]")]
-    assert [(line["difference"], line["difference_error"]) for line in lines] == [("", "")] * 2
+    names = ("difference", "difference_error", "difference_least")
+    assert {line[name] for line in lines for name in names} == {""}
     assert all(line["published"] for line in lines)
 
 

@@ -3,13 +3,16 @@
 import math
 
 import pytest
+from scipy import stats
 
 from lra.published import TABLE3, TASKS
 from lra.report.cells import cells
 from lra.report.groups import group
-from lra.report.noise import Spread, spreads, standard_error
+from lra.report.noise import Noise, noise
 from lra.report.tables import Table, tables
 from tests.lra.row_factory import diverged_row, make_row
+
+NOT_JUDGED = "No difference is judged: no cell on LRA's data has two seeds."
 
 
 def published(rows) -> Table:
@@ -22,113 +25,105 @@ def pair(low: float, high: float, **values) -> list:
     return [make_row(low, seed=0, **values), make_row(high, seed=1, **values)]
 
 
-def test_the_spread_is_pooled_over_the_cells_of_a_column():
-    rows = [
-        *pair(0.30, 0.32),  # variance 0.0002
-        *(make_row(0.40 + s / 100, attention="standard", seed=s) for s in (0, 1, 2)),  # 0.0001
-        make_row(0.9, attention="linformer"),
-        diverged_row(attention="linformer", seed=1),
-        make_row(0.6, task="text"),
-        *pair(0.7, 0.8, task="image", data="mine"),
-    ]
-    found = spreads(group(rows)[0])
-    assert list(found) == ["listops"]
-    assert found["listops"].std == pytest.approx(math.sqrt((0.0002 + 2 * 0.0001) / 3))
-    assert found["listops"].freedom == 3
+def of_standard(*accuracies: float, task: str = "listops", data: str = "official") -> Noise | None:
+    """The noise of a cell of Standard, a seed for each accuracy."""
+    values = {"attention": "standard", "task": task, "data": data}
+    (cell,) = cells(make_row(each, seed=seed, **values) for seed, each in enumerate(accuracies))
+    return noise([cell])
+
+
+@pytest.mark.parametrize(("data", "ours"), [("official", 0.0), ("generated", 0.39 * 0.61)])
+def test_the_noise_counts_test_sets_and_seeds(data, ours):
+    found = of_standard(0.38, 0.40, data=data)  # variance 0.0002
+    variance = (0.371 * 0.629 + ours) / 2000 + 0.0002 * 1.5
+    assert found.std == pytest.approx(math.sqrt(variance))
+    assert found.freedom == pytest.approx(variance**2 / (0.0002 * 1.5) ** 2)
+
+
+def test_a_spread_over_more_seeds_is_known_better():
+    found = of_standard(0.36, 0.37, 0.38, 0.39)  # variance 0.0005 / 3
+    of_seeds = 0.0005 / 3 * (1 + 1 / 4)
+    variance = 0.371 * 0.629 / 2000 + of_seeds
+    assert found.std == pytest.approx(math.sqrt(variance))
+    assert found.freedom == pytest.approx(variance**2 / (of_seeds**2 / 3))
+
+
+def test_the_test_set_of_pathfinder_is_another_draw_even_from_the_official_files():
+    found = of_standard(0.74, 0.76, task="pathfinder")
+    variance = (0.7416 * 0.2584 + 0.75 * 0.25) / 20_000 + 0.0002 * 1.5
+    assert found.std == pytest.approx(math.sqrt(variance))
+
+
+def test_a_cell_of_one_seed_has_no_known_noise():
+    assert of_standard(0.4) is None
+    values = {"attention": "standard", "data": "official"}
+    (cell,) = cells([make_row(0.4, **values), diverged_row(seed=1, **values)])
+    assert noise([cell]) is None
+
+
+def test_the_least_difference_has_the_chance_of_two_standard_deviations():
+    beyond = 2 * stats.norm.sf(2)
+    for found in (of_standard(0.38, 0.40), of_standard(0.36, 0.37, 0.38), Noise(0.01, 1.0)):
+        assert 2 * stats.t.sf(found.least / found.std, found.freedom) == pytest.approx(beyond)
+        assert found.least > 2 * found.std
+
+
+def test_seeds_that_agree_leave_the_noise_of_the_test_sets():
+    found = of_standard(0.38, 0.38)
+    assert found.freedom == math.inf
+    assert found.least == pytest.approx(2 * math.sqrt(0.371 * 0.629 / 2000))
+
+
+# Two seeds of Standard, 2 % apart, against 37.1 %. With w = 0.0002 * 1.5 of them and
+# v = 0.371 * 0.629 / 2000 + w = 0.00041668, freedom is v^2 / w^2 = 1.9291, Student's quantile
+# 4.6966, and the least difference 4.6966 sqrt(v) = 0.09587.
+@pytest.mark.parametrize(
+    ("ours", "mark"), [(0.2750, "▼"), (0.2752, ""), (0.4668, ""), (0.4670, "▲")]
+)
+def test_a_difference_is_marked_from_the_least_on(ours, mark):
+    rows = pair(ours - 0.01, ours + 0.01, attention="standard", data="official")
+    assert published(rows).lines[0][1] == f"37.10 ({100 * ours - 37.1:+.2f}){mark}"
+
+
+def test_other_cells_of_a_column_do_not_count():
+    # Nyström's seeds are far apart; Standard's are not, and 3 points below are marked.
+    near = [make_row(0.34 + s / 1000, attention="standard", seed=s) for s in (0, 1, 2)]
+    rows = [*near, *pair(0.2, 0.4)]
+    table = published(rows)
+    assert table.lines[0][1] == "37.10 (-3.00)"
+    assert table.lines[4][1] == "37.15 (-7.15)"
+    lower = [make_row(0.33 + s / 1000, attention="standard", seed=s) for s in (0, 1, 2)]
+    assert published([*lower, *pair(0.2, 0.4)]).lines[0][1] == "37.10 (-4.00)▼"
+
+
+def test_cells_of_one_seed_are_not_judged():
+    table = published([make_row(0.9), *pair(0.9, 0.91, task="text")])
+    assert table.lines[4][1:3] == ["37.15 (+52.85)", "65.52 (+24.98)▲"]
+    assert any(note.startswith("▼ below, ▲ above") for note in table.notes)
+    table = published([make_row(0.9)])
+    assert table.lines[4][1] == "37.15 (+52.85)"
+    assert table.notes[-1] == NOT_JUDGED
 
 
 @pytest.mark.parametrize("task", ["pathx", "parity"])
 def test_columns_without_published_numbers_are_not_judged(task):
-    rows = [*pair(0.36, 0.38), *pair(0.6, 0.7, task=task)]
-    assert list(spreads(group(rows)[0])) == ["listops"]
-    (note,) = (note for note in published(rows).notes if note.startswith("▼ below, ▲ above"))
-    assert "that would be marked: ListOps 1.41 (1, " in note
+    assert published([make_row(0.36), *pair(0.6, 0.7, task=task)]).notes[-1] == NOT_JUDGED
 
 
-def test_cells_in_another_format_have_no_part_in_the_spread():
-    fast = {"dtype": "bfloat16"}
-    rows = [*pair(0.30, 0.32), *pair(0.2, 0.4, **fast), *pair(0.5, 0.52, attention="standard")]
-    (table,) = group(rows)
-    assert len(table.apart) == 1
-    assert spreads(table)["listops"] == Spread(pytest.approx(math.sqrt(0.0002)), 2)
-
-
-def test_the_least_difference_that_is_marked_is_that_of_the_best_known_cell():
-    official = {"data": "official"}
-    # Standard with one seed, Nyström with two: only the second number is the least.
-    rows = [make_row(0.37, attention="standard", **official), *pair(0.36, 0.38, **official)]
-    least = 200 * math.sqrt(0.3715 * 0.6285 / 2000 + 0.0002 * 1.5)
-    (note,) = (note for note in published(rows).notes if "that would be marked" in note)
-    assert f"ListOps 1.41 (1, {least:.1f})" in note
-
-
-def test_the_error_to_expect_counts_test_sets_and_seeds():
-    spread = {"listops": Spread(0.01, 4)}
-    of_published = 0.371 * 0.629
-    for data, ours in (("official", 0.0), ("generated", 0.39 * 0.61)):
-        (cell,) = cells(pair(0.38, 0.40, attention="standard", data=data))
-        expected = math.sqrt((of_published + ours) / 2000 + 0.0001 * 1.5)
-        assert standard_error([cell], spread) == pytest.approx(expected)
-    (alone,) = cells([make_row(0.4, attention="standard", data="official")])
-    expected = math.sqrt(of_published / 2000 + 0.0001 * 2)
-    assert standard_error([alone], spread) == pytest.approx(expected)
-    assert standard_error([alone], {"text": Spread(0.01, 4)}) is None
-    # A seed that diverged is no part of the mean.
-    (one_of_two,) = cells(
-        [
-            make_row(0.4, attention="standard", data="official"),
-            diverged_row(attention="standard", data="official", seed=1),
-        ]
-    )
-    assert standard_error([one_of_two], spread) == pytest.approx(expected)
-
-
-def test_the_test_set_of_pathfinder_is_another_draw_even_from_the_official_files():
-    row = make_row(0.75, task="pathfinder", attention="standard", data="official")
-    (alone,) = cells([row])
-    expected = math.sqrt((0.7416 * 0.2584 + 0.75 * 0.25) / 20_000 + 0.0001 * 2)
-    found = standard_error([alone], {"pathfinder": Spread(0.01, 4)})
-    assert found == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("ours", "mark"), [(0.3255, "▼"), (0.3256, ""), (0.4164, ""), (0.4165, "▲")]
-)
-def test_a_difference_is_marked_from_two_standard_deviations_on(ours, mark):
-    # The only spread is Nyström's, whose seeds have variance 0.0002. Two standard deviations are
-    # 2 sqrt(0.371 0.629 / 2000 + 2 0.0002) = 2 sqrt(0.00011668 + 0.0004) = 0.04546 for one seed of
-    # Standard, which is published with 0.371.
-    official = {"data": "official"}
-    rows = [make_row(ours, attention="standard", **official), *pair(0.36, 0.38, **official)]
-    assert published(rows).lines[0][1] == f"37.10 ({100 * ours - 37.1:+.2f}){mark}"
-
-
-def test_without_two_seeds_in_a_column_nothing_is_marked():
-    rows = [make_row(0.9), *pair(0.9, 0.91, task="text")]
-    table = published(rows)
-    assert table.lines[4][1:3] == ["37.15 (+52.85)", "65.52 (+24.98)▲"]
-    (note,) = (note for note in table.notes if note.startswith("▼ below, ▲ above"))
-    # 2 sqrt(p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / 2)), p = 65.52 and m = 90.5 %, N = 25,000
-    assert "that would be marked: Text 0.71 (1, 1.9). With few" in note
-    table = published([make_row(0.9)])
-    assert table.lines[4][1] == "37.15 (+52.85)"
-    assert table.notes[-1] == (
-        "No difference is judged: no column on LRA's data has a cell of two seeds."
-    )
-
-
-def test_an_average_is_marked_where_all_its_columns_are():
+def test_an_average_is_marked_where_all_five_cells_are_judged():
     rows = [row for task in TASKS for row in pair(0.59, 0.61, task=task)]
     five = [cells([row for row in rows if row.task == task])[0] for task in TASKS]
-    spread = spreads(group(rows)[0])
-    alone = [standard_error([cell], spread) for cell in five]
-    together = math.sqrt(sum(error**2 for error in alone)) / 5
-    assert standard_error(five, spread) == pytest.approx(together)
+    alone = [noise([cell]) for cell in five]
+    together = noise(five)
+    assert together.std == pytest.approx(math.sqrt(sum(one.std**2 for one in alone)) / 5)
+    variance, of_seeds = sum(one.std**2 for one in alone), 0.0002 * 1.5
+    assert together.freedom == pytest.approx(variance**2 / (5 * of_seeds**2))
     average = sum(TABLE3["nystrom"].values()) / 500
-    for shift, mark in ((1.9, ""), (2.1, "▲"), (-2.1, "▼")):
+    for times, mark in ((0.97, ""), (1.03, "▲"), (-1.03, "▼")):
         # A shift in all cells alike hardly changes the noise of their test sets.
-        by = average + shift * together - 0.6
+        by = average + times * together.least - 0.6
         rows = [row for task in TASKS for row in pair(0.59 + by, 0.61 + by, task=task)]
-        assert published(rows).lines[4][6] == f"58.95 ({100 * shift * together:+.2f}){mark}"
-    # One column without two seeds.
+        shown = f"58.95 ({100 * times * together.least:+.2f}){mark}"
+        assert published(rows).lines[4][6] == shown
+    # One cell with one seed.
     assert published(rows[:-1]).lines[4][6].endswith(", 1 to 2)")
