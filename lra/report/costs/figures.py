@@ -105,10 +105,18 @@ def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
 
 
 def races(sheet: Sheet) -> list[Race]:
-    """Ours that have peers, against the best of them."""
+    """Ours that have peers, against the best of them.
+
+    Exact attention in its plain form is left out if it was measured block by block too: its memory
+    would leave the others a small part of the scale.
+    """
     time, memory = (against_peers(sheet, what) for what in SCALES)
+    lines = [line for line in _usual(sheet) if line in time]
+    blockwise = {line.method for line in lines if not line.holds_scores}
     found = []
-    for line, nth in _numbered([line for line in _usual(sheet) if line in time]):
+    for line, nth in _numbered(lines):
+        if line.holds_scores and line.method in blockwise:
+            continue
         ratios = [best_peer(of_lines.get(line, {})) for of_lines in (time, memory)]
         marks = [[Mark(n, *ratio) for n, ratio in each.items()] for each in ratios]
         found.append(Race(line, nth, *marks, tuple(map(mean_ratio, ratios))))

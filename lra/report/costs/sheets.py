@@ -33,6 +33,11 @@ class Line(NamedTuple):
         return self.source == "ours"
 
     @property
+    def holds_scores(self) -> bool:
+        """Whether it is exact attention in its plain form, not block by block."""
+        return "xla" in self.label
+
+    @property
     def title(self) -> str:
         """What tables call it: `Nyströmformer-64`, `Standard (chunked)`."""
         title = attention_title(self.method)
@@ -135,7 +140,7 @@ class Sheet:
     def reference(self) -> Line | None:
         """What costs are relative to: exact attention, holding all its scores if measured."""
         exact = [line for line in self.lines if line.ours and line.method == "standard"]
-        plain = [line for line in exact if "xla" in line.label]
+        plain = [line for line in exact if line.holds_scores]
         return (plain or exact or [None])[0]
 
     def row(self, line: Line | None, length: int) -> CostRow | None:
@@ -261,5 +266,5 @@ def _line(row: CostRow) -> Line:
 
 
 def _order(line: Line) -> tuple:
-    blockwise = "xla" not in line.label
+    blockwise = not line.holds_scores
     return not line.ours, attention_order(line.method), blockwise, line.size or 0, line.label

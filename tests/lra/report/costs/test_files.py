@@ -73,12 +73,12 @@ def test_long_labels_of_a_legend_have_smaller_letters():
 @pytest.mark.parametrize(
     ("other_lengths", "title"),
     [
-        ((4096, 8192), "exponents fitted from 4k to 8k"),
-        ((512, 1024), "exponents fitted from 4k to 8k, else in brackets"),
+        ((4096, 8192, 16384), "exponents fitted from 4k to 16k"),
+        ((512, 1024, 4096), "exponents fitted from 4k to 16k, else in brackets"),
     ],
 )
 def test_the_legend_tells_which_lengths_exponents_are_of(other_lengths, title):
-    rows = [standard(n / 1024, n / 10, length=n) for n in (4096, 8192)]
+    rows = [standard(n / 1024, n / 10, length=n) for n in (4096, 8192, 16384)]
     rows += [cost_row(n / 1024, n / 10, length=n) for n in other_lengths]
     ((figure,),) = (section.figures for section in sections(sheets(rows)))
     drawn = figure.draw()
@@ -89,8 +89,8 @@ def test_the_legend_tells_which_lengths_exponents_are_of(other_lengths, title):
 
 def test_names_that_look_like_formulas_are_drawn_as_they_are():
     odd = {"method": r"my\cat", "label": r"my\cat-1 $a_{b}^\q$ $ {", "options": {}}
-    rows = [cost_row(n / 1024, n / 10, length=n, **odd) for n in (4096, 8192)]
-    rows += [standard(n / 1024, n / 10, length=n) for n in (4096, 8192)]
+    rows = [cost_row(n / 1024, n / 10, length=n, **odd) for n in (2048, 4096, 8192)]
+    rows += [standard(n / 1024, n / 10, length=n) for n in (2048, 4096, 8192)]
     ((section,),) = (list(sections(sheets(rows))),)
     drawn = draw(section.figures[0])
     label = drawn.legends[0].get_texts()[-1].get_text()

@@ -85,12 +85,24 @@ def test_exponents_of_memory_are_of_one_way_to_take_it():
     assert (found.low, found.high, found.exponent) == (4096, 16384, pytest.approx(1.0))
 
 
-def test_exponents_are_of_long_sequences_where_two_are_there():
-    rows = [cost_row(None, 1.0, length=n, memory_source="process") for n in (512, 1024, 2048)]
-    rows += [cost_row(None, n / 100, length=n) for n in (4096, 8192)]
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ((512, 1024, 2048, 4096, 8192, 16384), (4096, 16384, 1.0)),
+        ((512, 1024, 2048, 4096, 8192), (2048, 8192, 1.0)),
+        ((512, 1024, 2048), (512, 2048, 0.0)),
+    ],
+)
+def test_exponents_are_of_three_long_sequences_at_least(lengths, expected):
+    rows = [cost_row(n if n >= 2048 else 2048.0, length=n) for n in lengths]
     sheet = only(rows)
-    found = fit(sheet, sheet.lines[0], "peak_memory_mb")
-    assert (found.low, found.high, found.exponent) == (4096, 8192, pytest.approx(1.0))
+    found = fit(sheet, sheet.lines[0], "seconds")
+    assert (found.low, found.high, found.exponent) == (*expected[:2], pytest.approx(expected[2]))
+
+
+def test_two_lengths_have_no_exponent():
+    sheet = only([cost_row(n, length=n) for n in (4096, 8192)])
+    assert fit(sheet, sheet.lines[0], "seconds") is None
 
 
 def test_what_another_run_measured_stands_before_an_extrapolation():

@@ -70,7 +70,10 @@ def test_peers_of_another_run_are_not_compared():
 @pytest.mark.parametrize(
     ("parts", "note"),
     [
-        ((8, 16), "The batch was taken in parts (8 at 1,024, 16 at 2,048) that fit the caches"),
+        (
+            (8, 16),
+            "The batch was taken in parts (8 at 1,024, 16 at 2,048, 16 at 4,096) that fit",
+        ),
         ((None, None), "On a CPU the batch is taken in parts that fit the caches"),
     ],
 )
@@ -80,22 +83,23 @@ def test_a_batch_in_parts_is_told_and_has_no_exponent_of_memory(parts, note):
     rows = [
         cost_row(length=1024, parts=short, **model),
         cost_row(2.0, length=2048, parts=long, **model),
+        cost_row(4.0, length=4096, parts=long, **model),
     ]
     sheet = only(rows)
     for table in paper_tables(sheet):
         assert any(text.startswith(note) for text in table.notes)
     assert exponents([sheet]).header == ["Attention", "Time, forward and backward"]
-    assert line(exponents([sheet])) == ["1.00 (1,024–2,048)"]
+    assert line(exponents([sheet])) == ["1.00 (1,024–4,096)"]
     assert series(sheet, sheet.lines)[0].fits[1] is None
 
 
 def test_a_batch_as_a_whole_has_an_exponent_of_memory():
     model = {"benchmark": "model", "mode": "forward_backward", "batch": 32, "parts": 1}
-    rows = [cost_row(n, n, length=n, **model) for n in (1024, 2048)]
-    too_long = model | {"length": 4096, "status": "out_of_memory", "parts": None}
+    rows = [cost_row(n, n, length=n, **model) for n in (1024, 2048, 4096)]
+    too_long = model | {"length": 8192, "status": "out_of_memory", "parts": None}
     sheet = only([*rows, cost_row(None, 9e9, **too_long)])
     assert not any("parts" in note for table in paper_tables(sheet) for note in table.notes)
-    assert line(exponents([sheet])) == ["1.00 (1,024–2,048)"] * 2
+    assert line(exponents([sheet])) == ["1.00 (1,024–4,096)"] * 2
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,14 @@ def test_bytes_that_xla_does_not_see_are_no_fraction_of_a_ceiling():
     limits = {"peak_flops_per_second": 1e10, "peak_bytes_per_second": 1e10}
     table = ceilings(only([cost_row(memory_source="process", **reached, **limits)]))
     assert table.lines == [["Nyströmformer-64", "50 / –"]]
+
+
+def test_the_plain_form_of_exact_attention_has_no_race_beside_another():
+    chunked = {"method": "standard", "label": "standard (chunked)", "options": {}}
+    peer = {"source": "torch", "label": "standard (torch, sdpa)", "options": {}}
+    rows = [standard(4.0), cost_row(2.0, **(PEER | peer | {"method": "standard"}))]
+    (race,) = races(only(rows))
+    assert race.line.label == "standard (xla)"
+    (race,) = races(only([*rows, cost_row(1.0, **chunked)]))
+    assert race.line.label == "standard (chunked)"
+    assert [mark.value for mark in race.time] == [2.0]
