@@ -18,9 +18,9 @@ import sys
 
 import numpy as np
 
-from benchmarks import training_rows
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
+from lra import training_rows
 from lra.command_line import ArgumentParser, file_to_write, positive_number, run
 from lra.data import prepared
 from lra.data.prepared import Prepared

@@ -18,13 +18,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks import training_rows
-from benchmarks.training_rows import Row, StepRow
+from lra import training_rows
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.settings import load_config
 from lra.tasks import get_task
+from lra.training_rows import Row, StepRow
 
 _TWINS = {"pathfinder": ("image", 1), "retrieval": ("text", 2)}  # and how many times the work
 _REFERENCE = "image"

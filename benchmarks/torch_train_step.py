@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import training_rows, training_tables
+from benchmarks import training_tables
 from benchmarks.random_data import LONGEST, write_random
 from benchmarks.worker import Worker, WorkerError, check_threads, hold_to, timed
+from lra import training_rows
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
 from lra.machine import peak_memory_bytes

@@ -48,10 +48,11 @@ import pathlib
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from benchmarks import largest_batch, training_rows, training_tables
+from benchmarks import largest_batch, training_tables
 from benchmarks.random_data import LONGEST
 from benchmarks.worker import Worker, WorkerError
 from configs.default import ATTENTIONS
+from lra import training_rows
 from lra.command_line import (
     ArgumentParser,
     file_to_write,

@@ -12,14 +12,15 @@ missing.
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 
-from benchmarks import training_rows, training_tables
-from benchmarks.training_rows import PeerRow, Row, StepRow
+from benchmarks import training_tables
+from lra import training_rows
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report.formats import plain
 from lra.report.provenance import short_commit
 from lra.report.tables import Table
+from lra.training_rows import PeerRow, Row, StepRow
 
 STEPS, PEERS, PAGE = "train_step.jsonl", "torch_train_step.jsonl", "TRAINING.md"
 

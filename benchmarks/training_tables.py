@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Iterable
 
-from benchmarks.training_rows import Row
 from lra.published import TABLE3
+from lra.training_rows import Row
 
 _CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
 

@@ -7,16 +7,16 @@ import statistics
 
 import pytest
 
-from benchmarks import first_steps, table_hours, training_rows
-from benchmarks.training_rows import LossRow, PeerRow, StepRow
+from benchmarks import first_steps, table_hours
 from configs.default import ATTENTIONS
-from lra import records
+from lra import records, training_rows
 from lra.analysis import page as analysis
 from lra.published import TABLE3, TASKS
 from lra.report import __main__ as report
 from lra.report.formats import plain
 from lra.report.groups import LRA_DATA
 from lra.row import Row
+from lra.training_rows import LossRow, PeerRow, StepRow
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = (

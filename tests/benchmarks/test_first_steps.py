@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import first_steps, training_rows
+from benchmarks import first_steps
+from lra import training_rows
 from lra.data import prepared
 from lra.errors import UserError
 from tests.lra.conftest import COUNTS, write_listops, write_retrieval

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks import torch_train_step, training_rows
-from lra import environment
+from benchmarks import torch_train_step
+from lra import environment, training_rows
 from lra.errors import UserError
 from lra.settings import load_config
 from lra.state import make_model

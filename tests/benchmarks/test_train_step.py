@@ -13,11 +13,10 @@ from benchmarks import (
     train_case,
     train_loops,
     train_step,
-    training_rows,
     training_tables,
 )
 from benchmarks.worker import WorkerError
-from lra import environment
+from lra import environment, training_rows
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config

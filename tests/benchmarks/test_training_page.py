@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from benchmarks import first_steps, torch_train_step, train_step, training_page, training_rows
+from benchmarks import first_steps, torch_train_step, train_step, training_page
+from lra import training_rows
 from lra.errors import UserError
 
 COMMITTED = pathlib.Path(__file__).resolve().parents[2] / "results" / "training"
