@@ -189,7 +189,14 @@ def _parse(line: bytes, kind: type) -> Row:
 
 _WHAT = "row of a training step"
 # Reports divide by these, or take their logarithms.
-_DIVISORS = ("steps_per_second", "peak_flops_per_second", "num_devices", "ratio", "fastest_ratio")
+_DIVISORS = (
+    "steps_per_second",
+    "examples_per_second",
+    "peak_flops_per_second",
+    "num_devices",
+    "ratio",
+    "fastest_ratio",
+)
 
 
 def _fields(kind: type) -> list[str]:

@@ -202,10 +202,12 @@ def test_the_losses_of_short_trainings_are_those_of_the_rows(task):
 
 def test_the_results_are_rendered_from_the_rows(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    report.main([str(path) for path in sorted(pathlib.Path("results").glob("*.jsonl"))])
+    paths = [str(path) for path in sorted(pathlib.Path("results").glob("*.jsonl"))]
+    report.main([*paths, "--speeds=results/training/train_step.jsonl"])
     rendered = capsys.readouterr().out
     assert (ROOT / "results" / "RESULTS.md").read_text() == rendered, (
-        "python -m lra.report results/*.jsonl --out=results"
+        "python -m lra.report results/*.jsonl --speeds=results/training/train_step.jsonl "
+        "--out=results"
     )
 
 

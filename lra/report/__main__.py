@@ -2,14 +2,16 @@
 
     python -m lra.report results/accuracy.jsonl                     tables, to the terminal
     python -m lra.report results/efficiency.jsonl                   costs, to the terminal
-    python -m lra.report results/*.jsonl --out=results              RESULTS.md and figures/
+    python -m lra.report runs/table.jsonl --out=runs/table          RESULTS.md and figures/
     python -m lra.report ROWS.jsonl --format=md,csv,latex,html --out=DIR --curves runs/table/*
+    python -m lra.report ROWS.jsonl --speeds=train_step.jsonl --out=DIR
 
 Files may hold rows of accuracy, of cost, or both. Only rows of the protocol `table3` fill the table
 of the paper; all others have tables of their own. Costs have a section for each device, number of
 threads, width and number format; times are compared within one run only. As CSV
 accuracies are results.csv, costs of their programs costs.csv (only with --out), other costs
-efficiency.csv.
+efficiency.csv. Accuracy is drawn against the speeds of the runs themselves; what
+benchmarks.train_step measured one by one compares attentions better: give its rows as --speeds.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import pathlib
 from lra.command_line import ArgumentParser, near_match, run
 from lra.errors import UserError
 from lra.files import write_atomically
-from lra.report import formats
+from lra.report import formats, speeds
 from lra.report.accuracy_csv import accuracy_csv, costs_csv
 from lra.report.costs import sections as cost_sections
 from lra.report.costs.sheets import Setting, Sheet, sheets
@@ -85,7 +87,8 @@ def main(argv: list[str]) -> None:
     wanted = _formats(options.format)
     rows, costs, sources = read(options.rows)
     groups = group(rows)
-    drawn = figures(groups, options.curves)
+    measured = speeds.read(options.speeds) if options.speeds else None
+    drawn = figures(groups, options.curves, measured)
     report = Report(groups, *drawn, sheets(costs), sources)
     if options.out is None:
         if "csv" in wanted and groups and costs:
@@ -128,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("rows", nargs="+", metavar="ROWS.jsonl", help="files of rows")
     parser.add_argument("--format", default="md", metavar="md,csv,latex,html", help="any of them")
     parser.add_argument("--out", metavar="DIR", help="write there instead of to the terminal")
+    parser.add_argument("--speeds", metavar="STEPS.jsonl", help="rows of benchmarks.train_step")
     parser.add_argument(
         "--curves", nargs="+", default=[], metavar="WORKDIR", help="folders of runs to draw"
     )

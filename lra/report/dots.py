@@ -9,6 +9,7 @@ from lra.report.cells import Cell, Stat, average, number_format, usual_platform
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
 from lra.report.provenance import Platform
+from lra.report.speeds import Speeds
 
 
 class Dot(NamedTuple):
@@ -16,9 +17,11 @@ class Dot(NamedTuple):
 
     Attributes:
         accuracy: of the test set, a fraction.
-        speed: training examples/s of the fastest of its programs on the platform of the figure.
+        speed: training examples/s, as measured apart or else of the fastest of its programs on the
+            platform of the figure.
         params: number of parameters.
-        seeds_together: how many seeds these programs train at once; None for an average.
+        seeds_together: how many seeds these programs train at once; None for an average or a speed
+            that was measured apart.
         slowest: speed of the slowest of them.
         marked: whether the table marks the cell: its data are not LRA's.
     """
@@ -59,21 +62,30 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
     )
 
 
-def panels(group: Group) -> Panels:
-    """The panels of a group; the speed of an average is the geometric mean."""
+def panels(group: Group, measured: Speeds | None = None) -> Panels:
+    """The panels of a group; the speed of an average is the geometric mean.
+
+    Args:
+        group: whose cells are drawn.
+        measured: speeds of the protocol's steps, which then take the place of the runs' own.
+    """
     platform = usual_platform(
         cell for line in group.lines for parts in line.cells.values() for cell in parts
     )
+    if measured:
+        platform = measured.platform
     found: dict[str, dict[str, Dot]] = {task: {} for task in group.tasks}
     missing: dict[str, None] = {}
     lines_of = Counter(line.attention for line in group.lines)
     for line in group.lines:
         for task in group.tasks:
-            reason = _why_none(line, task, platform, several=lines_of[line.attention] > 1)
+            several = lines_of[line.attention] > 1
+            reason = _why_none(line, task, platform, measured, several=several)
             if reason is None:
                 cell = line.cell(task)
                 marked = group.is_table3 and bool(mark_of_data([cell]))
-                found[task][line.attention] = dot(cell, platform)._replace(marked=marked)
+                shown = _shown(cell, platform, measured)
+                found[task][line.attention] = shown._replace(marked=marked)
             elif reason:
                 missing[reason] = None
     if group.is_table3:
@@ -85,13 +97,25 @@ def panels(group: Group) -> Panels:
     return Panels(by_task, platform, list(missing))
 
 
-def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool) -> str | None:
+def _shown(cell: Cell, platform: Platform | None, measured: Speeds | None) -> Dot:
+    """The dot of a cell, with the speed that was measured of it if any were."""
+    if measured is None:
+        return dot(cell, platform)
+    row = cell.rows[0]
+    speed = measured.examples_per_second.get((row.task, row.attention))
+    return Dot(cell.stat(), speed, cell.median("params"))
+
+
+def _why_none(
+    line: Line, task: str, platform: Platform | None, measured: Speeds | None, *, several: bool
+) -> str | None:
     """Why a place has no dot; '' if it has no result, None if it has a dot.
 
     Args:
         line: of the place.
         task: of the place.
         platform: where all speeds were taken.
+        measured: the speeds, if they are not those of the runs.
         several: whether its attention has other lines too.
     """
     parts = [cell for cell in line.cells.get(task, []) if cell.ok]
@@ -103,9 +127,9 @@ def _why_none(line: Line, task: str, platform: Platform | None, *, several: bool
     if cell is None:
         alike = len({cell.ok[0].steps for cell in parts}) == 1
         return f"of seeds that differ in {'data or overrides' if alike else 'steps'}"
-    if not cell.on(platform).rows:
+    if measured is None and not cell.on(platform).rows:
         return f"of other {_difference(cell, platform)}"
-    shown = dot(cell, platform)
+    shown = _shown(cell, platform, measured)
     if shown.speed and shown.params:
         return None
     return f"without a {'number of parameters' if shown.speed else 'speed'}"

@@ -14,6 +14,7 @@ from lra.report.cells import attention_title, task_title
 from lra.report.dots import Dot, panels
 from lra.report.groups import Group, file_name
 from lra.report.notes import on_other_data
+from lra.report.speeds import Speeds
 from lra.report.styles import RC, Style, styles
 from lra.report.sweep_points import Sweep, sweeps
 
@@ -30,6 +31,7 @@ _COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its tim
 _BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
 _NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _RUNS_APART = "Each speed is of a run of its own, beside whatever else its machine did. Speeds: "
+_MEASURED = "Speeds are those of one seed, measured by benchmarks.train_step: "
 # The same rows give the same bytes.
 _NO_DATE = {"Date": None}
 
@@ -91,8 +93,16 @@ def _ease_layout(drawn: Any) -> None:
             spine.set_in_layout(False)
 
 
-def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]], list[Figure]]:
-    """The figures of each group, and those of learning curves of the runs in `workdirs`."""
+def figures(
+    groups: list[Group], workdirs: list[str], measured: Speeds | None = None
+) -> tuple[list[list[Figure]], list[Figure]]:
+    """The figures of each group, and those of learning curves of the runs in `workdirs`.
+
+    Args:
+        groups: of the rows.
+        workdirs: of runs.
+        measured: speeds of the protocol's steps, for the table; else those of its rows are drawn.
+    """
     runs = curves.histories(workdirs) if workdirs else {}
     looks = styles(
         each.attention
@@ -103,7 +113,10 @@ def figures(groups: list[Group], workdirs: list[str]) -> tuple[list[list[Figure]
     )
     crowded = beyond_speed_figures(groups)
     of_groups = [
-        [*([] if each in crowded else _speed_figures(each, looks)), *_sweep_figures(each, looks)]
+        [
+            *([] if each in crowded else _speed_figures(each, looks, measured)),
+            *_sweep_figures(each, looks),
+        ]
         for each in groups
     ]
     return of_groups, [_curves_figure(task, of_task, looks) for task, of_task in runs.items()]
@@ -134,15 +147,17 @@ def svg_element(figure: Figure, prefix: str) -> str:
     return _BEFORE_ID.sub(rf"\g<0>{prefix}", text[text.index("<svg") :])
 
 
-def _speed_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
-    by_task, platform, missing = panels(group)
+def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | None) -> list[Figure]:
+    measured = measured if group.is_table3 else None
+    by_task, platform, missing = panels(group, measured)
     if not by_task:
         return []
     dots = [dot for of_task in by_task.values() for dot in of_task.values()]
+    together = "" if measured else ", all seeds of a program together"
     caption = (
-        "Test accuracy against training speed, all seeds of a program together; the area of a dot "
-        "is the number of parameters, bars are standard deviations over seeds. "
-        f"{_RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
+        f"Test accuracy against training speed{together}; the area of a dot is the number of "
+        "parameters, bars are standard deviations over seeds. "
+        f"{_MEASURED if measured else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
     )
     if "" in by_task:
         caption += (

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 from lra.row import SEPARATOR, Row
+from lra.training_rows import StepRow
 
 FLOAT32 = "float32"
 _UNKNOWN = "unknown"
@@ -39,7 +40,7 @@ class Program(NamedTuple):
     commits: str
 
 
-def number_format_of(row: Row) -> str:
+def number_format_of(row: Row | StepRow) -> str:
     """The number format of a row: `float32`, `bfloat16`, `tensorfloat32 products`."""
     if row.matmul_precision == FLOAT32:
         return row.dtype

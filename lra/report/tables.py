@@ -182,7 +182,8 @@ def _costs(group: Group) -> Table:
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
         "wall clock and peak memory of that program, evaluation and compilation included; where a "
-        "line stands for several programs, the least and the most."
+        "line stands for several programs, the least and the most. All are of runs beside whatever "
+        "else their machines did: benchmarks.train_step compares methods better."
     )
     return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
 
