@@ -98,7 +98,9 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
     def query_block(number, out):
         features = _query_exponentials(read_block(q, number, size), projection, epsilon) + epsilon
         both = product("bhmd,bhml->bhdl", summary, features)
-        return write_block(out, jnp.swapaxes(both[:, :, :-1] / _total(both), 2, 3), number)
+        total = both[:, :, -1:]
+        out_block = jnp.where(_is_known(total), both[:, :, :-1] / _divisor(total), 0)
+        return write_block(out, jnp.swapaxes(out_block, 2, 3), number)
 
     empty = jnp.zeros((*q.shape[:3], v.shape[3] - 1), q.dtype)
     out = jax.lax.fori_loop(0, q.shape[2] // size, query_block, empty)
@@ -121,8 +123,9 @@ def _attention_backward(epsilon, size, saved, g):
         q_block = read_block(q, number, size)
         exponentials = _query_exponentials(q_block, projection, epsilon)
         features = exponentials + epsilon
-        total = _total(product("bhmd,bhml->bhdl", summary[..., -1:], features))
-        g_block = read_block(g, number, size) / jnp.swapaxes(total, 2, 3)
+        total = jnp.swapaxes(product("bhmd,bhml->bhdl", summary[..., -1:], features), 2, 3)
+        g_block = read_block(g, number, size) / _divisor(total)
+        g_block = jnp.where(_is_known(total), g_block, 0)
         d_summary += product("bhml,bhld->bhmd", features, g_block)
         d_features = product("bhmd,bhld->bhml", summary, g_block)
         return write_block(dq, gradient(q_block, d_features, exponentials), number), d_summary
@@ -187,6 +190,10 @@ def _half_square(x):
     return row_sums(jnp.square(x)) / 2
 
 
-def _total(both):
-    total = both[:, :, -1:]
-    return jnp.where(total > 0, total, 1)
+def _is_known(total):
+    """Whether a denominator is large enough for gradients, which are over it, to be finite."""
+    return total >= jnp.finfo(total.dtype).tiny * 2.0**24
+
+
+def _divisor(total):
+    return jnp.where(_is_known(total), total, 1)

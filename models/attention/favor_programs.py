@@ -13,7 +13,8 @@ from jax.experimental import pallas as pl
 from models.attention.in_kernels import product
 
 _LOWEST = float(jnp.finfo(jnp.float32).min)
-_LEAST = float(jnp.finfo(jnp.float32).tiny)
+# Of a denominator for gradients, which are over it, to be finite.
+_LEAST = float(jnp.finfo(jnp.float32).tiny) * 2**24
 _UPPER_HALF = -(2**16)  # of the bits of a float32: a bfloat16
 
 

@@ -30,7 +30,7 @@ others in max p, puts their features below epsilon. Then all weights are equal, 
 mean of the values, and hardly any gradient leads out of this state. The protocol's model ends up
 there on ListOps: in its first layer hardly any key feature is above 1e-4. With epsilon = 0 the
 maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor; a
-query of which all products of features underflow gets 0.
+query of which all products of features (nearly) underflow gets 0.
 
 The output does not depend on the amount of padding.
 """

@@ -93,3 +93,19 @@ def test_the_score_of_a_token_that_sees_only_itself_is_a_constant():
     value, gradient = jax.value_and_grad(logsumexp)(queries_values)
     assert value == SELF_SCORE
     assert not gradient.any()
+
+
+def test_both_shares_of_a_chunk_are_added_up_in_float32(monkeypatch):
+    """Values get 257 from queries of one chunk and 1 from the other's; bfloat16 holds no 257."""
+    monkeypatch.setattr(chunk_pairs, "tile_bytes", lambda backend: 1)  # a chunk at a time
+    positions = jnp.arange(CHUNKS * SIZE).reshape(1, 1, CHUNKS, SIZE)
+    queries_values = jnp.zeros((1, 1, CHUNKS, SIZE, 2 * WIDTH), jnp.bfloat16)
+    # Each query sees 2 SIZE = 8 keys equally.
+    of_chunks = jnp.array([[512.0, 512.0, 512.0, 520.0], [2.0, 2.0, 2.0, 2.0]] * (CHUNKS // 2))
+
+    def total(queries_values):
+        out, _ = attend_chunk_pairs(queries_values, positions, positions + 100)
+        return jnp.sum(out * of_chunks[None, None, :, :, None])
+
+    _, of_values = jnp.split(jax.grad(total)(queries_values), 2, axis=-1)
+    np.testing.assert_array_equal(of_values.astype(jnp.float32), np.full(of_values.shape, 258))

@@ -257,3 +257,25 @@ def test_gradients_of_keys_and_values_are_added_up_in_float32():
     gradient = jax.jit(jax.grad(total))(k)
     assert gradient.dtype == jnp.bfloat16
     np.testing.assert_array_equal(gradient.astype(jnp.float32), np.full((1, 1, 1, 8), 4096))
+
+
+def test_what_masked_queries_hold_and_receive_reaches_no_gradient(float64):
+    """Whether blocks are masked in part or as a whole: NaN in queries, gradients of outputs."""
+    rng = np.random.default_rng(0)
+    q, g = jnp.asarray(rng.normal(size=(2, 2, 20, 2, 8)))
+    k, v = jnp.asarray(rng.normal(size=(2, 2, 9, 2, 8)))
+    query_mask = np.arange(20) < np.array([[20], [5]])
+    query_mask[0, 3] = False
+    query_mask = jnp.asarray(query_mask)
+    real = query_mask[:, :, None, None]
+
+    def total(q, k, v, g):
+        mask = jnp.ones((2, 9), bool)
+        return jnp.sum(
+            g * chunked_attention(q, k, v, mask, query_mask=query_mask, blocks=Blocks(8, 8))
+        )
+
+    gradients = jax.jit(jax.grad(total, argnums=(0, 1, 2)))
+    expected = gradients(q, k, v, jnp.where(real, g, 0))
+    for one, other in zip(gradients(jnp.where(real, q, jnp.nan), k, v, g), expected, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -7,7 +7,12 @@ import pytest
 
 from models.attention.blocks import tile_bytes
 from models.attention.favor import favor_attention, size_of
-from models.attention.performer import SOFTMAX_EPSILON, key_features, query_features
+from models.attention.performer import (
+    SOFTMAX_EPSILON,
+    key_features,
+    orthogonal_features,
+    query_features,
+)
 from tests.models.attention.arrays import out_and_gradients
 
 LENGTH, WIDTH, FEATURES = 37, 8, 12
@@ -32,6 +37,22 @@ def plain(q, k, v, mask, projection, epsilon=SOFTMAX_EPSILON):
     weights = jnp.einsum("bhlm,bhjm->bhlj", queries, keys)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return jnp.einsum("bhlj,bjhd->blhd", weights / jnp.where(total > 0, total, 1), v)
+
+
+def unbiased(q, k, v, mask, projection):
+    """The formula without epsilon, in float64, whose exponents may be far below 0."""
+    with jax.enable_x64(True):
+        q, k, v, projection = (x.astype(jnp.float64) for x in (q, k, v, projection))
+        features = [
+            jnp.exp(
+                jnp.einsum("blhd,md->blhm", x * WIDTH**-0.25, projection)
+                - jnp.sum(x * x, axis=-1, keepdims=True) / (2 * WIDTH**0.5)
+            )
+            for x in (q, k)
+        ]
+        weights = jnp.where(mask[:, None, None, :], jnp.einsum("blhm,bjhm->bhlj", *features), 0)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        return jnp.einsum("bhlj,bjhd->blhd", weights / jnp.where(total > 0, total, 1), v)
 
 
 @pytest.mark.parametrize("epsilon", [SOFTMAX_EPSILON, 0.0])
@@ -64,20 +85,28 @@ def test_long_keys_leave_an_epsilon_only_the_mean_and_are_no_matter_without():
     estimate = by_blocks(q, k, v, mask, projection, epsilon=0.0)
     assert jnp.max(jnp.abs(collapsed)) < 1e-4
     assert jnp.max(jnp.abs(estimate[:1] - mean)) > 0.5
-    with jax.enable_x64(True):
-        wide = [x.astype(jnp.float64) for x in (q, k, v)]
-        features = [
-            jnp.exp(
-                jnp.einsum("blhd,md->blhm", x * WIDTH**-0.25, projection.astype(jnp.float64))
-                - jnp.sum(x * x, axis=-1, keepdims=True) / (2 * WIDTH**0.5)
-            )
-            for x in wide[:2]
-        ]
-        weights = jnp.where(mask[:, None, None, :], jnp.einsum("blhm,bjhm->bhlj", *features), 0)
-        total = jnp.sum(weights, axis=-1, keepdims=True)
-        weights = weights / jnp.where(total > 0, total, 1)
-        expected = jnp.einsum("bhlj,bjhd->blhd", weights, wide[2])
-        np.testing.assert_allclose(estimate, expected, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(estimate, unbiased(q, k, v, mask, projection), rtol=2e-4, atol=2e-5)
+
+
+def test_long_queries_are_no_matter_without_an_epsilon():
+    (q, k, v, _), mask, projection = inputs(jnp.float32)
+    q = 12 * q  # |q|^2 / 2 of 200
+    found = by_blocks(q, k, v, mask, projection, epsilon=0.0)
+    np.testing.assert_allclose(found, unbiased(q, k, v, mask, projection), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("scale", [10, 20, 50])
+def test_features_that_nearly_underflow_have_finite_gradients(scale):
+    for seed in range(4):
+        q, k, v, g = jax.random.normal(jax.random.key(seed), (4, 2, 64, 2, 32))
+        projection = orthogonal_features(jax.random.key(0), 64, 32)
+
+        def attend(q, k, v, projection=projection):
+            q, k = (x * 32**-0.25 for x in (q, k))
+            return favor_attention(q, k, v, jnp.ones((2, 64), bool), projection, 0.0, size=16)
+
+        found = out_and_gradients(attend, scale * q, scale * k, v, g)
+        assert all(np.isfinite(x).all() for x in found)
 
 
 def test_under_vmap_and_checkpoint(float64):

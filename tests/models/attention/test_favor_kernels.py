@@ -75,6 +75,14 @@ def test_a_single_key_gives_its_value(epsilon):
     assert max(np.linalg.norm(dq), np.linalg.norm(dk)) < 3 * 2**-9 * np.linalg.norm(g)
 
 
+def test_features_that_nearly_underflow_have_finite_gradients():
+    """A query whose denominator is too small to divide by has neither output nor gradient."""
+    q, k, v, g = inputs(37)
+    attend = attention_of(interpreted, jnp.ones((len(q), 37), bool), 0.0)
+    found = out_and_gradients(attend, 40 * q, 40 * k, v, g)  # inputs has halved the queries
+    assert all(np.isfinite(np.asarray(x, np.float32)).all() for x in found)
+
+
 def test_the_sizes_of_blocks_change_only_the_order_of_sums():
     arrays, mask = inputs(37), masks(37)
     attend = functools.partial(favor_kernels, interpret=True)
