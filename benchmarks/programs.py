@@ -96,7 +96,7 @@ class JaxNN(nnx.Module):
 def configure(threads: int | None, matmul_precision: str, platform: str | None) -> None:
     """Called before anything is compiled. Cores set the threads, the environment the platform."""
     del threads, platform
-    environment.check_device()
+    environment.check_jax()
     jax.config.update("jax_default_matmul_precision", matmul_precision)
 
 

@@ -11,11 +11,18 @@ from typing import Any
 import jax
 
 from lra import machine
-from lra.errors import UserError, first_line
+from lra.errors import NO_JAX, UserError, first_line
 from lra.row import SEPARATOR
 
 _CODE = ("configs", "lra", "models", "benchmarks", "train.py", "eval.py")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+# Settings of JAX that a variable of the environment may have changed, with JAX's own values.
+_SETTINGS = {
+    "jax_threefry_partitionable": True,
+    "jax_random_seed_offset": 0,
+    "jax_enable_x64": False,
+    "jax_numpy_dtype_promotion": "standard",
+}
 # Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops"
 
@@ -46,18 +53,29 @@ def commit() -> str:
             "-dirty" if git("status", "--porcelain", "--", *_CODE) else ""
         )
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("LRA_COMMIT", "unknown")
+        # As text of one line without what stands between the commits of a run.
+        given = os.fsencode(os.environ.get("LRA_COMMIT", "")).decode(errors="replace")
+        return " ".join(given.replace(SEPARATOR.strip(), " ").split()) or "unknown"
 
 
-def check_device() -> None:
-    """Raises UserError where JAX finds no device, or not the one that was asked for."""
+def check_jax() -> None:
+    """Raises UserError where JAX finds no device that was asked for, or is set to other numbers.
+
+    What a seed draws and how numbers are rounded depends on `_SETTINGS`, of which no row tells.
+    """
+    for name, usual in _SETTINGS.items():
+        if getattr(jax.config, name) != usual:
+            raise UserError(
+                f"{NO_JAX}{name.upper()} is set to {getattr(jax.config, name)}, which no row would "
+                "tell, and seeds would give other results; unset it"
+            )
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
         platforms = os.environ.get("JAX_PLATFORMS", "")
         raise UserError(
-            f"JAX finds no device for JAX_PLATFORMS='{platforms}' ({first_line(error)}); unset it, "
-            "or install JAX for that device (make JAX=cuda13 install)"
+            f"{NO_JAX}it finds no device for JAX_PLATFORMS='{platforms}'; unset it, or install JAX "
+            f"for that device (make JAX=cuda13 install). {first_line(error)}"
         ) from error
 
 

@@ -5,6 +5,8 @@ TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
     "train.eval_batch_size in evaluation (the table counts such rows as changed)"
 )
+# How a message begins that is about JAX as it is set up here, and so about every run.
+NO_JAX = "JAX cannot be used here: "
 _SHOWN = 200  # characters of JAX's own message
 
 

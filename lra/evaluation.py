@@ -65,6 +65,8 @@ def evaluate_workdir(
         )
     best = evaluate(trainer, state.best.params, state.best.rest, split)
     last = evaluate(trainer, state.params, state.rest, split)
+    if predictions is not None:  # first: a closed pipe ends what is printed
+        _write_predictions(pathlib.Path(predictions), restored, split, best)
     for index, seed in enumerate(trainer.config.seeds):
         if not state.alive[index]:
             print(f"seed {seed}: diverged at step {int(state.diverged_step[index])}, no accuracy")
@@ -77,8 +79,6 @@ def evaluate_workdir(
             f"{told} {best.accuracy[index]:.4f} with the parameters of step "
             f"{int(state.best.step[index])}, {of_last} those of step {step}"
         )
-    if predictions is not None:
-        _write_predictions(pathlib.Path(predictions), restored, split, best)
     return 0
 
 
@@ -98,7 +98,7 @@ def restore_workdir(
     Raises:
         UserError: no run or checkpoint, other data than the run's.
     """
-    environment.check_device()
+    environment.check_jax()
     folder = Workdir(workdir)
     config, run = folder.load_config(), folder.load_run()
     task = get_task(config.task)

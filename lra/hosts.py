@@ -83,12 +83,12 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
         UserError: the hosts did not meet, or there is no device.
     """
     if addresses is None:
-        environment.check_device()
+        environment.check_jax()
         yield
         return
     _connect(addresses)
     try:
-        environment.check_device()
+        environment.check_jax()
         yield
     except SharedError:
         raise

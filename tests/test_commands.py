@@ -30,7 +30,7 @@ def test_a_device_that_is_not_there(command):
     ended = run(*command, JAX_PLATFORMS="rocm")
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
-    assert "JAX finds no device for JAX_PLATFORMS='rocm'" in ended.stderr
+    assert "JAX cannot be used here: it finds no device for JAX_PLATFORMS='rocm'" in ended.stderr
 
 
 def test_print_config_shows_keys_and_protocol():

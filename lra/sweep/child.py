@@ -15,7 +15,7 @@ from lra.sweep import leash
 _POLL_SECONDS = 0.2
 # The signal by which submitit announces that the time of a job is nearly over.
 WARNING = signal.SIGUSR2
-_LONGEST_REASON = 300
+_LONGEST_REASON = 500
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 # A warning of JAX.

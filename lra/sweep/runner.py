@@ -19,7 +19,7 @@ import filelock
 
 from lra import records
 from lra.disk_space import is_full
-from lra.errors import UserError, of_system
+from lra.errors import NO_JAX, UserError, of_system
 from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
@@ -226,6 +226,8 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
+    if reason.startswith(NO_JAX):  # so would all others
+        raise UserError(reason)
     if not _is_free(folder):  # one that was started by hand has come first
         return Outcome.BUSY
     note(folder)

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from lra import environment
+from lra.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,26 @@ def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):
     assert commit() == "unknown"
     monkeypatch.setenv("LRA_COMMIT", "0123abc")
     assert commit() == "0123abc"
+    # A row is one line of text, in which `, ` separates commits.
+    monkeypatch.setenv("LRA_COMMIT", "a,  b\nc\udcff")
+    assert commit() == "a b c\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("jax_threefry_partitionable", False),
+        ("jax_random_seed_offset", 5),
+        ("jax_enable_x64", True),
+        ("jax_numpy_dtype_promotion", "strict"),
+    ],
+)
+def test_settings_that_give_seeds_other_results_are_refused(name, value):
+    environment.check_jax()
+    usual = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        with pytest.raises(UserError, match=f"JAX cannot be used here: {name.upper()} is set to"):
+            environment.check_jax()
+    finally:
+        jax.config.update(name, usual)
