@@ -9,15 +9,19 @@ seed that has diverged are no result. Its example i is example `index[i]` of the
 split `stored_split`: with `data.holdout` train and validation are both parts of the stored train.
 """
 
-from lra.command_line import ArgumentParser, file_to_write, run
+from lra.command_line import ArgumentParser, file_to_write, folder, run
 from lra.errors import TRAIN_IN_LESS
 
 
 def main(argv: list[str]) -> int:
     """Parses the flags and evaluates; returns the exit status."""
     parser = ArgumentParser(prog="eval.py", description=__doc__)
-    parser.add_argument("--workdir", required=True, metavar="DIR", help="folder of the run")
-    parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
+    parser.add_argument(
+        "--workdir", type=folder, required=True, metavar="DIR", help="folder of the run"
+    )
+    parser.add_argument(
+        "--data_dir", type=folder, metavar="DIR", help="prepared data (where training had it)"
+    )
     parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
     parser.add_argument(
         "--predictions", type=file_to_write, metavar="FILE.npz", help="write logits per seed there"

@@ -14,7 +14,7 @@ MPI says where they are, else with --coordinator_address, --num_processes and --
 
 import argparse
 
-from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
+from lra.command_line import ArgumentParser, folder, parse_with_overrides, positive_minutes, run
 from lra.errors import TRAIN_IN_LESS, UserError
 from lra.stopping import Stop, ignore_signals
 
@@ -72,8 +72,10 @@ def _parser() -> ArgumentParser:
         metavar="configs/TASK.py:ATTENTION",
         help="config file and attention; --config.KEY=VALUE sets a key",
     )
-    parser.add_argument("--workdir", metavar="DIR", help="folder of this run")
-    parser.add_argument("--data_dir", default="data", metavar="DIR", help="prepared data (data)")
+    parser.add_argument("--workdir", type=folder, metavar="DIR", help="folder of this run")
+    parser.add_argument(
+        "--data_dir", type=folder, default="data", metavar="DIR", help="prepared data (data)"
+    )
     parser.add_argument(
         "--budget_minutes",
         type=positive_minutes,

@@ -133,6 +133,13 @@ def positive_minutes(text: str) -> float:
     return minutes
 
 
+def folder(text: str) -> str:
+    """The type of a flag that names a folder, which need not be there yet."""
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{text} is a file, not a folder")
+    return text
+
+
 def file_to_write(text: str) -> str:
     """The type of a flag that names a file to write, checked before the work, not after it."""
     folder = os.path.dirname(text) or "."

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from lra.errors import UserError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit (ulimit -f)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error is about a full disk or quota; libraries have kinds of their own."""
+    """Whether an error is about a full disk, quota or limit; libraries have kinds of their own."""
     texts = [os.strerror(code) for code in _FULL]
     return getattr(error, "errno", None) in _FULL or any(text in str(error) for text in texts)
 

@@ -78,7 +78,7 @@ def train(
         nans.watched(debug_nans),
         contextlib.closing(trainer.ahead),
     ):
-        status = hosts.on_main(lambda: status_of_complete(folder.rows, config.seeds))
+        status = hosts.on_main(lambda: status_of_complete(folder, config, prepared))
         if status is not None:
             return status
         run = Run(

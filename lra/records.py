@@ -113,7 +113,8 @@ def read(
     if path.is_dir():
         raise UserError(f"no rows in {path}: it is a folder, not a file")
     if not path.is_file():
-        raise UserError(f"no rows in {path}: no such file")
+        told = "it is no regular file" if path.exists() else "no such file"
+        raise UserError(f"no rows in {path}: {told}")
     rows, _, broken = _parse(path, path.read_bytes(), parse)
     if not broken:
         return rows

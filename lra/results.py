@@ -4,6 +4,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+from ml_collections import config_dict
 
 from lra import records
 from lra.checkpoints import Progress
@@ -16,6 +17,7 @@ from lra.row import SEPARATOR
 from lra.settings import flatten
 from lra.state import TrainState
 from lra.trainer import Trainer
+from lra.workdir import Workdir
 
 STATUS_ALL_DIVERGED = 1
 
@@ -63,13 +65,37 @@ def make_rows(
     return rows
 
 
-def status_of_complete(path: pathlib.Path, seeds: tuple[int, ...]) -> int | None:
-    """The exit status of a run whose rows are there, which it says; None if they are not."""
-    if not path.exists():
+def status_of_complete(
+    folder: Workdir, config: config_dict.ConfigDict, prepared: Prepared
+) -> int | None:
+    """The exit status of a run whose rows are there, which it says; None if they are not.
+
+    Raises:
+        UserError: rows that are damaged or not of all seeds or, in a folder that does not say what
+            run it holds, of another run.
+    """
+    if not folder.rows.exists():
         return None
-    diverged = all(row.status == "diverged" for row in read_rows(path, seeds))
-    print(f"{path} is complete: nothing to do")
+    rows = read_rows(folder.rows, config.seeds)
+    if not folder.config.exists():
+        _check_same(folder.rows, rows, config, prepared)
+    diverged = all(row.status == "diverged" for row in rows)
+    print(f"{folder.rows} is complete: nothing to do")
     return STATUS_ALL_DIVERGED if diverged else 0
+
+
+def _check_same(
+    path: pathlib.Path, rows: list[Row], config: config_dict.ConfigDict, prepared: Prepared
+) -> None:
+    """Raises UserError if rows are not of this configuration and these data."""
+    run = config.task, config.model.attention.name, overrides_of(config)
+    marks = protocol_of(config), prepared.manifest["data"]
+    for row in rows:
+        same = records.key(row) == records.make_key(*run, row.seed, *marks)
+        if not same or row.data_sha256 != prepared.sha256:
+            raise UserError(
+                f"{path} has rows of another configuration or other data; choose another --workdir"
+            )
 
 
 def read_rows(path: pathlib.Path, seeds: tuple[int, ...]) -> list[Row]:

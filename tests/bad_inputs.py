@@ -133,7 +133,7 @@ def _prepared_data() -> list[Case]:
     tokens, manifest = "data/listops/train/tokens.npy", "data/listops/manifest.json"
     return [
         Case(f"{NYSTROM} --data_dir=raw", "python -m lra.data.prepare listops --data_dir=raw"),
-        Case(f"{NYSTROM} --data_dir=mine.py", "no prepared listops in mine.py"),
+        Case(f"{NYSTROM} --data_dir=mine.py", "--data_dir: mine.py is a file, not a folder"),
         Case(NYSTROM, "tokens.npy differs from its manifest", flip(tokens)),
         Case(NYSTROM, "tokens.npy has 100 bytes, its manifest says", cut(tokens)),
         Case(NYSTROM, "tokens.npy is missing", remove(tokens)),
@@ -147,7 +147,7 @@ def _prepared_data() -> list[Case]:
 
 def _workdirs() -> list[Case]:
     return [
-        Case(f"{TRAIN} --workdir=mine.py", "cannot write to workdir mine.py"),
+        Case(f"{TRAIN} --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{TRAIN} --workdir=mine.py/run", "cannot write to workdir mine.py/run"),
         Case(f"{TRAIN} --config.model.dropout=0.2", "model.dropout (0.1 there, 0.2 now)"),
         Case(TRAIN, "config.json is damaged", cut("run/config.json")),
@@ -174,6 +174,7 @@ def _evaluation() -> list[Case]:
     return [
         Case("eval.py", "required: --workdir"),
         Case("eval.py --workdir=nowhere", "nowhere holds no run"),
+        Case("eval.py --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{EVAL} --split=dev", "invalid choice: 'dev'"),
         Case(f"{EVAL} --data_dir=raw", "no prepared listops in raw"),
         Case(EVAL, "no checkpoint in run", remove("run/checkpoints")),
@@ -192,6 +193,7 @@ def _analysis() -> list[Case]:
     return [
         Case("lra.analysis", "--workdir=DIR of a training is needed"),
         Case("lra.analysis --workdir=nowhere", "nowhere holds no run"),
+        Case(f"{command} --out=mine.py", "--out: mine.py is a file, not a folder"),
         Case(f"{command} --examples=0", "--examples: '0' is not a positive integer"),
         Case(f"{command} --methods=magic", "magic"),
         Case(f"{command} --sizes=many", "--sizes: 'many' is not a positive integer"),

@@ -14,7 +14,7 @@ grow with --length squared (singular values: cubed).
 
 import pathlib
 
-from lra.command_line import ArgumentParser, positive_integer, positive_integers, run
+from lra.command_line import ArgumentParser, folder, positive_integer, positive_integers, run
 from lra.errors import UserError
 
 
@@ -50,10 +50,14 @@ def main(argv: list[str]) -> None:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m lra.analysis", description=__doc__)
-    parser.add_argument("--workdir", metavar="DIR", help="folder of a run of train.py")
+    parser.add_argument("--workdir", type=folder, metavar="DIR", help="folder of a run of train.py")
     parser.add_argument("--random", action="store_true", help="no model, only random q, k, v")
-    parser.add_argument("--out", metavar="DIR", help="folder to write to (WORKDIR/analysis)")
-    parser.add_argument("--data_dir", metavar="DIR", help="prepared data (where training had it)")
+    parser.add_argument(
+        "--out", type=folder, metavar="DIR", help="folder to write to (WORKDIR/analysis)"
+    )
+    parser.add_argument(
+        "--data_dir", type=folder, metavar="DIR", help="prepared data (where training had it)"
+    )
     parser.add_argument("--seed", type=int, metavar="S", help="of the run's (its first)")
     parser.add_argument(
         "--last", action="store_true", help="the parameters of the last step, not the best"

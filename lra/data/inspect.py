@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from lra.command_line import ArgumentParser, file_to_write, run
+from lra.command_line import ArgumentParser, file_to_write, folder, run
 from lra.data import prepared
 from lra.data.listops_language import decode, evaluate
 from lra.data.prepare import MODULES
@@ -41,7 +41,9 @@ def main(argv: list[str]) -> int:
     """Parses the flags and prints; returns the exit status."""
     parser = ArgumentParser(prog="python -m lra.data.inspect", description=__doc__)
     parser.add_argument("task", metavar="TASK", choices=tuple(MODULES), help=", ".join(MODULES))
-    parser.add_argument("--data_dir", default="data", metavar="DIR", help="(%(default)s)")
+    parser.add_argument(
+        "--data_dir", type=folder, default="data", metavar="DIR", help="(%(default)s)"
+    )
     parser.add_argument("--split", default="train", choices=prepared.SPLITS, help="of the examples")
     parser.add_argument("--examples", type=int, default=3, metavar="N", help="(%(default)s)")
     parser.add_argument(

@@ -30,6 +30,7 @@ from typing import Any
 from lra.command_line import (
     STATUS_BAD_INPUT,
     ArgumentParser,
+    folder,
     integer_from_0,
     near_match,
     positive_integer,
@@ -134,7 +135,9 @@ def _named_task(argv: list[str]) -> str | None:
 def _parser(task: str | None) -> ArgumentParser:
     parser = ArgumentParser(prog="python -m lra.data.prepare", description=__doc__)
     parser.add_argument("task", metavar="TASK", choices=(*MODULES, ALL))
-    parser.add_argument("--data_dir", default="data", metavar="DIR", help="(%(default)s)")
+    parser.add_argument(
+        "--data_dir", type=folder, default="data", metavar="DIR", help="(%(default)s)"
+    )
     module = _module(task) if task in MODULES else None
     sources = " | ".join(["PATH", *(module.SOURCES if module else ())])
     parser.add_argument("--source", metavar="SOURCE", help=sources if module else "raw files")

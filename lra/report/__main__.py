@@ -20,7 +20,7 @@ import functools
 import gc
 import pathlib
 
-from lra.command_line import ArgumentParser, near_match, run
+from lra.command_line import ArgumentParser, folder, near_match, run
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report import formats, speeds
@@ -104,13 +104,14 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
     """Writes RESULTS.md, what is wanted besides, and the figures; prints tables and paths."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
+    for section in report.sections:
+        for figure in section.figures:
+            written += save(figure, out / "figures")
+    # Behind the figures that they name.
     for form in dict.fromkeys(["md", *wanted]):
         for name, text in report.render(form).items():
             write_atomically(out / name, text)
             written.append(out / name)
-    for section in report.sections:
-        for figure in section.figures:
-            written += save(figure, out / "figures")
     for section in report.sections:
         if section.tables:
             first = section.tables[0]
@@ -130,7 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(prog="python -m lra.report", description=__doc__)
     parser.add_argument("rows", nargs="+", metavar="ROWS.jsonl", help="files of rows")
     parser.add_argument("--format", default="md", metavar="md,csv,latex,html", help="any of them")
-    parser.add_argument("--out", metavar="DIR", help="write there instead of to the terminal")
+    parser.add_argument(
+        "--out", type=folder, metavar="DIR", help="write there instead of to the terminal"
+    )
     parser.add_argument("--speeds", metavar="STEPS.jsonl", help="rows of benchmarks.train_step")
     parser.add_argument(
         "--curves", nargs="+", default=[], metavar="WORKDIR", help="folders of runs to draw"

@@ -53,11 +53,13 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
     They are sorted as in tables: by attention, then by the values that differ.
 
     Raises:
-        UserError: none of them holds a run that has been evaluated, or one is damaged.
+        UserError: none of them holds a run that has been evaluated, one is damaged or not there.
     """
     found: dict[str, list[_Run]] = {}
     for root in sorted(workdirs):
         folder = Workdir(root)
+        if not folder.root.exists():
+            raise UserError(f"--curves names {root}, which is not there")
         if not (folder.config.exists() and folder.metrics.exists()):
             continue
         config = folder.load_config()

@@ -23,7 +23,7 @@ import tempfile
 from typing import Any
 
 from lra import records
-from lra.command_line import ArgumentParser, parse_with_overrides, positive_minutes, run
+from lra.command_line import ArgumentParser, folder, parse_with_overrides, positive_minutes, run
 from lra.errors import UserError
 from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
@@ -131,9 +131,12 @@ def _parser() -> ArgumentParser:
         metavar="FILE.jsonl",
         help="other rows that count as done: those of the table in a sweep over one of its options",
     )
-    parser.add_argument("--workdir", metavar="DIR", help="one folder a run (runs/SWEEP)")
+    parser.add_argument(
+        "--workdir", type=folder, metavar="DIR", help="one folder a run (runs/SWEEP)"
+    )
     parser.add_argument(
         "--data_dir",
+        type=folder,
         metavar="DIR",
         help="prepared data (data, or WORKDIR/data if the sweep file has DATA of its own)",
     )

@@ -114,7 +114,10 @@ def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
     where = f"{path}, run {number}"
     if not isinstance(item, dict) or not isinstance(item.get("config"), str):
         raise UserError(f"{where}: not of the form {_FORM}: {item!r}")
-    own = tuple(f"{name}={_text(value)}" for name, value in item.items() if name != "config")
+    try:
+        own = tuple(f"{name}={_text(value)}" for name, value in item.items() if name != "config")
+    except (ValueError, RecursionError) as error:  # too many digits, a list within itself
+        raise UserError(f"{where}: a value that cannot be written out ({error})") from None
     overrides = last_of_each_key(own + more)
     try:
         config = load_config(item["config"], own + more)

@@ -9,8 +9,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
     key         in training a PRNG key, or keys [batch], one for each example; None in evaluation,
                 which is deterministic
 
-- The contents of masked positions, which must be finite, never affect outputs and gradients at real
-  ones. Outputs at masked positions are arbitrary but finite.
+- The contents of masked positions, which must be finite and far from overflow, never affect outputs
+  and gradients at real ones. Outputs at masked positions are arbitrary but finite.
 - q, k and v have one shape: an attention from one sequence to another is none of this contract.
   Other shapes, numbers that are not real floating-point ones, and a mask that is not bool raise
   ValueError (`check_inputs`), from modules and from the pure functions that attend.

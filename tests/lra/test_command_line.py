@@ -14,6 +14,7 @@ from lra.command_line import (
     STATUS_INTERRUPTED,
     ArgumentParser,
     file_to_write,
+    folder,
     integer_from_0,
     near_match,
     parse_with_overrides,
@@ -193,6 +194,14 @@ def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(argparse.ArgumentTypeError, match="it is no regular file"):
         file_to_write("pipe")
+
+
+def test_a_folder_may_be_new_but_is_no_file(tmp_path):
+    for path in (tmp_path, tmp_path / "new"):
+        assert folder(str(path)) == str(path)
+    (tmp_path / "file").touch()
+    with pytest.raises(argparse.ArgumentTypeError, match="file is a file, not a folder"):
+        folder(str(tmp_path / "file"))
 
 
 def test_no_value_is_empty():

@@ -46,6 +46,16 @@ def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, ca
     assert row.test_accuracy == (found["logits"][1].argmax(-1) == found["label"]).mean()
 
 
+def test_predictions_are_there_when_a_pipe_closes(held_out, tmp_path, monkeypatch):
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", closed)
+    with pytest.raises(BrokenPipeError):
+        evaluate_workdir(held_out, predictions=tmp_path / "out.npz")
+    assert len(np.load(tmp_path / "out.npz")["label"]) == 21
+
+
 def test_the_row_of_a_validation_is_its_quotient_in_float64(held_out, tmp_path):
     evaluate_workdir(held_out, split="validation", predictions=tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,6 +75,19 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_p
     assert train(config, tmp_path, data_dir) == 0
     assert "is complete: nothing to do" in capsys.readouterr().out
     assert records.read(tmp_path / "rows.jsonl") == rows
+
+    # Rows alone, as copied from elsewhere: complete only for their own run.
+    other = tmp_path / "copy"
+    other.mkdir()
+    shutil.copy(tmp_path / "rows.jsonl", other)
+    assert train(config, other, data_dir) == 0
+    for changed in (
+        tiny_config("listops", "standard", *overrides),
+        tiny_config("listops", "nystrom", *overrides, "train.steps=13"),
+    ):
+        with pytest.raises(UserError, match="has rows of another configuration or other data"):
+            train(changed, other, data_dir)
+    assert [path.name for path in other.iterdir() if path.name != ".lock"] == ["rows.jsonl"]
 
     content = (tmp_path / "rows.jsonl").read_bytes()
     for cut in (-100, content.index(b"\n") + 1, 0):  # as by a copy that was not finished

@@ -46,7 +46,14 @@ def rows_of(data, errors):
     for epsilon, error in zip((0.2, 0.3, 0.4, 0.5, 0.6), errors, strict=False):
         measured = [error / 2, error, 2 * error]
         found = {"printed_errors": measured, "proven_errors": measured}
-        yield {"kind": "theorem1", "data": data, "epsilon": epsilon, "rank": 144, **found}
+        yield {
+            "kind": "theorem1",
+            "data": data,
+            "epsilon": epsilon,
+            "rank": 144,
+            "length": LENGTH,
+            **found,
+        }
 
 
 @pytest.fixture(scope="module", params=[1e-14, 0.3])

@@ -174,6 +174,8 @@ def test_numbers_that_no_run_writes_are_not_drawn(tmp_path):
 def test_no_histories_is_an_error(tmp_path):
     with pytest.raises(UserError, match="no folder of a run"):
         curves.histories([tmp_path])
+    with pytest.raises(UserError, match=r"--curves names .*typo, which is not there"):
+        curves.histories([write_run(tmp_path / "run"), tmp_path / "typo"])
 
 
 def test_a_step_that_no_seed_has_reached_is_no_point(tmp_path):

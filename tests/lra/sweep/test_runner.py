@@ -140,7 +140,7 @@ def test_a_folder_that_cannot_be_used_does_not_stop_the_rest(place, name, capsys
 def test_a_folder_that_cannot_be_written_is_told_before_data_are_generated(place):
     shutil.rmtree(place.root / "data")
     place.workdir.write_text("a file")
-    with pytest.raises(UserError, match=r"cannot write to --workdir=.*: File exists; choose"):
+    with pytest.raises(UserError, match=r"--workdir: .*runs is a file, not a folder"):
         place.run()
     assert not (place.root / "data").exists()
 

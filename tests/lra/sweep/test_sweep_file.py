@@ -43,6 +43,8 @@ def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
         ("def runs():\n    raise KeyError('mine')", "sweep.py, line 2: KeyError: 'mine'"),
         ("raise BaseException('mine')", "sweep.py, line 1: BaseException: mine"),
         ("def runs():\n    raise GeneratorExit", "sweep.py, line 2: GeneratorExit"),
+        ("RUNS = [{'config': 'x', 'seeds': (10**5000,)}]", "run 1: a value that cannot be written"),
+        ("a = []\na.append(a)\nRUNS = [{'config': 'x', 'seeds': a}]", "run 1: a value that cannot"),
     ],
 )
 def test_bad_sweep_files_are_named_before_anything_runs(place, text, message):
