@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from benchmarks import train_loops
+from benchmarks import step_profile
 from benchmarks.ceilings import product_rate
 from benchmarks.flops import product_flops
 from benchmarks.hlo_cost import memory_of
@@ -85,30 +85,20 @@ class Measurement:
         self._state, self._step = None, 0
         self._first = {name: self._seconds(name) for name in self._calls()}
 
-    def row(
-        self,
-        seconds: float,
-        *,
-        compare_loop: bool = False,
-        profile: pathlib.Path | None = None,
-    ) -> dict[str, Any]:
+    def row(self, seconds: float, *, profile: pathlib.Path | None = None) -> dict[str, Any]:
         """The row of the case.
 
         Args:
             seconds: for which steps are timed.
-            compare_loop: whether to time the two forms of the loop as well.
             profile: folder for a trace, whose largest costs are printed to stderr.
         """
         case, trainer = self._case, self._trainer
         times = self._times(seconds)
         row = case._asdict() | _facts(trainer, times)
         row |= _hours(trainer.config, times) if case.batch is None else _NO_HOURS
-        state, step = self._state, self._step
-        if compare_loop:
-            state, step, row["loop"] = train_loops.compare(trainer, state, step, times.step)
         if profile:
             folder = profile / f"{case.task}-{case.attention}-{case.seeds}"
-            text = train_loops.profile(trainer, state, step, times.step, folder)
+            text = step_profile.profile(trainer, self._state, self._step, times.step, folder)
             print(f"{case.task}, {case.attention}, trace in {folder}\n{text}", file=sys.stderr)
         self._state = None  # it was used up
         return row

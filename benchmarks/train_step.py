@@ -2,7 +2,7 @@
 
     python -m benchmarks.train_step --tasks=listops --attentions=all --seeds=1,3
     python -m benchmarks.train_step --tasks=all --dtype=bfloat16 --out=runs/train_step.jsonl
-    python -m benchmarks.train_step --tasks=listops --profile=runs/profile --compare_loop
+    python -m benchmarks.train_step --tasks=listops --profile=runs/profile
     python -m benchmarks.train_step --tasks=listops --largest_batch
     python -m benchmarks.train_step --attentions=standard --dtype=bfloat16 \\
         --override=model.attention.implementation=flash
@@ -36,8 +36,7 @@ are then those beside N - 1 others, and on a GPU XLA tries kernels out beside th
 choices may be worse.
 
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
-operations that take the most time. --compare_loop also times the same steps as a loop of known
-length, which on a GPU need not ask the device after each step whether to go on; the two take turns.
+operations that take the most time.
 """
 
 import argparse
@@ -72,11 +71,9 @@ from lra.tasks import get_task
 def main(argv: list[str]) -> int:
     """Measures every case asked for and prints a table."""
     options = _parser().parse_args(argv)
-    more = options.profile or options.compare_loop or options.at_once > 1
-    if options.largest_batch and more:
+    if options.largest_batch and (options.profile or options.at_once > 1):
         raise UserError(
-            "--largest_batch only tries batches, one by one: no --profile, no --compare_loop, no "
-            "--compile_at_once"
+            "--largest_batch only tries batches, one by one: no --profile, no --compile_at_once"
         )
     tasks = choose(options.tasks, TASKS, LONGEST)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
@@ -119,7 +116,6 @@ def _parser() -> ArgumentParser:
         help="cases whose programs compile beside each other; they are timed one by one",
     )
     add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
-    add("--compare_loop", action="store_true", help="see above")
     add("--largest_batch", action="store_true", help="see above")
     return parser
 
@@ -263,9 +259,7 @@ def _measurer(options: argparse.Namespace) -> Callable[..., dict | None]:
         if options.largest_batch:
             return trial(case)
         (measurement,) = compiled
-        return measurement.row(
-            options.seconds, compare_loop=options.compare_loop, profile=options.profile
-        )
+        return measurement.row(options.seconds, profile=options.profile)
 
     return answer
 

@@ -31,12 +31,10 @@ PEER_HEADER = _header(PEER_TITLES)
 
 
 def step_line(row: Row) -> str:
-    """A line of the table of `STEP_HEADER`; a second line if forms of the loop were timed."""
+    """A line of the table of `STEP_HEADER`."""
     if "failed" in row:
         return _pipe([row["task"], row["attention"], str(row["seeds"]), "failed"])
-    loop = row.get("loop") or {}
-    milliseconds = ", ".join(f"{form} {1e3 * seconds:.3g}" for form, seconds in loop.items())
-    return _pipe(step_cells(row)) + (f"\nloop, ms/step: {milliseconds}" if loop else "")
+    return _pipe(step_cells(row))
 
 
 def step_cells(row: Row) -> list[str]:

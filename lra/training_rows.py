@@ -35,7 +35,6 @@ class StepRow:
             compilation; None with another batch than the protocol's.
         cost_against_one_seed: a step's time over that of one seed, where both were measured.
         compiled_beside: other cases that compiled at the same time, each in a process of its own.
-        loop: seconds of a step in the two forms of the loop (`--compare_loop`).
     """
 
     task: str
@@ -64,7 +63,6 @@ class StepRow:
     whole_hours: float | None = None
     cost_against_one_seed: float | None = None
     compiled_beside: int = 0
-    loop: dict | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

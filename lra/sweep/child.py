@@ -16,6 +16,7 @@ _POLL_SECONDS = 0.2
 # The signal by which submitit announces that the time of a job is nearly over.
 WARNING = signal.SIGUSR2
 _LONGEST_REASON = 500
+_LONGEST_TEXT = 100_000
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 # A warning of JAX.
@@ -175,8 +176,8 @@ def _show_last_line(log: BinaryIO, start: int, shown: str) -> str:
     return last
 
 
-def _text_behind(log: BinaryIO, start: int, longest: int = 100_000) -> str:
+def _text_behind(log: BinaryIO, start: int) -> str:
     """The end of what was written from `start` on, even if someone has removed the file."""
     size = os.fstat(log.fileno()).st_size
-    text = os.pread(log.fileno(), longest, max(start, size - longest))
+    text = os.pread(log.fileno(), _LONGEST_TEXT, max(start, size - _LONGEST_TEXT))
     return text.decode(errors="replace")

@@ -79,8 +79,8 @@ def test_the_command_prints_every_batch_and_what_they_come_to(tmp_path, monkeypa
     assert [row["fits"] for row in rows] == [True, True, False, False]
     with pytest.raises(UserError, match="no case could be measured"):
         train_step.main([*flags, "--attentions=reformer"])
-    with pytest.raises(UserError, match="no --profile, no --compare_loop"):
-        train_step.main([*flags, "--compare_loop"])
+    with pytest.raises(UserError, match="no --profile, no --compile_at_once"):
+        train_step.main([*flags, "--profile=x"])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The table of costs: rows, what several seeds cost, both forms of the loop, a profile."""
+"""The table of costs: rows, what several seeds cost, a profile."""
 
 import json
 import re
@@ -10,8 +10,8 @@ import pytest
 from benchmarks import (
     ceilings,
     random_data,
+    step_profile,
     train_case,
-    train_loops,
     train_step,
     training_tables,
 )
@@ -294,16 +294,7 @@ def test_operations_of_older_rows_bound_the_share():
     assert "| ≤40.0% |" in training_tables.step_line(older)
 
 
-@pytest.mark.slow
-def test_both_forms_of_the_loop_are_timed(trainer):
-    state, step, seconds = train_loops.compare(trainer, trainer.init(), 0, per_step=0.5)
-    assert step == 2 * 2 * (1 + train_loops._ROUNDS)
-    assert set(seconds) == {"dynamic", "static"}
-    assert min(seconds.values()) > 0
-    jax.block_until_ready(state)
-
-
 def test_a_profile_names_operations(trainer, tmp_path):
-    text = train_loops.profile(trainer, trainer.init(), 0, 1.0, tmp_path)
+    text = step_profile.profile(trainer, trainer.init(), 0, 1.0, tmp_path)
     assert re.search(r"ms/step of operations.*\n.* ms +\d+\.\d%  \w+", text)
     assert list(tmp_path.rglob("*.xplane.pb"))

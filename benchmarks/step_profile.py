@@ -1,0 +1,26 @@
+"""A profile of the training step, for `benchmarks.train_step`."""
+
+import pathlib
+
+import jax
+
+from benchmarks.largest_costs import largest_costs, table, trace
+from lra.state import TrainState
+from lra.trainer import Trainer
+
+_PROFILED_STEPS = 10
+_PROFILED_SECONDS = 2.0  # a trace of more is slow to read
+# A GPU's profiler tells the kernels apart that XLA does not launch together, as a graph.
+_SEPARATE_KERNELS = {"xla_gpu_graph_min_graph_size": 2**30}
+
+
+def profile(
+    trainer: Trainer, state: TrainState, step: int, per_step: float, folder: pathlib.Path
+) -> str:
+    """Writes a trace of some steps to `folder`; returns the largest costs as text."""
+    count = max(1, min(_PROFILED_STEPS, int(_PROFILED_SECONDS / per_step)))
+    arguments = trainer.train_arguments(state, step, count)
+    options = _SEPARATE_KERNELS if jax.default_backend() == "gpu" else None
+    program = trainer.programs.train.lower(*arguments).compile(compiler_options=options)
+    trace(folder, lambda: program(*arguments))
+    return table(largest_costs(folder, program.as_text()), count)
