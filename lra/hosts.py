@@ -27,6 +27,10 @@ T = TypeVar("T")
 
 # A host that has been silent for so long is lost: JAX then ends the others.
 HEARTBEAT_SECONDS = 30
+_NOT_TOLD = (
+    "where neither Slurm, a TPU nor MPI says where they are, give --coordinator_address, "
+    "--num_processes and --process_id"
+)
 
 _UNIT = 256  # bytes; messages have few different lengths, each is a program of its own
 # Words in the messages of failed connections that are not in those of other errors.
@@ -182,7 +186,8 @@ def _connect(addresses: Addresses) -> None:
             coordinator_bind_address=coordinator if local else None,
         )
     except (ValueError, RuntimeError) as error:
-        raise UserError(f"the hosts did not meet: {first_line(error)}") from error
+        cure = "; " + _NOT_TOLD if coordinator is None else ""
+        raise UserError(f"the hosts did not meet ({first_line(error)}){cure}") from error
 
 
 def _attempt(function: Callable[[], Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ def _flags() -> list[Case]:
         Case("train.py --config=configs/listops.py", "--workdir=DIR is needed"),
         Case("train.py --confg=configs/listops.py", "did you mean '--config'?"),
         Case(f"{NYSTROM} more", "unrecognized arguments: more"),
+        Case(f"{NYSTROM} --distributed", "give --coordinator_address, --num_processes"),
         Case(f"{NYSTROM} --budget_minutes=-1", "'-1' is not a positive number of minutes"),
         Case(f"{NYSTROM} --budget_minutes=nan", "'nan' is not a positive number of minutes"),
         Case(
