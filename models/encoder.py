@@ -29,7 +29,7 @@ from models.attention import kernels
 from models.attention.contract import check_choice
 from models.attention.machine import this_machine
 from models.attention.packing import make_packing, pack, spread
-from models.block import EPSILON, Block, LayerNorm
+from models.block import Block, LayerNorm
 from models.dropout import dropout, row_seeds
 from models.embedding import add_positions, lookup
 from models.keys import split
@@ -116,7 +116,7 @@ class Encoder(nnx.Module):
             )
             blocks.append(block)
         self.blocks = nnx.List(blocks)
-        self.norm = LayerNorm(dim, epsilon=EPSILON, rngs=rngs)
+        self.norm = LayerNorm(dim, rngs=rngs)
         self.dim, self.dropout, self.remat, self.dtype = dim, dropout, remat, dtype
         self.sinusoidal = positions == "sinusoidal"
 
