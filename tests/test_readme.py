@@ -38,11 +38,12 @@ NAMES = {
 
 
 def of_table(attention: str, task: str) -> list[Row]:
-    """The committed results of a cell of the table, by seed."""
+    """The committed results of a cell of the table, by seed, in the format of its first."""
     rows = records.latest(records.read(ROOT / "results" / "accuracy.jsonl"))
     own = [row for row in rows if (row.task, row.attention) == (task, attention)]
     assert all(row.protocol == "table3" for row in own)
-    return sorted((row for row in own if row.status == "ok"), key=lambda row: row.seed)
+    alike = [row for row in own if row.status == "ok" and row.dtype == own[0].dtype]
+    return sorted(alike, key=lambda row: row.seed)
 
 
 def percent(fraction: float) -> str:

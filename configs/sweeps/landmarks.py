@@ -5,9 +5,9 @@ Data:      as table.py
 Train:     python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl \\
                --known=results/accuracy.jsonl
 Published: 64 landmarks, in the config of each task
-Here:      36.93, 34.65 and 36.00 with 16, 32 and 128 landmarks on ListOps (two seeds, one and one,
-           results/sweeps.jsonl, read in results/LISTOPS.md); of 64 the table's rows; the others
-           not run yet
+Here:      30.63, 34.65 and 27.05 with 16, 32 and 128 landmarks on ListOps (means of three seeds,
+           one and two, of which seed 2 never learned; results/sweeps.jsonl, read in
+           results/LISTOPS.md); of 64 the table's rows; the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """
