@@ -178,6 +178,22 @@ def test_the_seeds_that_trained_longer_are_those_of_their_rows():
         )
 
 
+def test_the_run_of_listops_in_bfloat16_is_that_of_its_row():
+    ((row, run),) = (pair for pair in evaluated_runs() if pair[0]["dtype"] == "bfloat16")
+    assert (row["attention"], row["seed"], row["config_overrides"]) == (
+        "linformer",
+        0,
+        {"dtype": "bfloat16"},
+    )
+    (own,) = (one for one in of_table("linformer", "listops") if one.seed == 0)
+    for dtype, best, last, leaves_at in (
+        ("float32", own.test_accuracy, own.test_accuracy_last, "550"),
+        ("bfloat16", row["test_accuracy"], row["test_accuracy_last"], leaves(run)),
+    ):
+        line = f"| {dtype} | {percent(best)} | {percent(last)} | {leaves_at} |"
+        assert_has_line("results/LISTOPS.md", line)
+
+
 @pytest.mark.parametrize("attention", NAMES)
 @pytest.mark.parametrize("task", ["text", "image", "pathfinder", "retrieval"])
 def test_the_seeds_of_a_task_are_those_of_the_rows(task, attention):
