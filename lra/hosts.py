@@ -84,7 +84,7 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     host was lost; the same commands go on from the last checkpoint.
 
     Raises:
-        UserError: the hosts did not meet, or there is no device.
+        UserError: the hosts did not meet, or JAX cannot be used (`environment.check_jax`).
     """
     if addresses is None:
         environment.check_jax()

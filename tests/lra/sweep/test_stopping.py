@@ -141,23 +141,24 @@ def test_a_full_disk_ends_the_sweep(place, monkeypatch):
     assert not place.results.exists()
 
 
-def test_jax_that_cannot_be_used_ends_the_sweep(place, monkeypatch):
-    """So would every other run, and each would get a row that says that it failed."""
-    output = "warning\nerror: JAX cannot be used here: it finds no device; unset it\n"
-    ended = [child.Ended(2, output, None)]
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "no space left for a checkpoint in there; free some space",
+            r"no space left in .*listops-standard.*: free some",
+        ),
+        (
+            "JAX cannot be used here: it finds no device; unset it",
+            r"^JAX cannot be used here: it finds no device; unset it$",
+        ),
+    ],
+)
+def test_what_would_end_every_run_ends_the_sweep(place, monkeypatch, said, told):
+    """The next one would start and end in the same way; no row says that any has failed."""
+    ended = [child.Ended(2, f"step 7\nerror: {said}\n", None)]
     monkeypatch.setattr(child, "run", lambda *_: ended.pop())
-    with pytest.raises(UserError, match=r"^JAX cannot be used here: it finds no device; unset it$"):
-        place.run()
-    assert not ended
-    assert not place.results.exists()
-
-
-def test_a_child_without_room_to_save_ends_the_sweep(place, monkeypatch):
-    """The next one would be compiled, train and end in the same way."""
-    output = "step 7\nerror: no space left for a checkpoint in there; free some space\n"
-    ended = [child.Ended(2, output, None)]
-    monkeypatch.setattr(child, "run", lambda *_: ended.pop())
-    with pytest.raises(UserError, match=r"no space left in .*listops-standard.*: free some"):
+    with pytest.raises(UserError, match=told):
         place.run()
     assert not ended
     assert not place.results.exists()
