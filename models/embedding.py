@@ -88,13 +88,9 @@ def _forward(table: Array, ids: Array, vocabulary: int, dtype: jnp.dtype) -> tup
 
 def _backward(vocabulary: int, dtype: jnp.dtype, ids: Array, gradient: Array) -> tuple[Array, None]:
     ids, rows = ids.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
-    total = jax.lax.platform_dependent(
-        ids,
-        rows,
-        cpu=lambda ids, rows: sum_by_scatter(ids, rows, vocabulary),
-        default=lambda ids, rows: sum_by_product(ids, rows, vocabulary, dtype),
-    )
-    return total, None
+    if this_backend() == "cpu":
+        return sum_by_scatter(ids, rows, vocabulary), None
+    return sum_by_product(ids, rows, vocabulary, dtype), None
 
 
 _lookup.defvjp(_forward, _backward)

@@ -6,6 +6,7 @@ from jaxtyping import Array, Float
 
 from models.attention.blocks import Stored, read_block, restored, stored, write_block
 from models.attention.contract import Heads, Mask
+from models.attention.machine import this_backend
 from models.dense import kernel_einsum
 from models.dtypes import accumulation_dtype
 
@@ -28,7 +29,8 @@ def project(
     heads = x.shape[2:]
     if matrix.shape[0] == 1:
         x = x.reshape(*x.shape[:2], 1, -1)
-    out = jax.lax.platform_dependent(matrix, x, cpu=_product, default=_whole_product)
+    product = _product if this_backend() == "cpu" else _whole_product
+    out = product(matrix, x)
     return out.reshape(*out.shape[:2], *heads)
 
 

@@ -51,17 +51,24 @@ def assumed(machine: Machine) -> Iterator[None]:
 
 def this_backend() -> str:
     """The backend of `this_machine`."""
-    machine = _assumed.get()
-    return machine.backend if machine else jax.default_backend()
+    if machine := _assumed.get():
+        return machine.backend
+    chosen = _default_device()
+    return chosen.platform if chosen else jax.default_backend()
 
 
 def this_machine() -> Machine:
-    """The machine that this process runs on, or the assumed one."""
+    """That of `jax.default_device`, or else of the process's first device; or the assumed one."""
     if machine := _assumed.get():
         return machine
-    device = jax.local_devices()[0]
+    device = _default_device() or jax.local_devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
-    return Machine(jax.default_backend(), memory, _has_cudnn(device), _runs_kernels(device))
+    return Machine(this_backend(), memory, _has_cudnn(device), _runs_kernels(device))
+
+
+def _default_device() -> jax.Device | None:
+    chosen = jax.config.jax_default_device
+    return jax.local_devices(backend=chosen)[0] if isinstance(chosen, str) else chosen
 
 
 def _has_cudnn(device) -> bool:

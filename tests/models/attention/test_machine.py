@@ -1,0 +1,26 @@
+"""What a model takes its machine to be."""
+
+import types
+
+import jax
+
+from models.attention.machine import this_backend, this_machine
+
+
+def test_the_default_device_is_the_machine(monkeypatch):
+    cpu = jax.devices("cpu")[0]
+    client = types.SimpleNamespace(platform_version="PJRT C API\ncuda 13010")
+    gpu = types.SimpleNamespace(
+        client=client, compute_capability="9.0", memory_stats=lambda: {"bytes_limit": 80}
+    )
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    monkeypatch.setattr(
+        jax, "local_devices", lambda backend="gpu": {"gpu": [gpu], "cpu": [cpu]}[backend]
+    )
+    assert this_machine() == ("gpu", 80, True, True)
+    for chosen in (cpu, "cpu"):
+        with jax.default_device(chosen):
+            assert this_backend() == "cpu"
+            assert not this_machine().has_cudnn
+            assert not this_machine().runs_kernels
