@@ -55,8 +55,9 @@ class Workdir:
             run: what this start runs on.
 
         Raises:
-            UserError: it cannot be written, another process is training in it, or it holds a
-                run with another configuration (the differing keys are named) or other data.
+            UserError: it cannot be written, something else is in place of a folder in it, another
+                process is training in it, or it holds a run with another configuration (the
+                differing keys are named) or other data.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -65,6 +66,9 @@ class Workdir:
             raise UserError(f"{self.root}: another process is training in this workdir") from None
         except OSError as error:
             raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
+        for folder in (self.checkpoints, self.evaluations):
+            if folder.exists() and not folder.is_dir():
+                raise UserError(f"{folder} is no folder, which a run needs there: move it away")
         self._start = run
         with claim:
             if self.config.exists():

@@ -150,6 +150,7 @@ def _workdirs() -> list[Case]:
     return [
         Case(f"{TRAIN} --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{TRAIN} --workdir=mine.py/run", "cannot write to workdir mine.py/run"),
+        Case(TRAIN, "run/evaluations is no folder", write("run/evaluations", "")),
         Case(f"{TRAIN} --config.model.dropout=0.2", "model.dropout (0.1 there, 0.2 now)"),
         Case(TRAIN, "config.json is damaged", cut("run/config.json")),
         Case(TRAIN, "config.json is damaged", write("run/config.json", "[1]")),
@@ -231,6 +232,7 @@ def _report() -> list[Case]:
             "lra.report notes.txt", "notes.txt, line 1: not JSON", write("notes.txt", "test 0.37\n")
         ),
         Case("lra.report results", "no rows in results: it is a folder"),
+        Case(f"lra.report {rows} --curves run", "--curves draws figures, which need a folder"),
         Case(command, "line 1: not a row: not an object", write(rows, "[0.37]\n")),
         Case(command, "test_accuracy is a fraction", edit_json(rows, test_accuracy=37.0)),
         Case(command, "test_accuracy cannot be 'high'", edit_json(rows, test_accuracy="high")),

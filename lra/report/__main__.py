@@ -62,8 +62,13 @@ class Report:
             found.append(Section("Learning curves", [], self.curves))
         return found + cost_sections.sections(self.costs)
 
-    def render(self, form: str) -> dict[str, str]:
-        """The contents of the files of one format, by file name."""
+    def render(self, form: str, *, alone: bool = False) -> dict[str, str]:
+        """The contents of the files of one format, by file name.
+
+        Args:
+            form: md, csv, latex or html.
+            alone: Markdown names no figures, as there are no files of them.
+        """
         if form == "csv":
             texts = {}
             if self.groups:
@@ -77,7 +82,10 @@ class Report:
         elif form == "latex":
             text = formats.latex_of_all(self.sections)
         else:
-            text = formats.document(self.sections, self.sources, summary(self.groups))
+            shown = self.sections
+            if alone:
+                shown = [section._replace(figures=[]) for section in shown]
+            text = formats.document(shown, self.sources, summary(self.groups))
         return {_FILES[form]: text}
 
 
@@ -93,7 +101,11 @@ def main(argv: list[str]) -> None:
     if options.out is None:
         if "csv" in wanted and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
-        texts = {name: text for form in wanted for name, text in report.render(form).items()}
+        if options.curves and "html" not in wanted:
+            raise UserError("--curves draws figures, which need a folder: say --out=DIR")
+        texts = {}
+        for form in wanted:
+            texts |= report.render(form, alone=True)
         texts.pop(_CSV_OF_PROGRAMS, None)  # a file of its own
         print("\n".join(texts.values()), end="")
     else:

@@ -144,3 +144,12 @@ def test_out_writes_all_files_and_says_so(tmp_path, capsys):
     text = (out / "RESULTS.md").read_text()
     assert "(figures/table3-speed.png)" in text
     assert (out / "figures" / "table3-speed.png").exists()
+
+
+def test_the_terminal_names_no_files_of_figures(tmp_path, capsys):
+    path = tmp_path / "rows.jsonl"
+    records.append(path, beside([make_row(0.5)]))
+    main([str(path)])
+    said = capsys.readouterr().out
+    assert "| Nyströmformer |" in said
+    assert "figures/" not in said
