@@ -7,6 +7,7 @@ from typing import Any
 from ml_collections import config_dict
 
 from configs.default import ATTENTIONS
+from lra.row import NUMBER_FORMAT
 from lra.settings import CONFIGS, flatten, load_config
 from lra.tasks import TASKS
 
@@ -14,8 +15,7 @@ TABLE3 = "table3"
 
 # Keys that say how a run is carried out, not what it computes.
 _EXECUTION = ("mesh.seed", "mesh.data", "train.steps_per_call", "train.checkpoint_seconds")
-_FORMATS = ("dtype", "matmul_precision")
-_NEUTRAL = ("seeds", *_FORMATS, *_EXECUTION)
+_NEUTRAL = ("seeds", *NUMBER_FORMAT, *_EXECUTION)
 
 
 def overrides_of(config: config_dict.ConfigDict) -> dict[str, Any]:
@@ -96,6 +96,6 @@ def describe(config: config_dict.ConfigDict) -> str:
         f"{key} = {value!r}" + f"  # default: {defaults.get(key)!r}" * (key in changed)
         for key, value in flatten(config).items()
     ]
-    formats = ", ".join(f"{key}={changed[key]}" for key in _FORMATS if key in changed)
+    formats = ", ".join(f"{key}={changed[key]}" for key in NUMBER_FORMAT if key in changed)
     format_note = f"; another number format: {formats}" * bool(formats)
     return "\n".join([*lines, f"protocol: {protocol_of(config)}{format_note}"])

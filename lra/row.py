@@ -14,6 +14,8 @@ STATUSES = ("ok", "diverged", "failed")
 SEPARATOR = ", "  # between the commits, versions or devices of a run that changed them
 # What rows of a run that changed devices say of the last alone.
 OF_LAST_DEVICE = ("num_devices", "examples_per_second", "peak_memory_mb")
+# The keys of a configuration that set the number format.
+NUMBER_FORMAT = ("dtype", "matmul_precision")
 
 Key = tuple[str, str, str, int, str, str]
 
@@ -128,6 +130,11 @@ def make_key(
     """The key of a row that may not exist yet; seeds among the overrides do not count."""
     rest = {name: value for name, value in overrides.items() if name != "seeds"}
     return task, attention, json.dumps(rest, sort_keys=True), seed, protocol, data
+
+
+def without_number_format(overrides: dict[str, Any]) -> dict[str, Any]:
+    """The overrides but for those that set the number format."""
+    return {name: value for name, value in overrides.items() if name not in NUMBER_FORMAT}
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lra.report.provenance import (
-    NUMBER_FORMAT,
     Platform,
     Program,
     number_format_of,
     platform_of,
     program_of,
 )
-from lra.row import OF_LAST_DEVICE, STATUSES, Row
+from lra.row import NUMBER_FORMAT, OF_LAST_DEVICE, STATUSES, Row
 from lra.tasks import TASKS
 
 # What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lra.protocol import TABLE3, defaults_of, departures
-from lra.report.provenance import NUMBER_FORMAT
-from lra.row import Row
+from lra.row import NUMBER_FORMAT, Row
 
 # What the keys of an attention's own options begin with.
 OPTIONS = "model.attention."

@@ -9,8 +9,6 @@ from lra.training_rows import StepRow
 FLOAT32 = "float32"
 _UNKNOWN = "unknown"
 _HASH = re.compile(r"^([0-9a-f]{7})[0-9a-f]*")
-# The keys of a configuration that set the number format.
-NUMBER_FORMAT = ("dtype", "matmul_precision")
 
 
 class Platform(NamedTuple):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from lra import records
 from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
-from lra.report.provenance import NUMBER_FORMAT, number_format_of
-from lra.row import Row
+from lra.report.provenance import number_format_of
+from lra.row import Row, without_number_format
 from lra.stderr import say
 
 
@@ -65,7 +65,7 @@ def read(paths: Iterable[str]) -> Rows:
 def _key(row: Row) -> tuple:
     """What identifies a result: its run and seed, its data, its number format."""
     # Not every row lists its number format among the overrides.
-    rest = {k: v for k, v in row.config_overrides.items() if k not in NUMBER_FORMAT}
+    rest = without_number_format(row.config_overrides)
     run = records.make_key(row.task, row.attention, rest, row.seed, row.protocol, row.data)
     return run, row.data_sha256, number_format_of(row)
 

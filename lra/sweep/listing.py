@@ -1,12 +1,14 @@
 """What `--dry_run` tells: the state of each run and the time the rest will take."""
 
+from collections.abc import Callable
 from typing import Any
 
-from lra.records import Row, key, latest
+from lra.records import Key, Row, key, latest, make_key
+from lra.row import NUMBER_FORMAT, without_number_format
 from lra.sweep import under_way
 from lra.sweep.estimate import Estimate, duration, estimate, rows_with_costs
 from lra.sweep.place import Place, find, to_train
-from lra.sweep.plan import Done, Run, Sweep, count, in_order
+from lra.sweep.plan import Done, Run, Sweep, count, in_order, older_defaults
 from lra.sweep.under_way import UnderWay
 
 
@@ -25,6 +27,7 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
     costs = rows_with_costs(each_once)
     failures = {key(row)[:-1]: row.error for row in each_once if not row.final}
     takes = {run.task: place.data.takes(run.task) for run in sweep.runs}
+    results = _in_any_format(each_once)
     lines, estimates, missing, older = [], [], 0, 0
     for run in in_order(sweep.runs, rows):
         mark = marks.get(run.task)
@@ -43,6 +46,7 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
         estimates.append(estimate(left, there, costs, takes[run.task]))
         errors = [failures.get(left.key(seed, "")[:-1]) for seed in left.seeds]
         notes = _notes(left, there, estimates[-1], mark, errors)
+        notes += _in_other_formats(left, results, takes[run.task])
         notes += [unreadable[folder.rows]] if folder and folder.rows in unreadable else []
         lines.append(f"missing  {left.title()} ({'; '.join(notes)})")
     seeds = sum(len(run.seeds) for run in sweep.runs)
@@ -72,6 +76,35 @@ def _notes(
     if mark is None:
         notes.append("data not prepared")
     return notes + [f"failed before: {error}" for error in dict.fromkeys(errors) if error]
+
+
+def _in_any_format(rows: list[Row]) -> dict[Key, list[Row]]:
+    """The results by today's defaults, by their key without data and number format."""
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        if row.final and not older_defaults(row):
+            plain = without_number_format(row.config_overrides)
+            name = make_key(row.task, row.attention, plain, row.seed, row.protocol, "")
+            found.setdefault(name, []).append(row)
+    return found
+
+
+def _in_other_formats(
+    run: Run, results: dict[Key, list[Row]], takes: Callable[[str], bool]
+) -> list[str]:
+    """A note, if some seeds have results that do not count because of their number format."""
+    plain = without_number_format(run.changed)
+    names = [make_key(run.task, run.attention, plain, seed, run.protocol, "") for seed in run.seeds]
+    formats = {
+        " ".join(f"{name}={getattr(row, name)}" for name in _differing(row, run))
+        for row in (row for name in names for row in results.get(name, ()))
+        if takes(row.data) and _differing(row, run)
+    }
+    return [f"results with {text} do not count" for text in sorted(formats)]
+
+
+def _differing(row: Row, run: Run) -> list[str]:
+    return [name for name in NUMBER_FORMAT if getattr(row, name) != run.config[name]]
 
 
 def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:

@@ -222,6 +222,19 @@ def test_rows_and_speeds_that_tell_no_possible_time_count_as_unknown(place, caps
     assert "time left: unknown for 1 run" in capsys.readouterr().out
 
 
+def test_results_in_another_number_format_are_mentioned(place, capsys):
+    place.file.write_text(ONE_RUN)
+    coarse = {"dtype": "bfloat16"}
+    rows = [
+        timed_row(dtype="bfloat16", config_overrides=coarse),
+        timed_row(seed=1, dtype="bfloat16", config_overrides=coarse, data="another"),
+    ]
+    records.append(place.results, rows)
+    assert place.run("--dry_run") == 0
+    (line, *_) = capsys.readouterr().out.splitlines()
+    assert line.endswith("; results with dtype=bfloat16 do not count)")
+
+
 def timed_row(accuracy: float | None = 0.5, attention: str = "standard", **values: Any) -> Row:
     """A row with its whole configuration, of a program of three seeds."""
     config = flatten(load_config(f"configs/listops.py:{attention}"))
