@@ -25,12 +25,12 @@ from lra.command_line import ArgumentParser, positive_integer, run
 from lra.errors import UserError
 from models import embedding_kernel, fused
 from models.attention import convolution_kernels, favor_kernels, flash, pinv_kernel
-from models.attention.chunk_kernels import chunk_attention
 from models.attention.chunked import Blocks
 from models.attention.convolution import three_blocks
 from models.attention.favor_kernels import Blocks as FavorBlocks
 from models.attention.low_rank import low_rank_attention
-from models.attention.machine import this_machine
+from models.attention.reformer_kernels import chunk_attention
+from models.machine import this_machine
 
 _BATCH, _LENGTH, _HEADS, _HEAD_DIM = 256, 1024, 2, 32
 _DIM, _MLP_DIM, _VOCABULARY, _FEATURES = 64, 128, 256, 256

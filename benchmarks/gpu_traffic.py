@@ -28,7 +28,7 @@ from lra.errors import UserError
 from lra.published import TABLE3, TASKS
 from lra.setting_values import DTYPES
 from lra.trainer import Trainer
-from models.attention.machine import Machine, assumed
+from models.machine import Machine, assumed
 
 _NAME = "NVIDIA H200"
 _MEMORY = 139 * 2**30  # of which JAX takes three quarters by default

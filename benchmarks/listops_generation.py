@@ -17,7 +17,7 @@ from lra.data.listops_generator import (
     expressions,
 )
 from lra.data.listops_language import evaluate
-from lra.machine import peak_memory_bytes
+from lra.process import peak_memory_bytes
 
 
 def main(argv: list[str]) -> int:

@@ -12,7 +12,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 
-from lra.machine import peak_memory_bytes
+from lra.process import peak_memory_bytes
 
 # Memory has settled if it did not fall for `_STILL` readings; at most `_POLLS` are taken.
 _STILL, _POLLS, _POLL_SECONDS = 10, 100, 0.03

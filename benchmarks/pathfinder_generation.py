@@ -14,7 +14,7 @@ import time
 from lra.command_line import ArgumentParser, positive_integer, positive_number, run
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
-from lra.machine import peak_memory_bytes
+from lra.process import peak_memory_bytes
 
 
 def main(argv: list[str]) -> int:

@@ -34,7 +34,7 @@ from benchmarks.worker import Worker, WorkerError, check_threads, hold_to, timed
 from lra import training_rows
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
-from lra.machine import peak_memory_bytes
+from lra.process import peak_memory_bytes
 from lra.tasks import get_task
 
 # Each attention and the packages that its peer needs.

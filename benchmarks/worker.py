@@ -19,7 +19,7 @@ from unittest import mock
 from benchmarks import memory
 from benchmarks.cases import Case, Contender
 from lra.errors import UserError
-from lra.machine import cores
+from lra.process import cores
 
 _SHARE = 0.8  # of a machine's free memory may be used; other processes need some
 _EXPECTED = (UserError, ValueError)  # which say in a line what is wrong

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from models.attention.machine import this_backend
+from models.machine import this_backend
 
 _THREADS = 2  # a run's longest compilation, of its training step, and another one
 

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from lra.arrays import Batch, permutation
-from models.attention.machine import this_backend
+from models.machine import this_backend
 
 T = TypeVar("T")
 

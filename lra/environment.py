@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from lra import machine
+from lra import process
 from lra.errors import NO_JAX, UserError, first_line
 from lra.row import SEPARATOR
 
@@ -93,7 +93,7 @@ def devices_name(number: int) -> str:
 
 def cpu_name() -> str:
     """The model of the CPU and the cores usable."""
-    number = machine.cores()
+    number = process.cores()
     return f"{_cpu_model()} ({number} core{'s' if number != 1 else ''})"
 
 
@@ -106,7 +106,7 @@ def peak_memory_mb() -> float:
     ]
     if peaks:
         return max(peaks) / 1e6
-    return machine.peak_memory_bytes() / 1e6
+    return process.peak_memory_bytes() / 1e6
 
 
 def is_deterministic() -> bool:

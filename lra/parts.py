@@ -14,8 +14,8 @@ import numpy as np
 from ml_collections import config_dict
 
 from lra.buckets import choose_lengths, choose_packed_lengths
-from lra.machine import cores
-from models.attention.machine import this_backend
+from lra.process import cores
+from models.machine import this_backend
 
 # Numbers per core in an activation array of the model's width: 1 MiB of float32, a core's L2 cache.
 _NUMBERS_PER_CORE = 2**18

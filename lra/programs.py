@@ -28,7 +28,7 @@ from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
 from models.attention.blocks import whole_sequences
-from models.attention.machine import this_backend
+from models.machine import this_backend
 
 _SEEDS = "seeds"  # the mapped axis
 _LEVEL = "xla_backend_optimization_level"

@@ -20,7 +20,7 @@ from lra.parts import plan_batches
 from lra.programs import CallMetrics, Programs, forward
 from lra.state import TrainState
 from lra.tasks import Task
-from models.attention.machine import this_backend
+from models.machine import this_backend
 
 
 class Trainer:

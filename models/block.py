@@ -4,7 +4,7 @@
     x = x + dropout(W2 dropout(gelu(W1 LN x)))
 
 On one GPU, in 16 bits, all of it but attention is computed by the kernels of `models.fused`, if
-sizes are such that `models.attention.kernels` prefers them.
+sizes are such that `models.kernel_choice` prefers them.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ import jax
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention import kernels
-from models.attention.machine import this_machine
+from models import kernel_choice
 from models.attention.packing import Packing, attend_packed
 from models.dense import Linear
 from models.dropout import dropout, row_seeds
 from models.keys import split
+from models.machine import this_machine
 
 EPSILON = 1e-5  # of LayerNorm, PyTorch's default
 
@@ -143,7 +143,7 @@ class Block(nnx.Module):
 
     def _is_fused(self, x: Array) -> bool:
         widths = x.shape[-1], self.attention.output.in_features, self.mlp_in.out_features
-        return kernels.preferred_for_rows(x.shape[:-1], widths, x.dtype, this_machine())
+        return kernel_choice.preferred_for_rows(x.shape[:-1], widths, x.dtype, this_machine())
 
     def _fused(
         self,

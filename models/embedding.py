@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
-from models.attention.machine import this_backend
+from models.machine import this_backend
 
 
 def lookup(

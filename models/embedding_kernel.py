@@ -22,9 +22,9 @@ from jax.experimental.pallas import triton
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, UInt32
 
-from models.attention import in_kernels
-from models.attention.kernels import LEAST_SIDE, ROWS
+from models import kernel_math
 from models.dropout import dropped
+from models.kernel_choice import LEAST_SIDE, ROWS
 
 _WARPS = 8  # and programs: `python -m benchmarks.gpu_kernels --kernels=embed`
 _PROGRAMS = 132  # about: one for each multiprocessor of an H100
@@ -51,7 +51,7 @@ def embed(
 
     Args:
         token, position: the tables, in float32, as their gradients are; None: no positions.
-        ids: within the table; their length is a multiple of `kernels.ROWS`.
+        ids: within the table; their length is a multiple of `kernel_choice.ROWS`.
         dropout: the probability of dropping an entry.
         seeds: of the rows of the mask, `models.dropout.row_seeds`; None: nothing is dropped.
         dtype: of the activations.
@@ -138,12 +138,12 @@ def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
     def example(number, sums):
         d = d_ref[number]
         if seeds_ref is not None:
-            d = in_kernels.dropped(d, seeds_ref[number], dropout).astype(d.dtype)
+            d = kernel_math.dropped(d, seeds_ref[number], dropout).astype(d.dtype)
         start, found = 0, []
         for total in sums[:ranges]:
             of_ids = start + jnp.arange(len(total), dtype=jnp.int32)[None]
             one_hot = (ids_ref[number][:, None] == of_ids).astype(d.dtype)
-            found.append(total + in_kernels.product_over_rows(one_hot, d))
+            found.append(total + kernel_math.product_over_rows(one_hot, d))
             start += len(total)
         return [*found, *(total + d.astype(jnp.float32) for total in sums[ranges:])]
 

@@ -10,7 +10,7 @@ embeddings N(0, 0.02).
     out = LN(x) * mask
 
 On one GPU, in 16 bits, the gradient of the embeddings is computed by `models.embedding_kernel`, if
-sizes are such that `models.attention.kernels` prefers it.
+sizes are such that `models.kernel_choice` prefers it.
 
 Everything is a pure function of the inputs and of `key`, in training a PRNG key or one for each
 example (`models.keys`); `key=None` is evaluation: deterministic, no dropout.
@@ -25,14 +25,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
-from models.attention import kernels
+from models import kernel_choice
 from models.attention.contract import check_choice
-from models.attention.machine import this_machine
 from models.attention.packing import make_packing, pack, spread
 from models.block import Block, LayerNorm
 from models.dropout import dropout, row_seeds
 from models.embedding import add_positions, lookup
 from models.keys import split
+from models.machine import this_machine
 
 POSITIONS = ("learned", "sinusoidal", "none")
 
@@ -159,7 +159,7 @@ class Encoder(nnx.Module):
         if self.sinusoidal:
             position = sinusoidal_positions(length, self.dim)
         machine = this_machine()
-        if kernels.preferred_for_embedding(length, *token.shape, self.dtype, machine):
+        if kernel_choice.preferred_for_embedding(length, *token.shape, self.dtype, machine):
             return self._embed_by_kernel(token, position, ids, key)
         # In float32, as gradients of embeddings are sums over the batch.
         x = lookup(token, ids, self.dtype)

@@ -30,7 +30,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, UInt32
 
-from models.attention.kernels import LEAST_SIDE, ROWS
 from models.fused_programs import (
     Dense,
     Norm,
@@ -40,6 +39,7 @@ from models.fused_programs import (
     project_rows,
     project_rows_backward,
 )
+from models.kernel_choice import LEAST_SIDE, ROWS
 
 
 class _Tile(NamedTuple):
@@ -72,7 +72,7 @@ def project(
     """Returns `x`, through which the residual's gradient should flow, and products with LN x.
 
     Args:
-        x: the residual stream, in 16 bits; its rows are a multiple of `kernels.ROWS`.
+        x: the residual stream, in 16 bits; its rows are a multiple of `kernel_choice.ROWS`.
         norm, projections: weights, in float32, as their gradients are.
         epsilon: of the LayerNorm.
         interpret: whether to run the kernels as JAX operations, on any device, slowly.
@@ -99,7 +99,7 @@ def finish(
     """The residual stream after a block.
 
     Args:
-        x: before the block, in 16 bits; its rows are a multiple of `kernels.ROWS`.
+        x: before the block, in 16 bits; its rows are a multiple of `kernel_choice.ROWS`.
         attended: what attention returned, heads side by side.
         weights: in float32, as their gradients are.
         epsilon: of the LayerNorm.

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from models.attention.in_kernels import dropped, product, product_over_rows
-from models.attention.kernels import LEAST_SIDE
+from models.kernel_choice import LEAST_SIDE
+from models.kernel_math import dropped, product, product_over_rows
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 _ERF_P = 0.3275911

@@ -40,7 +40,7 @@ from lra.data import atomic_folder, prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
-from lra.machine import cores
+from lra.process import cores
 from lra.published import TASKS
 
 MODULES = {

@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from lra.data.prepared import Estimate
-from lra.machine import peak_memory_bytes
+from lra.process import peak_memory_bytes
 
 
 def estimate_line(task: str, folder: pathlib.Path, estimate: Estimate) -> str:

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from models.attention.machine import this_backend, this_machine
 from models.dtypes import accumulation_dtype
+from models.machine import this_backend, this_machine
 
 _MULTIPLE = 8
 

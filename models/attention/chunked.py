@@ -54,9 +54,9 @@ from models.attention.blocks import (
     used_blocks,
     write_block,
 )
-from models.attention.machine import this_backend
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
+from models.machine import this_backend
 
 # Per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight shapes
 # with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512 takes

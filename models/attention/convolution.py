@@ -18,10 +18,10 @@ Time O(length (T + width) head_dim), memory O(length head_dim).
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from models.attention import kernels
+from models import kernel_choice
 from models.attention.contract import Heads
-from models.attention.machine import this_machine
 from models.dense import kernel_einsum
+from models.machine import this_machine
 
 # More multiplies more zeros of the matrix: 128 takes 1.25 to 1.4 times as long (same benchmark).
 _BLOCK = 64
@@ -36,7 +36,7 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
     batch, length, heads, head_dim = x.shape
     width = kernel.shape[1]
     before = (width - 1) // 2
-    if kernels.preferred_for_convolution(x.dtype, head_dim, width, this_machine()):
+    if kernel_choice.preferred_for_convolution(x.dtype, head_dim, width, this_machine()):
         # Here, since Pallas takes a fifth of a second to import.
         from models.attention.convolution_kernels import convolve
 

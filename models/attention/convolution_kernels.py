@@ -21,7 +21,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
 from models.attention.blocks import padded
-from models.attention.in_kernels import product, product_over_rows
+from models.kernel_math import product, product_over_rows
 
 _WARPS = 4
 _GROUP = 16  # blocks that a program takes: `python -m benchmarks.gpu_kernels`

@@ -14,8 +14,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.contract import Mask
-from models.attention.machine import Machine, this_machine
 from models.attention.permutation import permute
+from models.machine import Machine, this_machine
 
 _MAX_HEAD_DIM = 128  # 256 from Hopper on
 

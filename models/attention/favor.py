@@ -32,7 +32,7 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import Heads, Mask
-from models.attention.machine import this_backend
+from models.machine import this_backend
 
 _CPU_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
 _MIN_POSITIONS = 256

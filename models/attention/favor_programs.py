@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from models.attention.in_kernels import product
+from models.kernel_math import product
 
 _LOWEST = float(jnp.finfo(jnp.float32).min)
 # Of a denominator for gradients, which are over it, to be finite.

@@ -42,9 +42,9 @@ from jaxtyping import Array, Bool, Float
 from models.attention.blocks import padded
 from models.attention.chunked import Blocks
 from models.attention.flash_programs import flash_dk_dv, flash_dq, flash_forward
-from models.attention.kernels import LEAST_SIDE, is_power_of_two
-from models.attention.machine import this_backend
 from models.dropout import keep_probability, weight_seeds
+from models.kernel_choice import LEAST_SIDE, is_power_of_two
+from models.machine import this_backend
 
 # The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=flash`). Wide heads
 # and float32, which takes no tensor cores, leave room for less; their sizes were not timed.

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from models.attention.in_kernels import product
 from models.dropout import WEIGHTS_APART, keep_entries, keep_probability, seeds_from
+from models.kernel_math import product
 
 
 def flash_forward(*refs, keys, dropout):

@@ -6,9 +6,9 @@ from jaxtyping import Array, Float
 
 from models.attention.blocks import Stored, read_block, restored, stored, write_block
 from models.attention.contract import Heads, Mask
-from models.attention.machine import this_backend
 from models.dense import kernel_einsum
 from models.dtypes import accumulation_dtype
+from models.machine import this_backend
 
 _POSITIONS = 4096  # of a block
 

@@ -34,8 +34,8 @@ from flax import nnx
 
 from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
 from models.attention.contract import Heads, Mask, check_inputs
-from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
+from models.machine import this_backend
 
 # Size of one block's features, all sequences and heads together. On one CPU core, at batch 1 and
 # length 2,048, 2 heads of 32 take three quarters of the time of blocks an eighth of this size; for

@@ -32,8 +32,8 @@ from flax import nnx
 
 from models.attention.blocks import product, tile_bytes
 from models.attention.contract import Heads, Mask, check_inputs, check_not_negative, check_positive
-from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
+from models.machine import this_backend
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
 # Finite, so that a row without any real key gives no NaN: only masked queries have such rows, whose

@@ -12,9 +12,10 @@ Time O(positions few head_dim).
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from models.attention import cudnn, kernels
+from models import kernel_choice
+from models.attention import cudnn
 from models.attention.chunked import chunked_attention
-from models.attention.machine import this_machine
+from models.machine import this_machine
 
 
 def low_rank_attention(
@@ -38,7 +39,7 @@ def low_rank_attention(
     """
     sequence = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
     machine, head_dim = this_machine(), q.shape[-1]
-    flash = kernels.preferred_for_heads(sequence, head_dim, machine)
+    flash = kernel_choice.preferred_for_heads(sequence, head_dim, machine)
     if flash or cudnn.supports(sequence, head_dim, machine):
         if query_mask is not None:
             q = jnp.where(query_mask[:, :, None, None], q, 0)

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention import kernels
+from models import kernel_choice
 from models.attention.blocks import padded_to
 from models.attention.contract import (
     Heads,
@@ -46,12 +46,12 @@ from models.attention.contract import (
 )
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
-from models.attention.machine import this_machine
 from models.attention.packing import Packing, pack, spread
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
 from models.largest import largest
+from models.machine import this_machine
 
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
@@ -90,7 +90,7 @@ def iterative_pinv(
     largest_column = largest(jnp.sum(magnitude, axis=-2), axis=-1)
     largest_row = largest(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
-    if iterations and kernels.preferred_for_matrices(a.shape[-1], a.dtype, this_machine()):
+    if iterations and kernel_choice.preferred_for_matrices(a.shape[-1], a.dtype, this_machine()):
         # Here, since Pallas takes a fifth of a second to import.
         from models.attention.pinv_kernel import iterate
 

@@ -44,7 +44,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from models.attention import kernels
+from models import kernel_choice
 from models.attention.blocks import head_major
 from models.attention.contract import (
     Heads,
@@ -56,8 +56,8 @@ from models.attention.contract import (
     check_positive,
 )
 from models.attention.favor import favor_attention
-from models.attention.machine import Machine, this_machine
 from models.dtypes import accumulation_dtype, common_dtype
+from models.machine import Machine, this_machine
 
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
@@ -157,9 +157,9 @@ def prefers_kernels(dtype: DTypeLike, shape: tuple[int, int], machine: Machine) 
     features, head_dim = shape
     return (
         jnp.dtype(dtype) == jnp.bfloat16
-        and kernels.preferred_for_heads(dtype, head_dim, machine)
+        and kernel_choice.preferred_for_heads(dtype, head_dim, machine)
         and features >= _LEAST_FEATURES
-        and kernels.is_power_of_two(features)
+        and kernel_choice.is_power_of_two(features)
     )
 
 

@@ -14,7 +14,7 @@ neither hashed nor sorted: it is ordinary attention with shared queries and keys
 
 Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width D: time
 O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are made a tile of chunks at a time
-(`models.attention.chunk_pairs`), or on GPUs in registers (`models.attention.chunk_kernels`).
+(`models.attention.reformer_chunks`), or on GPUs in registers (`models.attention.reformer_kernels`).
 
 Differences. This follows the paper as the benchmark's PyTorch code does (Hugging Face's LSH
 self-attention), except that there rotations are shared by the batch and redrawn in evaluation too,
@@ -34,15 +34,15 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from models.attention import kernels
+from models import kernel_choice
 from models.attention.blocks import head_major, padded_to
-from models.attention.chunk_pairs import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
 from models.attention.hashing import bucket_factors, lsh_buckets
-from models.attention.machine import this_machine
 from models.attention.permutation import permute
+from models.attention.reformer_chunks import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.dtypes import accumulation_dtype, common_dtype
 from models.keys import draw
+from models.machine import this_machine
 
 
 def reformer_attention(
@@ -82,7 +82,7 @@ def reformer_attention(
             "a larger chunk_length or a shorter length"
         )
     common = common_dtype(q.dtype, v.dtype)  # the kernels take no mixture
-    if kernels.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
+    if kernel_choice.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
         return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
@@ -106,12 +106,12 @@ def attend_by_kernels(
     factors: tuple[int, ...],
     interpret: bool = False,
 ) -> Heads:
-    """`reformer_attention` of more than one chunk on a GPU, see `models.attention.chunk_kernels`.
+    """`reformer_attention` of more than one chunk by `models.attention.reformer_kernels`.
 
     `interpret`: whether to run the kernels as JAX operations, on any device, slowly.
     """
     # Here, since Pallas takes a fifth of a second to import.
-    from models.attention.chunk_kernels import bucket_kernel, chunk_attention
+    from models.attention.reformer_kernels import bucket_kernel, chunk_attention
 
     padded = -(-q.shape[1] // chunk_length) * chunk_length
     unsorted = bucket_kernel(

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from models.attention import cudnn, kernels
+from models import kernel_choice
+from models.attention import cudnn
 from models.attention.chunked import chunked_attention
 from models.attention.contract import (
     Heads,
@@ -30,10 +31,10 @@ from models.attention.contract import (
     check_inputs,
     masked_softmax,
 )
-from models.attention.machine import Machine, this_machine
 from models.attention.materialised import materialised_attention
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
+from models.machine import Machine, this_machine
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
@@ -79,7 +80,7 @@ def choose_implementation(
     to 32, it took 0.7 to 1.2 times as long as `xla` (with dropout 0.6 to 1.3 times, the most for
     32 inputs of 256), and no more memory except, with dropout, a third more for one input of 256
     (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` if its kernel takes such inputs
-    and nothing is dropped, and `flash` if it does (`models.attention.kernels`): on an H100, in
+    and nothing is dropped, and `flash` if it does (`models.kernel_choice`): on an H100, in
     bfloat16, training steps took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
     `xla` and `chunked`, and evaluations 0.96 to 1.7 times that of `cudnn`
     (results/training/TRAINING.md). Otherwise `xla` while the scores take at most a fiftieth of the
@@ -97,7 +98,7 @@ def choose_implementation(
     batch, length, heads, head_dim = shape
     if not dropout and cudnn.supports(dtype, head_dim, machine):
         return "cudnn"
-    if dropout and kernels.preferred_for_heads(dtype, head_dim, machine):
+    if dropout and kernel_choice.preferred_for_heads(dtype, head_dim, machine):
         return "flash"
     score_bytes = batch * heads * length**2 * accumulation_dtype(jnp.dtype(dtype)).itemsize
     memory = machine.memory or _UNKNOWN_MEMORY

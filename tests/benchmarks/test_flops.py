@@ -10,8 +10,8 @@ from models.attention import make
 from models.attention.chunked import Blocks, chunked_attention
 from models.attention.cudnn import prefix_attention
 from models.attention.linformer import linformer_attention
-from models.attention.machine import Machine, assumed
 from models.attention.standard import standard_attention
+from models.machine import Machine, assumed
 from tests.cudnn_driver import without_driver
 
 

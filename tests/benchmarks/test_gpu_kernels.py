@@ -5,7 +5,7 @@ import pytest
 from benchmarks import gpu_kernels
 from benchmarks.gpu_kernels import KERNELS, programs
 from lra.errors import UserError
-from models.attention.machine import Machine, assumed
+from models.machine import Machine, assumed
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 

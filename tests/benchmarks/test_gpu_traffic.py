@@ -8,7 +8,7 @@ import pytest
 from benchmarks import gpu_traffic
 from benchmarks.hlo_cost import kernels_of
 from lra.errors import UserError
-from models.attention.machine import Machine, assumed, this_backend, this_machine
+from models.machine import Machine, assumed, this_backend, this_machine
 from tests.triton_lowering import TRITON_IS_LEAVING
 
 TEXT = """

@@ -22,7 +22,7 @@ from lra.errors import UserError
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.trainer import Trainer
-from models.attention.machine import Machine, assumed
+from models.machine import Machine, assumed
 from tests.benchmarks.fake_worker import WorkerHere
 from tests.benchmarks.test_training_page import STEP
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops

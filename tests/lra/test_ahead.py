@@ -12,7 +12,7 @@ from lra.errors import UserError
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
-from models.attention.machine import Machine, assumed
+from models.machine import Machine, assumed
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE
 from tests.lra.trainings import assert_same_bits, final_state, make_trainer, rows_of
 

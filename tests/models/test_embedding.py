@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import embedding
-from models.attention.machine import Machine, assumed
+from models.machine import Machine, assumed
 
 
 def test_gradient_adds_up_the_rows_of_each_id():

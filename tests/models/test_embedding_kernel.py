@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models import embedding_kernel
-from models.attention import kernels
-from models.attention.machine import Machine, assumed, this_machine
+from models import embedding_kernel, kernel_choice
 from models.encoder import Encoder
+from models.machine import Machine, assumed, this_machine
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 KEY = jax.random.key(7)
@@ -55,9 +54,9 @@ def interpreted(monkeypatch):
     function = functools.partial(embedding_kernel.embed, interpret=True)
     monkeypatch.setattr(embedding_kernel, "embed", function)
     monkeypatch.setattr(embedding_kernel, "_PROGRAMS", 5)
-    takes = kernels.preferred_for_embedding
+    takes = kernel_choice.preferred_for_embedding
     monkeypatch.setattr(
-        kernels,
+        kernel_choice,
         "preferred_for_embedding",
         lambda length, vocabulary, dim, _, m: takes(length, vocabulary, dim, jnp.bfloat16, m),
     )
@@ -136,7 +135,7 @@ def test_ranges_of_ids_are_powers_of_two():
 
 def test_which_it_takes():
     def takes(length=1024, vocabulary=256, dim=64, dtype=jnp.bfloat16, machine=GPU):
-        return kernels.preferred_for_embedding(length, vocabulary, dim, dtype, machine)
+        return kernel_choice.preferred_for_embedding(length, vocabulary, dim, dtype, machine)
 
     assert takes()
     assert takes(vocabulary=257, dim=16)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models import attention, fused, fused_programs
-from models.attention import flash, kernels
-from models.attention.machine import Machine, assumed, this_machine
+from models import attention, fused, fused_programs, kernel_choice
+from models.attention import flash
 from models.attention.packing import make_packing
 from models.block import Block
+from models.machine import Machine, assumed, this_machine
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 KEY = jax.random.key(7)
@@ -67,9 +67,9 @@ def interpreted(monkeypatch):
     for name in ("project", "finish"):
         function = functools.partial(getattr(fused, name), interpret=True)
         monkeypatch.setattr(fused, name, function)
-    takes = kernels.preferred_for_rows
+    takes = kernel_choice.preferred_for_rows
     monkeypatch.setattr(
-        kernels,
+        kernel_choice,
         "preferred_for_rows",
         lambda rows, widths, _, m: takes(rows, widths, jnp.bfloat16, m),
     )
@@ -204,7 +204,7 @@ def test_four_kernels_whatever_the_number_of_seeds(key, monkeypatch):
 
 def test_which_rows_it_takes():
     def takes(rows=(32, 1024), widths=(64, 64, 128), dtype=jnp.bfloat16, machine=GPU):
-        return kernels.preferred_for_rows(rows, widths, dtype, machine)
+        return kernel_choice.preferred_for_rows(rows, widths, dtype, machine)
 
     assert takes()
     assert takes(rows=(3, 64), widths=(16, 32, 16), dtype=jnp.float16)

@@ -16,7 +16,7 @@ from models.attention.blocks import (
     whole_sequences,
     write_block,
 )
-from models.attention.machine import Machine, assumed
+from models.machine import Machine, assumed
 
 FORMATS = [jnp.bfloat16, jnp.float16, jnp.float32]
 

@@ -11,8 +11,8 @@ import pytest
 from models.attention import convolution_kernels
 from models.attention.convolution import depthwise_convolution, three_blocks
 from models.attention.convolution_kernels import convolve
-from models.attention.kernels import preferred_for_convolution
-from models.attention.machine import Machine, assumed, this_machine
+from models.kernel_choice import preferred_for_convolution
+from models.machine import Machine, assumed, this_machine
 from tests.models.attention.arrays import assert_rounded, out_and_gradients
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 

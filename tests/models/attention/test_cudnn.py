@@ -12,8 +12,8 @@ from models.attention.cudnn import (
     real_first,
     supports,
 )
-from models.attention.machine import Machine, this_machine
 from models.attention.standard import standard_attention
+from models.machine import Machine, this_machine
 from tests.cudnn_driver import without_driver
 from tests.models.attention.arrays import out_and_gradients
 

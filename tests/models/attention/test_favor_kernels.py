@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from models.attention.favor_kernels import Blocks, favor_kernels
-from models.attention.machine import Machine, assumed
 from models.attention.performer import (
     SOFTMAX_EPSILON,
     orthogonal_features,
     performer_attention,
     prefers_kernels,
 )
+from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_rounded,
     masks,

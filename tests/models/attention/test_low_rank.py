@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import cudnn, flash, kernels, make, pinv_kernel
+from models import kernel_choice
+from models.attention import cudnn, flash, make, pinv_kernel
 from models.attention.chunked import chunked_attention
 from models.attention.low_rank import low_rank_attention
-from models.attention.machine import Machine, assumed, this_machine
 from models.attention.nystrom import nystrom_attention
+from models.machine import Machine, assumed, this_machine
 from tests.cudnn_driver import without_driver
 from tests.models.attention.arrays import assert_rounded, out_and_gradients
 from tests.triton_lowering import TRITON_IS_LEAVING
@@ -205,7 +206,7 @@ def test_nystrom_loses_to_16_bits_no_more_than_its_inputs_do(scale, how, request
     """The inverse enlarges what rounding the factors changes; this bounds how much remains."""
     request.getfixturevalue(how)
     # Of the other kernels only low rank's are interpreted here.
-    monkeypatch.setattr(kernels, "preferred_for_matrices", lambda *_: False)
+    monkeypatch.setattr(kernel_choice, "preferred_for_matrices", lambda *_: False)
     q, k, v = (
         scale * normal(2, 256, 2, 32),
         scale * normal(2, 256, 2, 32, seed=1),

@@ -8,9 +8,9 @@ from flax import nnx
 
 from models.attention import nystrom
 from models.attention.convolution import depthwise_convolution
-from models.attention.machine import Machine, assumed
 from models.attention.nystrom import NystromAttention
 from models.attention.standard import standard_attention
+from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_close,
     assert_rounded,

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.attention import kernels
-from models.attention.machine import Machine, assumed, this_machine
+from models import kernel_choice
 from models.attention.nystrom import iterative_pinv
 from models.attention.pinv_kernel import iterate
+from models.machine import Machine, assumed, this_machine
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 GPU = Machine("gpu", runs_kernels=True)
@@ -76,14 +76,16 @@ def test_two_kernels_whatever_the_number_of_seeds(monkeypatch):
 
 
 def test_which_matrices_it_takes():
-    takes = functools.partial(kernels.preferred_for_matrices, machine=GPU)
+    takes = functools.partial(kernel_choice.preferred_for_matrices, machine=GPU)
     assert takes(64, jnp.float32)
     assert takes(16, jnp.float32)
     assert not takes(48, jnp.float32)
     assert not takes(8, jnp.float32)
     assert not takes(128, jnp.float32)
     assert not takes(64, jnp.float64)
-    assert not kernels.preferred_for_matrices(64, jnp.float32, GPU._replace(runs_kernels=False))
+    assert not kernel_choice.preferred_for_matrices(
+        64, jnp.float32, GPU._replace(runs_kernels=False)
+    )
 
 
 def test_products_in_parts_are_as_good_as_those_of_float32(interpreted):

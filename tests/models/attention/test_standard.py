@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention.machine import Machine, this_machine
 from models.attention.standard import (
     StandardAttention,
     choose_implementation,
     standard_attention,
 )
 from models.dropout import keep_probability, keep_weights, weight_seeds
+from models.machine import Machine, this_machine
 from tests.models.attention.arrays import assert_values_and_gradients, load, load_inputs
 
 

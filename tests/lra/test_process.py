@@ -6,20 +6,20 @@ import sys
 
 import numpy as np
 
-from lra import machine
+from lra import process
 
 
 def test_cores_are_those_of_the_process():
     code = (
-        "import os; from lra import machine; "
-        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(machine.cores())"
+        "import os; from lra import process; "
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(process.cores())"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "1\n"
-    assert machine.cores() == len(os.sched_getaffinity(0))
+    assert process.cores() == len(os.sched_getaffinity(0))
 
 
 def test_peak_memory_grows_with_what_is_held():
-    before = machine.peak_memory_bytes()
+    before = process.peak_memory_bytes()
     held = np.ones(before // 8 + 2**22)  # 32 MiB more than ever before
-    assert machine.peak_memory_bytes() >= before + 2**24
+    assert process.peak_memory_bytes() >= before + 2**24
     assert held.any()

@@ -1,10 +1,10 @@
 """Reformer's attention in three GPU kernels, on positions left in their order.
 
-The same numbers as `models.attention.chunk_pairs` gives for sorted copies, but nothing is copied
-or sorted except the positions: a program fetches the rows of its chunk, and of the one before it in
-the ring, by their positions, and puts its results back by them. In a round every position is in one
-chunk, so that no two programs write the same row: there are no atomic additions, and results are
-deterministic.
+The same numbers as `models.attention.reformer_chunks` gives for sorted copies, but nothing is
+copied or sorted except the positions: a program fetches the rows of its chunk, and of the one
+before it in the ring, by their positions, and puts its results back by them. In a round every
+position is in one chunk, so that no two programs write the same row: there are no atomic additions,
+and results are deterministic.
 
 The first kernel numbers the buckets. The second attends, round by round: a program per chunk and
 head holds the chunk's scores in registers and writes its outputs o_r and their logarithmic
@@ -44,9 +44,9 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt
 
 from models.attention.blocks import padded_to
-from models.attention.chunk_programs import attend_backward, attend_chunk, number_buckets
 from models.attention.contract import Heads, Mask
-from models.attention.kernels import LEAST_SIDE
+from models.attention.reformer_programs import attend_backward, attend_chunk, number_buckets
+from models.kernel_choice import LEAST_SIDE
 
 _WARPS, _STAGES = 4, 1  # no loop is long enough for stages
 

@@ -5,7 +5,7 @@ import math
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from models.attention.machine import Machine
+from models.machine import Machine
 
 LEAST_SIDE = 16  # of blocks that Triton multiplies
 ROWS = 64  # that `models.fused` and `models.embedding_kernel` take at a time

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from models.attention.blocks import product, read_block, tile_bytes, write_block
-from models.attention.machine import this_backend
 from models.dtypes import accumulation_dtype
+from models.machine import this_backend
 
 KEY_EPSILON = 1e-6
 SELF_SCORE = -1e5

@@ -4,7 +4,7 @@ import types
 
 import jax
 
-from models.attention.machine import this_backend, this_machine
+from models.machine import this_backend, this_machine
 
 
 def test_the_default_device_is_the_machine(monkeypatch):

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models import attention
-from models.attention import kernels, machine
-from models.attention.machine import Machine, assumed
+from models import attention, kernel_choice, machine
 from models.encoder import Encoder
+from models.machine import Machine, assumed
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 GPU = Machine("gpu", runs_kernels=True)
@@ -124,11 +123,11 @@ def test_another_value_of_the_switch_is_refused(monkeypatch):
 
 
 def test_which_heads_are_preferred():
-    takes = functools.partial(kernels.preferred_for_heads, machine=GPU)
+    takes = functools.partial(kernel_choice.preferred_for_heads, machine=GPU)
     assert takes(jnp.bfloat16, 16)
     assert takes(jnp.bfloat16, 64)
     assert not takes(jnp.bfloat16, 8)
     assert not takes(jnp.bfloat16, 48)
     assert not takes(jnp.bfloat16, 128)
     assert not takes(jnp.float32, 32)
-    assert not kernels.preferred_for_heads(jnp.bfloat16, 32, Machine("gpu", has_cudnn=True))
+    assert not kernel_choice.preferred_for_heads(jnp.bfloat16, 32, Machine("gpu", has_cudnn=True))

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import kernels
-from models.attention.chunk_kernels import bucket_kernel
+from models import kernel_choice
 from models.attention.hashing import lsh_buckets
-from models.attention.machine import Machine, assumed
 from models.attention.reformer import (
     ReformerAttention,
     attend_by_kernels,
     reformer_attention,
 )
+from models.attention.reformer_kernels import bucket_kernel
+from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_rounded,
     masks,
@@ -191,7 +191,7 @@ def test_other_formats_and_chunks_take_none(dtype, chunk_length, monkeypatch):
     ("chunk_length", "expected"), [(8, False), (16, True), (48, False), (64, True), (128, False)]
 )
 def test_chunks_that_are_blocks(chunk_length, expected):
-    assert kernels.preferred_for_chunks(jnp.bfloat16, 32, chunk_length, AN_H100) == expected
+    assert kernel_choice.preferred_for_chunks(jnp.bfloat16, 32, chunk_length, AN_H100) == expected
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="the kernels need a GPU")

@@ -1,4 +1,4 @@
-"""What the programs of the kernels of `models.attention.chunk_kernels` compute.
+"""What the programs of the kernels of `models.attention.reformer_kernels` compute.
 
 References are of all positions of a program's head and example; those written, of its round too.
 """
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array
 
-from models.attention.chunk_pairs import KEY_EPSILON
-from models.attention.in_kernels import product
+from models.attention.reformer_chunks import KEY_EPSILON
+from models.kernel_math import product
 
 _LOG2E = math.log2(math.e)
-# Scores of the token itself and of padding, in effect those of `chunk_pairs`. Powers of two have an
-# exact product with log2 e, which is therefore the same in a fused multiplication and subtraction.
+# Scores of the token itself and of padding, in effect those of `reformer_chunks`. Powers of two
+# have an exact product with log2 e, so that a fused multiply-add gives the same.
 _SELF, _LOWEST = -(2.0**17), -(2.0**120)
 
 
