@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from models.dtypes import accumulation_dtype
-from models.machine import this_backend, this_machine
+from models.machine import Machine, this_backend
 
 _MULTIPLE = 8
 
@@ -26,14 +26,14 @@ _TILE_BYTES = 2**28
 _TILES_IN_MEMORY = 64
 
 
-def tile_bytes(backend: str) -> int:
-    """The size of a tile of scores for a backend as `jax.default_backend()` names it.
+def tile_bytes(machine: Machine) -> int:
+    """The size of a tile of scores.
 
     Where several devices share a batch, it is the size for all of them together.
     """
-    if backend == "cpu":
+    if machine.backend == "cpu":
         return _CPU_TILE_BYTES
-    return max(_TILE_BYTES, (this_machine().memory or 0) // _TILES_IN_MEMORY)
+    return max(_TILE_BYTES, (machine.memory or 0) // _TILES_IN_MEMORY)
 
 
 def even_size(length: int, largest: int) -> int:

@@ -56,7 +56,7 @@ from models.attention.blocks import (
 )
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
-from models.machine import this_backend
+from models.machine import Machine, this_machine
 
 # Per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight shapes
 # with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512 takes
@@ -77,20 +77,20 @@ class Blocks(NamedTuple):
     keys: int
 
 
-def blocks_of(queries: int, keys: int, *, heads: int, backend: str) -> Blocks:
+def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Blocks:
     """The blocks for so many queries and keys: equal ones, with little padding.
 
     Args:
         queries, keys: of each head.
         heads: of the whole batch. Axes added by `vmap` are not seen.
-        backend: `jax.default_backend()`.
+        machine: Machine that computes.
     """
-    if backend == "cpu":
+    if machine.backend == "cpu":
         if min(queries, keys) <= _CPU_FEW and heads <= _FEW_HEADS:
             return Blocks(even_size(queries, _CPU_FEW), even_size(keys, _CPU_FEW))
         largest, scores = _CPU_QUERIES, _CPU_SCORES
     else:
-        largest, scores = _QUERIES, max(tile_bytes(backend) // (4 * heads), _MIN_SCORES)
+        largest, scores = _QUERIES, max(tile_bytes(machine) // (4 * heads), _MIN_SCORES)
     size = even_size(queries, largest)
     return Blocks(size, even_size(keys, scores // size))
 
@@ -121,7 +121,7 @@ def chunked_attention(
     batch, queries, heads, _ = q.shape
     keys = k.shape[1]
     if blocks is None:
-        blocks = blocks_of(queries, keys, heads=batch * heads, backend=this_backend())
+        blocks = blocks_of(queries, keys, heads=batch * heads, machine=this_machine())
     query_mask = jnp.ones(q.shape[:2], bool) if query_mask is None else query_mask
     q, query_mask = (padded(x, blocks.queries) for x in (q, query_mask))
     k, v, mask = (padded(x, blocks.keys) for x in (k, v, mask))

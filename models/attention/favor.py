@@ -32,24 +32,24 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import Heads, Mask
-from models.machine import this_backend
+from models.machine import Machine, this_machine
 
 _CPU_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
 _MIN_POSITIONS = 256
 
 
-def size_of(length: int, features: int, *, heads: int, backend: str) -> int:
+def size_of(length: int, features: int, *, heads: int, machine: Machine) -> int:
     """Positions in a block: equal blocks, with little padding.
 
     Args:
         length: of the sequence.
         features: of a head.
         heads: of the whole batch. Axes added by `vmap` are not seen.
-        backend: `jax.default_backend()`.
+        machine: Machine that computes.
     """
-    if backend == "cpu":
+    if machine.backend == "cpu":
         return even_size(length, _CPU_ENTRIES // features)
-    fitting = tile_bytes(backend) // (4 * heads * features)
+    fitting = tile_bytes(machine) // (4 * heads * features)
     return even_size(length, max(fitting, _MIN_POSITIONS))
 
 
@@ -74,7 +74,7 @@ def favor_attention(
     """
     batch, length, heads, _ = q.shape
     if size is None:
-        size = size_of(length, len(projection), heads=batch * heads, backend=this_backend())
+        size = size_of(length, len(projection), heads=batch * heads, machine=this_machine())
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)

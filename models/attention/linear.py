@@ -35,7 +35,7 @@ from flax import nnx
 from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
 from models.attention.contract import Heads, Mask, check_inputs
 from models.dtypes import accumulation_dtype
-from models.machine import this_backend
+from models.machine import Machine, this_machine
 
 # Size of one block's features, all sequences and heads together. On one CPU core, at batch 1 and
 # length 2,048, 2 heads of 32 take three quarters of the time of blocks an eighth of this size; for
@@ -44,13 +44,13 @@ _CPU_BLOCK_BYTES = 2**19
 _SMALLEST = 16
 
 
-def block_of(shape: tuple[int, int, int, int], itemsize: int, *, backend: str) -> int:
-    """Positions in a block, for q of this shape and `jax.default_backend()`.
+def block_of(shape: tuple[int, int, int, int], itemsize: int, *, machine: Machine) -> int:
+    """Positions in a block, for q of this shape.
 
     On a CPU a power of two, so that it divides most lengths.
     """
     batch, length, heads, head_dim = shape
-    if backend != "cpu":
+    if machine.backend != "cpu":
         return length
     fitting = _CPU_BLOCK_BYTES // (batch * heads * head_dim * itemsize)
     return min(length, max(_SMALLEST, 2 ** (fitting.bit_length() - 1) if fitting else 0))
@@ -71,7 +71,7 @@ def linear_attention(
     check_inputs(q, k, v, mask)
     if block is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
-        block = block_of(q.shape, itemsize, backend=this_backend())
+        block = block_of(q.shape, itemsize, machine=this_machine())
     length = q.shape[1]
     q, k, v, mask = (padded(x, block) for x in (q, k, v, mask))
     return _attention(q, k, v, mask, block)[:, :length]

@@ -33,7 +33,7 @@ from flax import nnx
 from models.attention.blocks import product, tile_bytes
 from models.attention.contract import Heads, Mask, check_inputs, check_not_negative, check_positive
 from models.dtypes import accumulation_dtype
-from models.machine import this_backend
+from models.machine import Machine, this_machine
 
 BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
 # Finite, so that a row without any real key gives no NaN: only masked queries have such rows, whose
@@ -49,18 +49,20 @@ class Tile(NamedTuple):
     reach: int
 
 
-def tile_of(shape: tuple[int, int, int, int], itemsize: int, *, window: int, backend: str) -> Tile:
-    """The tile for q of this shape, scores of `itemsize` bytes and `jax.default_backend()`."""
+def tile_of(
+    shape: tuple[int, int, int, int], itemsize: int, *, window: int, machine: Machine
+) -> Tile:
+    """The tile for q of this shape and scores of `itemsize` bytes."""
     batch, length, heads, _ = shape
     blocks = math.ceil(length / BLOCK)
     reach = math.ceil(min(window, length - 1) / BLOCK) * BLOCK
     block_bytes = batch * BLOCK * (BLOCK + 2 * reach) * itemsize
-    if backend == "cpu":
-        fitting = max(1, tile_bytes(backend) // block_bytes)
+    if machine.backend == "cpu":
+        fitting = max(1, tile_bytes(machine) // block_bytes)
         return Tile(
             max(h for h in range(1, heads + 1) if heads % h == 0 and h <= fitting), 1, reach
         )
-    fitting = max(1, tile_bytes(backend) // (block_bytes * heads))
+    fitting = max(1, tile_bytes(machine) // (block_bytes * heads))
     return Tile(heads, math.ceil(blocks / math.ceil(blocks / fitting)), reach)
 
 
@@ -83,7 +85,7 @@ def longformer_attention(
     q, k, v = (jnp.where(real, x, 0) for x in (q, k, v))
     if tile is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
-        tile = tile_of(q.shape, itemsize, window=window, backend=this_backend())
+        tile = tile_of(q.shape, itemsize, window=window, machine=this_machine())
     return jnp.where(real, _attention(q, k, v, mask, min(window, q.shape[1]), tile), 0)
 
 

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 
 from models.attention.blocks import product, read_block, tile_bytes, write_block
 from models.dtypes import accumulation_dtype
-from models.machine import this_backend
+from models.machine import this_machine
 
 KEY_EPSILON = 1e-6
 SELF_SCORE = -1e5
@@ -70,7 +70,7 @@ def attend_chunk_pairs(
 
 def _tile(chunks: int, chunk_bytes: int) -> int:
     """How many chunks of all heads a step of the loops computes, a divisor of their number."""
-    fitting = max(1, tile_bytes(this_backend()) // chunk_bytes)
+    fitting = max(1, tile_bytes(this_machine()) // chunk_bytes)
     return max(n for n in range(1, min(chunks, fitting) + 1) if chunks % n == 0)
 
 

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.attention import blocks
 from models.attention.blocks import (
     add_to_block,
     read_block,
@@ -25,9 +24,8 @@ FORMATS = [jnp.bfloat16, jnp.float16, jnp.float32]
     ("backend", "memory", "expected"),
     [("cpu", None, 2**18), ("gpu", None, 2**28), ("gpu", 2**33, 2**28), ("tpu", 2**37, 2**31)],
 )
-def test_tiles_grow_with_the_memory_of_an_accelerator(backend, memory, expected, monkeypatch):
-    monkeypatch.setattr(blocks, "this_machine", lambda: Machine(backend, memory))
-    assert tile_bytes(backend) == expected
+def test_tiles_grow_with_the_memory_of_an_accelerator(backend, memory, expected):
+    assert tile_bytes(Machine(backend, memory)) == expected
 
 
 @pytest.mark.parametrize("dtype", FORMATS)

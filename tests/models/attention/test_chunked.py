@@ -12,6 +12,7 @@ from models.attention.blocks import tile_bytes
 from models.attention.chunked import Blocks, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
+from models.machine import Machine
 from tests.models.attention.arrays import (
     assert_rounded,
     assert_same,
@@ -203,7 +204,7 @@ def test_float16_and_bfloat16_meet_in_float32():
 
 @pytest.mark.parametrize("length", [1, 8, 9, 127, 128, 129, 1000, 1024, 1025, 4000, 16_384])
 def test_blocks_are_multiples_of_eight_with_little_padding(length):
-    blocks = blocks_of(length, length, heads=2, backend="cpu")
+    blocks = blocks_of(length, length, heads=2, machine=Machine("cpu"))
     for size, largest in ((blocks.queries, 256), (blocks.keys, 2**17 // blocks.queries)):
         assert size % 8 == 0
         assert size <= largest
@@ -222,20 +223,20 @@ def test_blocks_are_multiples_of_eight_with_little_padding(length):
     ],
 )
 def test_few_queries_or_keys_meet_fewer_of_the_others_at_a_time(queries, keys, expected):
-    assert blocks_of(queries, keys, heads=2, backend="cpu") == expected
+    assert blocks_of(queries, keys, heads=2, machine=Machine("cpu")) == expected
 
 
 def test_with_many_heads_few_queries_meet_more_keys_at_a_time():
-    assert blocks_of(64, 2048, heads=16, backend="cpu") == (64, 256)
-    assert blocks_of(64, 2048, heads=17, backend="cpu") == (64, 2048)
+    assert blocks_of(64, 2048, heads=16, machine=Machine("cpu")) == (64, 256)
+    assert blocks_of(64, 2048, heads=17, machine=Machine("cpu")) == (64, 2048)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 64, 10_000])
 def test_an_accelerator_has_larger_blocks_that_its_memory_holds(heads):
-    blocks = blocks_of(65_536, 65_536, heads=heads, backend="gpu")
-    smallest = blocks_of(65_536, 65_536, heads=heads, backend="cpu")
+    blocks = blocks_of(65_536, 65_536, heads=heads, machine=Machine("gpu"))
+    smallest = blocks_of(65_536, 65_536, heads=heads, machine=Machine("cpu"))
     scores = blocks.queries * blocks.keys
-    assert 4 * heads * scores <= tile_bytes("gpu") or scores <= 2**14
+    assert 4 * heads * scores <= tile_bytes(Machine("gpu")) or scores <= 2**14
     assert heads > 64 or scores >= 8 * smallest.queries * smallest.keys
 
 

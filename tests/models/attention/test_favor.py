@@ -13,6 +13,7 @@ from models.attention.performer import (
     orthogonal_features,
     query_features,
 )
+from models.machine import Machine
 from tests.models.attention.arrays import out_and_gradients
 
 LENGTH, WIDTH, FEATURES = 37, 8, 12
@@ -139,6 +140,6 @@ def test_memory_holds_no_features():
 
 @pytest.mark.parametrize("heads", [1, 64, 10_000])
 def test_an_accelerator_has_blocks_that_its_memory_holds(heads):
-    size = size_of(65_536, 256, heads=heads, backend="gpu")
-    assert 4 * heads * 256 * size <= tile_bytes("gpu") or size == 256
-    assert size >= size_of(65_536, 256, heads=heads, backend="cpu") or heads > 64
+    size = size_of(65_536, 256, heads=heads, machine=Machine("gpu"))
+    assert 4 * heads * 256 * size <= tile_bytes(Machine("gpu")) or size == 256
+    assert size >= size_of(65_536, 256, heads=heads, machine=Machine("cpu")) or heads > 64

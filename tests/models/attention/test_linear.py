@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 from models.attention.linear import LinearAttention, block_of, linear_attention
+from models.machine import Machine
 from tests.models.attention.arrays import (
     assert_close,
     assert_rounded,
@@ -106,12 +107,12 @@ def test_large_inputs_stay_finite():
 
 
 def test_blocks():
-    assert block_of((32, 4096, 2, 32), 4, backend="gpu") == 4096
-    assert block_of((1, 2048, 2, 32), 4, backend="cpu") == 2048
-    assert block_of((1, 8192, 12, 64), 4, backend="cpu") == 128
-    assert block_of((1, 37, 2, 32), 4, backend="cpu") == 37
+    assert block_of((32, 4096, 2, 32), 4, machine=Machine("gpu")) == 4096
+    assert block_of((1, 2048, 2, 32), 4, machine=Machine("cpu")) == 2048
+    assert block_of((1, 8192, 12, 64), 4, machine=Machine("cpu")) == 128
+    assert block_of((1, 37, 2, 32), 4, machine=Machine("cpu")) == 37
     # However many sequences: never so short that a step is mostly overhead.
-    assert block_of((4096, 8192, 12, 64), 4, backend="cpu") == 16
+    assert block_of((4096, 8192, 12, 64), 4, machine=Machine("cpu")) == 16
 
 
 def test_under_vmap_scan_checkpoint_and_jit(float64):

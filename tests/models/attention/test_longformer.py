@@ -18,6 +18,7 @@ from models.attention.longformer import (
     tile_of,
 )
 from models.attention.standard import standard_attention
+from models.machine import Machine
 from tests.models.attention.arrays import (
     assert_same,
     load,
@@ -152,15 +153,15 @@ def test_under_vmap_scan_checkpoint_and_jit(float64):
 
 def test_tiles():
     # Heads of one sequence together, until they no longer fit into the cache.
-    assert tile_of((1, 4096, 2, 32), 4, window=128, backend="cpu") == Tile(2, 1, 128)
-    assert tile_of((1, 4096, 12, 64), 4, window=128, backend="cpu") == Tile(3, 1, 128)
-    assert tile_of((32, 4096, 2, 32), 4, window=128, backend="cpu") == Tile(1, 1, 128)
+    assert tile_of((1, 4096, 2, 32), 4, window=128, machine=Machine("cpu")) == Tile(2, 1, 128)
+    assert tile_of((1, 4096, 12, 64), 4, window=128, machine=Machine("cpu")) == Tile(3, 1, 128)
+    assert tile_of((32, 4096, 2, 32), 4, window=128, machine=Machine("cpu")) == Tile(1, 1, 128)
     # Elsewhere all blocks at once, in equal parts if they are too many.
-    assert tile_of((1, 4000, 2, 32), 4, window=128, backend="gpu") == Tile(2, 63, 128)
-    assert tile_of((32, 8192, 12, 64), 4, window=128, backend="gpu") == Tile(12, 8, 128)
+    assert tile_of((1, 4000, 2, 32), 4, window=128, machine=Machine("gpu")) == Tile(2, 63, 128)
+    assert tile_of((32, 8192, 12, 64), 4, window=128, machine=Machine("gpu")) == Tile(12, 8, 128)
     # No further than the sequence.
-    assert tile_of((1, 100, 2, 32), 4, window=4096, backend="cpu").reach == 2 * BLOCK
-    assert tile_of((1, 1, 2, 32), 4, window=4096, backend="cpu") == Tile(2, 1, 0)
+    assert tile_of((1, 100, 2, 32), 4, window=4096, machine=Machine("cpu")).reach == 2 * BLOCK
+    assert tile_of((1, 1, 2, 32), 4, window=4096, machine=Machine("cpu")) == Tile(2, 1, 0)
 
 
 def test_module_computes_the_function_and_holds_nothing():

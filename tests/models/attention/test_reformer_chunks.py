@@ -10,6 +10,7 @@ import pytest
 from models.attention import reformer_chunks
 from models.attention.blocks import tile_bytes
 from models.attention.reformer_chunks import KEY_EPSILON, PADDING, SELF_SCORE, attend_chunk_pairs
+from models.machine import Machine
 
 BATCH, HEADS, CHUNKS, SIZE, WIDTH = 2, 2, 6, 4, 8
 
@@ -49,7 +50,7 @@ def case(dtype):
 def test_values_and_gradients_equal_the_plain_form(monkeypatch, chunks_of_a_tile):
     bytes_of_a_chunk = BATCH * HEADS * SIZE * 2 * SIZE * 8
     size = chunks_of_a_tile * bytes_of_a_chunk
-    monkeypatch.setattr(reformer_chunks, "tile_bytes", lambda backend: size)
+    monkeypatch.setattr(reformer_chunks, "tile_bytes", lambda machine: size)
     assert reformer_chunks._tile(CHUNKS, bytes_of_a_chunk) == chunks_of_a_tile
     queries_values, *positions = case(np.float64)
     real = positions[1] != PADDING
@@ -68,9 +69,9 @@ def test_values_and_gradients_equal_the_plain_form(monkeypatch, chunks_of_a_tile
 
 
 def test_a_tile_divides_the_chunks():
-    assert reformer_chunks._tile(30, tile_bytes("cpu") // 7) == 6
-    assert reformer_chunks._tile(31, tile_bytes("cpu") // 7) == 1
-    assert reformer_chunks._tile(31, 10 * tile_bytes("cpu")) == 1
+    assert reformer_chunks._tile(30, tile_bytes(Machine("cpu")) // 7) == 6
+    assert reformer_chunks._tile(31, tile_bytes(Machine("cpu")) // 7) == 1
+    assert reformer_chunks._tile(31, 10 * tile_bytes(Machine("cpu"))) == 1
 
 
 def test_bfloat16_gives_float32():
@@ -97,7 +98,7 @@ def test_the_score_of_a_token_that_sees_only_itself_is_a_constant():
 
 def test_both_shares_of_a_chunk_are_added_up_in_float32(monkeypatch):
     """Values get 257 from queries of one chunk and 1 from the other's; bfloat16 holds no 257."""
-    monkeypatch.setattr(reformer_chunks, "tile_bytes", lambda backend: 1)  # a chunk at a time
+    monkeypatch.setattr(reformer_chunks, "tile_bytes", lambda machine: 1)  # a chunk at a time
     positions = jnp.arange(CHUNKS * SIZE).reshape(1, 1, CHUNKS, SIZE)
     queries_values = jnp.zeros((1, 1, CHUNKS, SIZE, 2 * WIDTH), jnp.bfloat16)
     # Each query sees 2 SIZE = 8 keys equally.
