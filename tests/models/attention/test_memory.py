@@ -50,20 +50,15 @@ def test_nothing_is_float64(name):
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of XLA's CPU backend")
-@pytest.mark.parametrize(
-    ("name", "widths"), [("nystrom", [32]), ("linear", [32]), ("linformer", [32, 64])]
-)
-def test_no_loop_converts_a_whole_sequence_of_bfloat16_to_write_a_block(name, widths):
+@pytest.mark.parametrize("name", ["nystrom", "linear"])
+def test_no_loop_converts_a_whole_sequence_of_bfloat16_to_write_a_block(name):
     text = compiled(name, 8192, jnp.bfloat16).as_text()
-    for width in widths:  # keys and values side by side are of 64
-        assert re.search(rf"u16\[1,8192,2,{width}\]\S* dynamic-update-slice", text)
-    assert not re.search(r"f32\[1,8192,2,(32|64)\]\S* dynamic-update-slice", text)
+    assert re.search(r"u16\[1,8192,2,32\]\S* dynamic-update-slice", text)
+    assert not re.search(r"f32\[1,8192,2,32\]\S* dynamic-update-slice", text)
 
 
-# With JAX 0.10 loops over bfloat16 itself would hold 5.2, 3.5, 1.8 and 3.9 more.
-@pytest.mark.parametrize(
-    ("name", "most"), [("standard", 2.6), ("nystrom", 1.6), ("linformer", 1.9), ("linear", 1.6)]
-)
+# With JAX 0.10 loops over bfloat16 itself would hold 5.2, 3.5 and 3.9 more.
+@pytest.mark.parametrize(("name", "most"), [("standard", 2.6), ("nystrom", 1.6), ("linear", 1.6)])
 def test_bfloat16_adds_few_copies_of_a_sequence_in_float32(name, most):
     wide, narrow = (
         compiled(name, 8192, dtype).memory_analysis().temp_size_in_bytes
