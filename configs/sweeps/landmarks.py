@@ -5,9 +5,9 @@ Data:      as table.py
 Train:     python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl \\
                --known=results/accuracy.jsonl
 Published: 64 landmarks, in the config of each task
-Here:      30.63, 34.65 and 27.05 with 16, 32 and 128 landmarks on ListOps (means of three seeds,
-           one and two, of which seed 2 never learned; results/sweeps.jsonl, read in
-           results/LISTOPS.md); of 64 the table's rows; the others not run yet
+Here:      30.63, 34.65 and 27.05 with 16, 32 and 128 landmarks on ListOps (means of three, one
+           and two seeds, of which seed 2 never learned; results/sweeps.jsonl, discussed in
+           results/LISTOPS.md); 64 as in the table; the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """
@@ -16,7 +16,7 @@ NUM_LANDMARKS = (16, 32, 64, 128, 256, 512)
 
 
 def runs(tasks=("listops", "image")):
-    """Every number of landmarks on each of `tasks`."""
+    """Return a run for every task and number of landmarks."""
     return [
         {
             "config": f"configs/{task}.py:nystrom",

@@ -1,4 +1,4 @@
-"""The size that each of the other approximations spends, three seeds each.
+"""Size parameters of the other approximations, three seeds each.
 
 Paper:     Nyströmformer, arXiv 2102.03902, Table 3, has projection dimension 256, 256 features and
            2 hash rounds only
@@ -6,9 +6,9 @@ Data:      as table.py
 Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/sweeps.jsonl \\
                --known=results/accuracy.jsonl
 Published: those sizes, in the config of each task
-Here:      36.70, 36.70 and 36.15 with proj_dim 32, 64 and 128 on ListOps (two seeds of 32, one of
-           the others; results/sweeps.jsonl, read in results/LISTOPS.md); of 256 the table's rows;
-           the others not run yet
+Here:      36.70, 36.70 and 36.15 with proj_dim 32, 64 and 128 on ListOps (two seeds for 32, one
+           for the others; results/sweeps.jsonl, discussed in results/LISTOPS.md); 256 as in the
+           table; the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """
@@ -21,7 +21,7 @@ SIZES = {
 
 
 def runs(tasks=("listops", "image")):
-    """Every size of every attention on each of `tasks`."""
+    """Return a run for every task, attention and size."""
     return [
         {"config": f"configs/{task}.py:{attention}", "seeds": (0, 1, 2), key: size}
         for task in tasks

@@ -1,4 +1,4 @@
-"""Image, Text and easy Pathfinder learned in minutes on a CPU core; no LRA numbers.
+"""Image, Text and easy Pathfinder learned in minutes on a CPU core; these are not LRA numbers.
 
 Paper:     none; the tasks of configs/image.py, text.py and pathfinder.py (contours of 6 dashes)
 Data:      python -m lra.data.prepare text --source=download --data_dir=data/short, image likewise;
@@ -7,13 +7,13 @@ Train:     python -m lra.sweep configs/sweeps/short.py --results=runs/short.json
                --data_dir=data/short
 Published: nothing
 Here:      27.95 (Image), 63.58 (Text) and 79.48 (Pathfinder) on the test sets (results/short.jsonl,
-           read in results/SHORT_TRAININGS.md)
+           discussed in results/SHORT_TRAININGS.md)
 Chance:    10 (Image), 50
-Time:      5 to 11 minutes a run on one CPU core
+Time:      5 to 11 minutes per run on one CPU core
 
-They show that data, labels and loop fit together, with larger learning rates than the benchmark's
-and, where that learns sooner, another pooling or a smaller model. A data folder of its own: its
-Pathfinder images are the easy ones.
+The runs show that data, labels and training loop work together. They use larger learning rates than
+the benchmark and, where that learns sooner, another pooling or a smaller model. The sweep has its
+own data folder since its Pathfinder images are the easy ones.
 """
 
 DATA = {"pathfinder": {"difficulty": "easy"}}

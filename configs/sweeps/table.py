@@ -9,7 +9,7 @@ Here:      in the config of each task, and results/RESULTS.md
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 
-Task after task, those first whose numbers say most for their time.
+Tasks run one after the other, those with the most informative results for their time first.
 """
 
 TASKS = ("listops", "image", "pathfinder", "text", "retrieval")
@@ -17,7 +17,7 @@ ATTENTIONS = ("standard", "nystrom", "linformer", "performer", "reformer")
 
 
 def runs(tasks=TASKS):
-    """All attentions on each of `tasks`."""
+    """Return a run for every task and attention."""
     return [
         {"config": f"configs/{task}.py:{attention}", "seeds": (0, 1, 2)}
         for task in tasks

@@ -1,1 +1,1 @@
-"""Runs lists of trainings, each as a child `train.py`, and gathers their rows. Imports no JAX."""
+"""Run many trainings, each as a `train.py` subprocess, and collect their rows. Imports no JAX."""

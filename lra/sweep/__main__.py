@@ -1,16 +1,16 @@
-"""Executes the runs of a sweep file that have no rows yet, and adds their rows to --results.
+"""Execute the runs of a sweep file that have no rows yet and add their rows to --results.
 
     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
     python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl --tasks=text
 
-For other schedulers it prints the commands, one a line; the next sweep takes in their rows:
+For other schedulers, print the commands, one per line; the next sweep collects their rows:
 
     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl \\
         --launcher=print | xargs -r -d '\\n' -P2 -n1 sh -c 'sh -c "$0" || exit 1'
 
-Stop it at any moment; the same command goes on from there. --config.KEY=VALUE holds for all runs.
-Exit status: 0 all done, 1 some runs failed or have rows of other defaults, 2 bad input (for one, no
-run that is left has data), 75 stopped before the end (budget or signal; run it again to go on).
+A sweep can be stopped at any moment; the same command resumes it. --config.KEY=VALUE applies to
+all runs. Exit status: 0 all done; 1 some runs failed or have rows of older defaults; 2 bad input,
+such as no data for any remaining run; 75 stopped early by budget or signal (run again to resume).
 """
 
 import argparse
@@ -42,7 +42,7 @@ _STATUS_SOME_FAILED = 1
 
 
 def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
-    """Parses the flags and executes; `train` is the command of a child, without its flags."""
+    """Parse the flags and run the sweep; `train` is the training command without its flags."""
     options, overrides = parse_with_overrides(_parser(), argv)
     parameters = _parameters(options.slurm)
     if parameters and options.launcher != "slurm":
@@ -58,24 +58,24 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         train=train,
         results=pathlib.Path(options.results),
         workdir=workdir,
-        # Data made with flags of this sweep are kept apart from the data of all others.
+        # Data generated with this sweep's own flags are kept apart from everyone else's.
         data=Data(options.data_dir or str(workdir / "data" if sweep.data else "data"), sweep.data),
         known=tuple(map(pathlib.Path, options.known)),
         repairs=not options.dry_run,
     )
     for path in place.known:
-        records.read(path, repair=False)  # said before anything is done
+        records.read(path, repair=False)  # fail early
     if options.dry_run:
-        found, cannot = marks(sweep, place)
-        for line in cannot:
+        data_marks, problems = marks(sweep, place)
+        for line in problems:
             say(line)
-        print(listing(sweep, place, found))
+        print(listing(sweep, place, data_marks))
         return 0
     executor = None
     if options.launcher == "slurm":
         options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
         executor = launchers.slurm_executor(place, parameters)
-    # SIGTERM ends a sweep like Ctrl-C. While a child runs, both are passed on to it instead.
+    # SIGTERM ends a sweep like Ctrl-C. While a child runs, both are forwarded to it instead.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return _launch(sweep, place, options, executor)
@@ -86,18 +86,19 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
 
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
     local = options.launcher == "local"
-    budget = Budget(options.budget_minutes if local else None)  # else it is that of a run
+    # With the other launchers, --budget_minutes limits each run instead.
+    budget = Budget(options.budget_minutes if local else None)
     ready, failed, stopped = Ready(sweep, place, budget), 0, False
-    if options.launcher != "print":  # whose commands may run elsewhere
+    if options.launcher != "print":  # the printed commands may run on other machines
         _check_writable(place.workdir)
     if options.launcher == "print":
         for command in launchers.commands(ready, place, options.budget_minutes):
-            # As bytes, since a path need not be valid text.
+            # As bytes, since a path need not be valid Unicode.
             sys.stdout.buffer.write(os.fsencode(command) + b"\n")
     elif options.launcher == "slurm":
         jobs = launchers.submit(ready, place, options.budget_minutes, executor)
-        numbers = ", ".join(job.job_id for job in jobs) or "nothing to do"
-        say(f"submitted {count(len(jobs), 'job')}: {numbers}")
+        job_ids = ", ".join(job.job_id for job in jobs) or "nothing to do"
+        say(f"submitted {count(len(jobs), 'job')}: {job_ids}")
     else:
         say(f"{count(len(sweep.runs))}, {len(ready)} to execute, rows go to {place.results}")
         failed, stopped = execute(ready, place, budget)
@@ -110,7 +111,7 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
 
 
 def _check_writable(workdir: pathlib.Path) -> None:
-    """Raises UserError where no runs can be put, before data are generated for them."""
+    """Raise UserError if the runs cannot be stored, before data are generated for them."""
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=workdir).close()
@@ -160,7 +161,7 @@ def _parser() -> ArgumentParser:
 
 
 def _parameters(pairs: list[str]) -> dict[str, Any]:
-    """`["gpus_per_node=1"]` -> `{"gpus_per_node": 1}`."""
+    """Parse KEY=VALUE pairs: `["gpus_per_node=1"]` -> `{"gpus_per_node": 1}`."""
     parameters = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

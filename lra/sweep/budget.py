@@ -1,27 +1,33 @@
-"""The minutes a sweep may take, from its own start on."""
+"""Time budget of a sweep, counted from its start."""
 
 import time
 
-# A start needs about this long until it makes progress; with less time left, none is made.
+# A child needs about this long before it makes progress; with less time left, none is started.
 _SHORTEST_MINUTES = 1.0
-# How long trainings whose sweep was killed are waited for: they go on until they have saved.
+# How long to wait for trainings whose sweep was killed: they run on until they have saved.
 _PATIENCE_SECONDS = 30.0
 
 
 class Budget:
-    """What is left of the minutes a sweep may take; None for no limit."""
+    """Time budget of a sweep.
+
+    Args:
+        minutes: Minutes the sweep may take, or None for no limit.
+    """
 
     def __init__(self, minutes: float | None):
-        self._end = None if minutes is None else time.monotonic() + 60 * minutes
+        self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
         self._started = False
-        self._end_of_patience: float | None = None
+        self._patience_deadline: float | None = None
 
     def left(self) -> float | None:
-        """Minutes left; None for no limit."""
-        return None if self._end is None else max(0.0, (self._end - time.monotonic()) / 60)
+        """Return the minutes left, or None for no limit."""
+        if self._deadline is None:
+            return None
+        return max(0.0, (self._deadline - time.monotonic()) / 60)
 
     def to_spare(self) -> float | None:
-        """Minutes in which it is still worth starting a child; None for no limit.
+        """Return the minutes in which a child can usefully be started, or None for no limit.
 
         The first child may start as long as there is any time left.
         """
@@ -33,14 +39,14 @@ class Budget:
         return self.to_spare() != 0.0
 
     def start(self) -> float | None:
-        """Notes that a child is started; returns the minutes it may take."""
+        """Record that a child is started and return the minutes it may take."""
         self._started = True
         return self.left()
 
     def patience(self) -> float:
-        """Seconds to wait for trainings whose sweep was killed: one allowance for all of them."""
+        """Return the seconds to wait, in total, for trainings whose sweep was killed."""
         now, left = time.monotonic(), self.left()
-        if self._end_of_patience is None:
-            self._end_of_patience = now + _PATIENCE_SECONDS
-        seconds = max(0.0, self._end_of_patience - now)
+        if self._patience_deadline is None:
+            self._patience_deadline = now + _PATIENCE_SECONDS
+        seconds = max(0.0, self._patience_deadline - now)
         return seconds if left is None else min(seconds, 60 * left)

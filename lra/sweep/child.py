@@ -1,4 +1,4 @@
-"""One training as a child process: its command, its log, signals passed on, how it ended."""
+"""Run a training as a child process: its environment, log, forwarded signals and exit."""
 
 import os
 import pathlib
@@ -11,57 +11,63 @@ from typing import BinaryIO, NamedTuple
 
 from lra.sweep import leash
 
-# Seconds between two looks at whether the child has ended and at the last line of its log.
+# Seconds between polls of the child's status and of the last line of its log.
 _POLL_SECONDS = 0.2
-# The signal by which submitit announces that the time of a job is nearly over.
+# The signal by which submitit announces that a job nears its time limit.
 WARNING = signal.SIGUSR2
-_LONGEST_REASON = 500
-_LONGEST_TEXT = 100_000
+_MAX_REASON_CHARS = 500
+_MAX_OUTPUT_BYTES = 100_000
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
-# A warning of JAX.
+# JAX warns with this message.
 _UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '(\w+)'")
 
 
 class Ended(NamedTuple):
-    """How a child ended: exit status (-n: killed by signal n), log text, by what told to stop."""
+    """How a child process ended.
+
+    Attributes:
+        status: Exit status; -n if it was killed by signal n.
+        output: End of its output.
+        told: Signal that asked it to stop (`WARNING` if among several, else the last), or None.
+    """
 
     status: int
     output: str
     told: int | None
 
     def reason(self) -> str:
-        """One line for why it failed."""
+        """Return one line that says why the child failed."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        # What follows an exception in the log (notes, warnings at exit) is not the reason.
-        named = [line for line in lines if line.startswith("error: ") or _EXCEPTION.match(line)]
-        last = (named or lines or ["no output"])[-1].removeprefix("error: ")
+        # Lines after an exception (notes, warnings at exit) are not the reason.
+        errors = [line for line in lines if line.startswith("error: ") or _EXCEPTION.match(line)]
+        last = (errors or lines or ["no output"])[-1].removeprefix("error: ")
         if self.status < 0:
-            last = f"killed by {_name_of(-self.status)} after: {last}"
-        elif not named:
+            last = f"killed by {_signal_name(-self.status)} after: {last}"
+        elif not errors:
             last = f"exit status {self.status} after: {last}"
-        return last[:_LONGEST_REASON]
+        return last[:_MAX_REASON_CHARS]
 
 
-def _name_of(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # the real-time ones between the first and the last have none
+    except ValueError:  # real-time signals other than SIGRTMIN and SIGRTMAX have no name
         return f"signal {number}"
 
 
 def environment(workdir: pathlib.Path) -> dict[str, str]:
-    """The variables of a child: those of the user and what these leave open."""
+    """Return the environment of a child: the user's, completed with our defaults."""
     return additions(workdir) | dict(os.environ)
 
 
 def additions(workdir: pathlib.Path) -> dict[str, str]:
-    """What a child has beside the user's variables: one compile cache for all in `workdir`."""
+    """Return defaults for variables the user has not set, such as a shared compile cache."""
     defaults = {
         "JAX_COMPILATION_CACHE_DIR": str(_cache(workdir)),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        # glibc: huge pages for the large buffers of each call, which a CPU else faults in anew.
+        # Huge pages for large buffers; otherwise a CPU faults them in again on every call.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }
     return {name: value for name, value in defaults.items() if name not in os.environ}
@@ -72,10 +78,10 @@ def _cache(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def forget_unreadable(workdir: pathlib.Path, output: str) -> None:
-    """Removes from the compile cache what a child said that JAX could not read.
+    """Remove the compile cache entries that JAX could not read according to a child's output.
 
-    A program that was cut short while it was written (a kill, a full disk) is never written again:
-    each start would compile it anew.
+    JAX never rewrites an entry that was truncated (by a kill or a full disk), so every later start
+    would recompile it.
     """
     for name in set(_UNREADABLE.findall(output)):
         for path in _cache(workdir).glob(f"{name}-*"):
@@ -83,70 +89,71 @@ def forget_unreadable(workdir: pathlib.Path, output: str) -> None:
 
 
 def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> Ended:
-    """Runs a command to its end; its output goes to the end of `log`.
+    """Run a command until it exits, appending its output to `log`.
 
-    SIGTERM and SIGINT are passed on to it instead of ending us, `WARNING` as SIGTERM; should we be
-    killed, it is sent SIGTERM (on Linux; elsewhere it goes on alone).
+    SIGTERM and SIGINT are forwarded to the child instead of ending this process, and `WARNING` is
+    forwarded as SIGTERM. If this process is killed, the child receives SIGTERM on Linux; elsewhere
+    it runs on alone.
     """
     with open(log, "a+b") as output:
         start = output.seek(0, os.SEEK_END)
-        with _PassOn() as signals:
+        with _ForwardSignals() as signals:
             child = subprocess.Popen(
                 [*_leash(), *command],
                 stdin=subprocess.DEVNULL,
-                # A file, not a pipe: it must be able to write when we are gone.
+                # A file, not a pipe: the child must be able to write after this process dies.
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=variables,
-                # Ctrl-C in a terminal would reach it twice otherwise: a second one is an abort.
+                # Otherwise Ctrl-C in a terminal would reach it twice, and a second one aborts.
                 start_new_session=True,
             )
             signals.to(child)
             status = _wait(child, output, start)
-        return Ended(status, _text_behind(output, start), signals.told)
+        return Ended(status, _text_after(output, start), signals.received)
 
 
-class _PassOn:
-    """While it lasts, signals that ask for a stop go to a child, also those before it starts."""
+class _ForwardSignals:
+    """Context that forwards stop signals to a child, including those received before it starts."""
 
     def __init__(self):
-        self.told: int | None = None
+        self.received: int | None = None
         self._child: subprocess.Popen | None = None
-        self._early: int | None = None
+        self._pending: int | None = None
 
-    def __enter__(self) -> "_PassOn":
+    def __enter__(self) -> "_ForwardSignals":
         numbers = (signal.SIGTERM, signal.SIGINT, WARNING)
-        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
+        self._handlers = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def to(self, child: subprocess.Popen) -> None:
         self._child = child
-        if self._early is not None:
-            child.send_signal(self._early)
+        if self._pending is not None:
+            child.send_signal(self._pending)
 
     def _handle(self, number: int, _frame: object) -> None:
-        before, self.told = self.told, number
-        if before is None:
+        previous, self.received = self.received, number
+        if previous is None:
             self._send(signal.SIGTERM if number == WARNING else number)
-        elif WARNING in (before, number):
-            # Slurm sends both on preemption; a second signal would end the child at once.
-            self.told = WARNING
+        elif WARNING in (previous, number):
+            # Slurm sends both on preemption; forwarding the second would abort the child.
+            self.received = WARNING
         else:
             self._send(number)
 
     def _send(self, number: int) -> None:
         if self._child is None:
-            self._early = number
+            self._pending = number
         else:
             self._child.send_signal(number)
 
 
 def _leash() -> list[str]:
-    """What to put before a command so that it ends with us; nothing where that is not possible."""
+    """Return a command prefix that ties a child's life to ours; empty where unsupported."""
     if sys.platform != "linux":
         return []
     return [sys.executable, "-S", leash.__file__, str(os.getpid())]
@@ -167,8 +174,8 @@ def _wait(child: subprocess.Popen, log: BinaryIO, start: int) -> int:
 
 
 def _show_last_line(log: BinaryIO, start: int, shown: str) -> str:
-    """Shows the log's last line in place; returns it."""
-    lines = _text_behind(log, start)[-2000:].splitlines()
+    """Show the last line of the log in place of `shown` and return it."""
+    lines = _text_after(log, start)[-2000:].splitlines()
     last = lines[-1] if lines else ""
     if last != shown:
         width = shutil.get_terminal_size().columns - 1
@@ -176,8 +183,8 @@ def _show_last_line(log: BinaryIO, start: int, shown: str) -> str:
     return last
 
 
-def _text_behind(log: BinaryIO, start: int) -> str:
-    """The end of what was written from `start` on, even if someone has removed the file."""
+def _text_after(log: BinaryIO, start: int) -> str:
+    """Return the end of what was written after `start`, even if the file has been deleted."""
     size = os.fstat(log.fileno()).st_size
-    text = os.pread(log.fileno(), _LONGEST_TEXT, max(start, size - _LONGEST_TEXT))
+    text = os.pread(log.fileno(), _MAX_OUTPUT_BYTES, max(start, size - _MAX_OUTPUT_BYTES))
     return text.decode(errors="replace")

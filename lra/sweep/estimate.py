@@ -1,4 +1,4 @@
-"""How long the runs of a sweep will take, by runs under way and by rows."""
+"""Estimate how long the runs of a sweep will take, from runs in progress and from rows."""
 
 import json
 import statistics
@@ -9,6 +9,7 @@ from lra.records import Row
 from lra.sweep.plan import Run, count
 from lra.sweep.under_way import UnderWay
 
+# Prefixes of the config keys that determine the time per step and of evaluations.
 _COSTLY = (
     "dtype",
     "matmul_precision",
@@ -19,17 +20,17 @@ _COSTLY = (
     "train.microbatches",
 )
 
-# Seconds, thousands of years: no run takes longer, but damaged rows and metrics can say so.
-_LONGEST = 1e12
+# Thousands of years: no run takes longer, but damaged rows and metrics can suggest so.
+_MAX_SECONDS = 1e12
 
 
 class Estimate(NamedTuple):
-    """Seconds that are left of a run, and by what they are known.
+    """Estimated time left for a run.
 
     Attributes:
-        seconds: that are left.
-        basis: of the estimate, in words.
-        elsewhere: whether by rows of another device than that of the latest row.
+        seconds: Number of seconds left.
+        basis: What the estimate is based on, in words.
+        elsewhere: Whether the rows used are from another device than the latest row.
     """
 
     seconds: float
@@ -41,80 +42,88 @@ class Estimate(NamedTuple):
 
 
 def estimate(
-    run: Run, there: UnderWay, costs: list[Row], takes: Callable[[str], bool]
+    run: Run, progress: UnderWay, costs: list[Row], takes: Callable[[str], bool]
 ) -> Estimate | None:
-    """What `run` will still take; None where nothing tells, or what tells is no time.
+    """Estimate the time left for `run`; None if there is no basis or the result is implausible.
 
-    A run under way goes on at its own speed, evaluations aside. Of another one the rows of the
-    same task and attention tell, scaled with the examples that all its seeds are trained on, which
-    is too much where several seeds in one program cost little more than one.
+    A run in progress is assumed to continue at its own speed, evaluations not counted. For other
+    runs, the time of rows of the same task and attention is scaled by the number of training
+    examples over all seeds, which overestimates where several seeds in one program cost little
+    more than one.
 
     Args:
-        run: with the seeds to train.
-        there: how far it is.
-        costs: the rows to go by, `rows_with_costs`.
-        takes: whether rows on data marked so are of the data of the run.
+        run: The run, restricted to the seeds to train.
+        there: Progress of the run.
+        costs: Rows to estimate from, as returned by `rows_with_costs`.
+        takes: Predicate of a row's data mark: whether it is acceptable for the run.
     """
-    steps = max(0, run.config["train.steps"] - there.step)  # damaged metrics may be beyond the end
-    examples = steps * _batch(run.config) * len(run.seeds)
-    if there.examples_per_second:
-        speed = there.examples_per_second
+    steps = max(0, run.config["train.steps"] - progress.step)  # damaged metrics may exceed the end
+    examples = steps * _batch_size(run.config) * len(run.seeds)
+    if progress.examples_per_second:
+        speed = progress.examples_per_second
         basis = f"at {speed:,.0f} examples/s, evaluations aside"
-        return _possible(Estimate(examples / speed, basis))
-    near = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
-    if not near:
+        return _plausible(Estimate(examples / speed, basis))
+    similar = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
+    if not similar:
         return None
-    here = [row for row in near if row.devices == costs[-1].devices]
-    return _possible(_by_rows(run, examples, here or near, takes, elsewhere=not here))
+    latest_device = [row for row in similar if row.devices == costs[-1].devices]
+    return _plausible(
+        _from_rows(run, examples, latest_device or similar, takes, elsewhere=not latest_device)
+    )
 
 
-def _possible(found: Estimate) -> Estimate | None:
-    """The estimate; None where it is infinite or as good as that."""
-    return found if found.seconds <= _LONGEST else None
+def _plausible(result: Estimate) -> Estimate | None:
+    """Return the estimate, or None if it is not a plausible time."""
+    return result if result.seconds <= _MAX_SECONDS else None
 
 
-def _by_rows(
+def _from_rows(
     run: Run, examples: int, rows: list[Row], takes: Callable[[str], bool], elsewhere: bool
 ) -> Estimate:
-    """An estimate by the rows that are most like the run.
+    """Estimate from the rows most similar to the run.
 
-    Of the rows of one device, those on the run's data if there are any; of these, those of the same
-    model trained in the same way if there are any. `basis` says in what they differ from the run.
-    Data come first, since the examples of other data may have another length.
+    Of the rows from one device, use those on the run's data if there are any; of these, those with
+    the same model and training settings if there are any. `basis` says how they differ from the
+    run. Data take precedence, since examples of other data may have another length.
     """
     rows = [row for row in rows if row.devices == rows[-1].devices]
     on_data = [row for row in rows if takes(row.data)]
     rows = on_data or rows
-    alike = [row for row in rows if _what_costs(row.config) == _what_costs(run.config)]
+    alike = [row for row in rows if _cost_settings(row.config) == _cost_settings(run.config)]
     rows = alike or rows
-    each = statistics.median(
-        # Divided one by one, since the product of the divisors may be beyond the floats.
-        row.wall_seconds / row.steps / _batch(row.config) / row.seeds_in_program
+    seconds_per_example = statistics.median(
+        # Successive divisions, since the product of the divisors may overflow.
+        row.wall_seconds / row.steps / _batch_size(row.config) / row.seeds_in_program
         for row in rows
     )
-    basis = f"by {count(len(rows), 'row')}" + " of other settings" * (not alike)
-    basis += " on other data" * (not on_data) + f" on {rows[-1].devices}" * elsewhere
-    return Estimate(each * examples, basis, elsewhere)
+    basis = f"by {count(len(rows), 'row')}"
+    if not alike:
+        basis += " of other settings"
+    if not on_data:
+        basis += " on other data"
+    if elsewhere:
+        basis += f" on {rows[-1].devices}"
+    return Estimate(seconds_per_example * examples, basis, elsewhere)
 
 
-def _batch(config: dict[str, Any]) -> int:
+def _batch_size(config: dict[str, Any]) -> int:
     return config["train.batch_size"]
 
 
-def _what_costs(config: dict[str, Any]) -> str:
-    """What of a flat configuration the time of a step and its evaluations depends on, as JSON.
+def _cost_settings(config: dict[str, Any]) -> str:
+    """Return the items of a flat config that determine the time of a run, as JSON.
 
-    Rows have been JSON: their tuples are lists.
+    As JSON because the configs of rows were read from JSON, where tuples became lists.
     """
     costly = {name: value for name, value in config.items() if name.startswith(_COSTLY)}
     return json.dumps(costly, sort_keys=True)
 
 
 def rows_with_costs(rows: list[Row]) -> list[Row]:
-    """The rows that tell what a step costs.
+    """Select the rows whose time says what a step costs.
 
-    A run that diverged early was for the most part compilation, and one that went on with other
-    devices took as long as neither.
+    This excludes runs that diverged early, which mostly compiled, and runs resumed on other
+    devices, whose time fits neither device.
     """
     return [
         row
@@ -129,7 +138,7 @@ def rows_with_costs(rows: list[Row]) -> list[Row]:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min` or `3 h 20 min`."""
+    """Format a duration: `45 s`, `12 min` or `3 h 20 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,7 +1,7 @@
-"""Which runs have failed since a sweep began, in it or in another one at the same work.
+"""Which runs have failed since a sweep began, in this sweep or in a concurrent one.
 
-Each failure adds its time to `failures.txt` in the folder of its run. The rows do not tell: a run
-that fails again for the same reason adds none.
+Each failure appends its time to `failures.txt` in the folder of its run. The rows do not suffice: a
+run that fails again for the same reason adds none.
 """
 
 import contextlib
@@ -14,23 +14,23 @@ _NAME = "failures.txt"
 
 
 class Failures:
-    """What has failed since this was made.
+    """Runs that have failed since this object was created.
 
     Args:
-        workdir: folder with one folder for each run.
+        workdir: Folder that contains one folder per run.
     """
 
     def __init__(self, workdir: pathlib.Path):
         self._before = {path: _size(path) for path in workdir.glob(f"*/{_NAME}")}
 
     def new(self, folder: Workdir) -> bool:
-        """Whether the run in `folder` has failed since; call it with the run's lock held."""
+        """Return whether the run in `folder` has failed since; requires the run's lock."""
         return _size(_file(folder)) > self._before.get(_file(folder), 0)
 
 
 def note(folder: Workdir) -> None:
-    """Notes that the run in `folder`, which is ours, has failed."""
-    # Where this fails, on a full disk, another sweep merely tries the run once more.
+    """Record that the run in `folder` has failed; requires the run's lock."""
+    # If this fails, as on a full disk, a concurrent sweep merely tries the run once more.
     with contextlib.suppress(OSError), open(_file(folder), "a") as file:
         file.write(f"{now()}\n")
 

@@ -1,15 +1,15 @@
-"""Other ways to execute the runs: their commands for any scheduler, or an array of Slurm jobs.
+"""Launchers other than local: print commands for any scheduler, or submit a Slurm job array.
 
     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl --launcher=slurm \\
         --slurm=timeout_min=240 --slurm=gpus_per_node=1 --slurm=cpus_per_task=8 \\
         --slurm=slurm_partition=gpu
 
-A job of the array is a local sweep with one run, and its own budget ends some minutes before its
-time limit. A training that was stopped by it (status 75), or because submitit announced the limit
-or a preemption (SIGUSR2), has saved; its job then goes back into the queue, by way of submitit's
-own handler of that signal, and goes on from there as often as it takes. A job that gets SIGTERM
-saves and waits for its end: Slurm queues again what it has preempted, but not what `scancel` ended.
-What was lost in another way the next call of the sweep submits again.
+Each job of the array is a local sweep of one run whose budget ends a few minutes before the job's
+time limit. A training stopped by the budget (status 75), or because submitit announced the limit or
+a preemption (SIGUSR2), has saved a checkpoint; its job is requeued through submitit's own handler
+of that signal and resumes, as often as needed. A job that receives SIGTERM saves and waits to be
+killed: Slurm requeues preempted jobs, but not those ended by `scancel`. Runs lost in any other way
+are submitted again by the next call of the sweep.
 """
 
 import dataclasses
@@ -31,27 +31,27 @@ from lra.sweep.place import Place
 from lra.sweep.plan import Run
 from lra.sweep.runner import Outcome, attempt
 
-# Left of a job's time for its start, the call under way and a last checkpoint; more than the 90
-# seconds before its limit at which submitit would interrupt it.
+# Reserved for a job's start, the call in progress and a last checkpoint; longer than the 90 seconds
+# before its limit at which submitit would interrupt it.
 _MARGIN_MINUTES = 3
 _LIMIT = "timeout_min"
-# In effect no limit, which is not needed since each start has made steps; submitit's own is 3.
-_MOST_TIMEOUTS = 100_000
-# Slurm kills sooner; longer than any usual grace time of a preemption.
+# Effectively unlimited, which is safe since every start has made steps; submitit's default is 3.
+_MAX_TIMEOUTS = 100_000
+# Longer than the usual grace time of a preemption, after which Slurm kills the job.
 _GRACE_SECONDS = 600.0
-# Since Slurm 22.05 srun does not inherit --cpus-per-task.
+# Since Slurm 22.05, srun does not inherit --cpus-per-task.
 _SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK'
 _REQUEUE = {"requeue": True}
 
 
 def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
-    """One shell-quoted command a run; their rows are taken in by the next call of the sweep.
+    """Return one shell-quoted command per run; the next call of the sweep collects their rows.
 
-    They share the compile cache of local children, and run from any folder: their paths are
-    absolute, but for a relative `train.init_from`, by which rows know a run.
+    The commands share the compile cache of local children and work from any folder: their paths are
+    absolute, except for a relative `train.init_from`, which is part of a row's identity.
 
     Raises:
-        UserError: a path with a line break.
+        UserError: A path contains a line break.
     """
     data = dataclasses.replace(place.data, folder=_absolute(place.data.folder))
     place = dataclasses.replace(place, workdir=place.workdir.absolute(), data=data)
@@ -67,23 +67,24 @@ def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | Non
 
 
 def _absolute(path: str | os.PathLike) -> str:
-    return str(pathlib.Path(path).absolute())  # `..` behind a link stays what it is
+    return str(pathlib.Path(path).absolute())  # unlike `resolve`, keeps `..` after a symlink as is
 
 
 def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:
-    """The minutes each job may train.
+    """Return the minutes each job may train.
 
     Args:
-        parameters: of submitit; `timeout_min` is the time limit of a job.
-        minutes: the user's own limit, None for none.
+        parameters: Parameters of submitit; `timeout_min` is the time limit of a job.
+        minutes: The user's own limit, or None.
 
     Raises:
-        UserError: no time limit (submitit's own of 5 minutes would end every job), or too short.
+        UserError: No time limit is set (submitit's default of 5 minutes would end every job), or
+            it is too short.
     """
     limit = parameters.get(_LIMIT)
-    others = {"slurm_time", f"slurm_{_LIMIT}"} & parameters.keys()
-    if others:
-        raise UserError(f"--slurm={min(others)}: say --slurm={_LIMIT}=MINUTES instead")
+    aliases = {"slurm_time", f"slurm_{_LIMIT}"} & parameters.keys()
+    if aliases:
+        raise UserError(f"--slurm={min(aliases)}: say --slurm={_LIMIT}=MINUTES instead")
     if limit is None:
         raise UserError(
             f"--launcher=slurm needs the minutes a job may take: --slurm={_LIMIT}=240 for 4 hours"
@@ -93,19 +94,19 @@ def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:
             f"--slurm={_LIMIT}={limit} is not a number of whole minutes above {_MARGIN_MINUTES}, "
             "which are kept for saving"
         )
-    left = float(limit - _MARGIN_MINUTES)
-    return left if minutes is None else min(left, minutes)
+    available = float(limit - _MARGIN_MINUTES)
+    return available if minutes is None else min(available, minutes)
 
 
 def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
-    """The executor of submitit that submits to Slurm.
+    """Return a submitit executor for Slurm.
 
     Args:
-        place: of the sweep; logs of the jobs go to `<workdir>/slurm`.
-        parameters: of submitit, `timeout_min`, `gpus_per_node`, `slurm_partition`, ...
+        place: Place of the sweep; job logs go to `<workdir>/slurm`.
+        parameters: Parameters of submitit: `timeout_min`, `gpus_per_node`, `slurm_partition`, ...
 
     Raises:
-        UserError: submitit is not installed, no Slurm on this machine, an unknown parameter.
+        UserError: submitit is not installed, this machine has no Slurm, or a parameter is unknown.
     """
     try:
         import submitit
@@ -115,34 +116,47 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
         raise UserError("no Slurm on this machine (no sbatch); try --launcher=print")
     try:
         executor = submitit.AutoExecutor(
-            folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MOST_TIMEOUTS
+            folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MAX_TIMEOUTS
         )
-        executor.update_parameters(**_with_ours(parameters))
-    except (NameError, TypeError, ArithmeticError, ValueError, AssertionError, RuntimeError) as why:
-        raise UserError(f"--slurm: {' '.join(str(why).split())}") from None
+        executor.update_parameters(**_with_defaults(parameters))
+    except (
+        NameError,
+        TypeError,
+        ArithmeticError,
+        ValueError,
+        AssertionError,
+        RuntimeError,
+    ) as error:
+        raise UserError(f"--slurm: {' '.join(str(error).split())}") from None
     return executor
 
 
-def _with_ours(parameters: dict[str, Any]) -> dict[str, Any]:
-    """The user's parameters of submitit, with what our jobs need beside them."""
+def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Add the parameters that our jobs need to the user's parameters of submitit."""
     setup = parameters.get("slurm_setup", [])
-    more = parameters.get("slurm_additional_parameters", {})
-    if not isinstance(setup, list) or not isinstance(more, dict):
+    additional = parameters.get("slurm_additional_parameters", {})
+    if not isinstance(setup, list) or not isinstance(additional, dict):
         raise ValueError("slurm_setup is a list, slurm_additional_parameters a dictionary")
-    ours = {"slurm_setup": [_SETUP, *setup], "slurm_additional_parameters": _REQUEUE | more}
-    return parameters | ours
+    required = {
+        "slurm_setup": [_SETUP, *setup],
+        "slurm_additional_parameters": _REQUEUE | additional,
+    }
+    return parameters | required
 
 
 def submit(
     runs: Iterable[tuple[Run, str]], place: Place, minutes: float, executor: Any
 ) -> list[Any]:
-    """Submits one array with a job for each run, to train `minutes` a start; returns the jobs.
+    """Submit a job array with one job per run, each training `minutes` per start.
+
+    Returns:
+        The jobs.
 
     Raises:
-        UserError: Slurm, or submitit for it, refuses what --slurm asks for.
+        UserError: Slurm or submitit rejects the --slurm parameters.
     """
     jobs = [_Job(run, place, mark, minutes) for run, mark in runs]
-    if not jobs:  # submitit warns of an empty array
+    if not jobs:  # submitit warns about empty arrays
         return []
     from submitit.core.utils import FailedJobError
 
@@ -155,7 +169,7 @@ def submit(
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """What a job of the array does: the same as a local sweep with one run."""
+    """Job of the array, which does the same as a local sweep of one run."""
 
     run: Run
     place: Place
@@ -170,21 +184,21 @@ class _Job:
         if outcome is Outcome.TOO_SHORT:
             raise RuntimeError(f"{self.run.title()}: no step made in time: raise --slurm={_LIMIT}")
         if outcome is Outcome.STOPPED:
-            _queue_again()
+            _requeue()
         if outcome is Outcome.CANCELLED:
-            # Slurm queues again what it has preempted unless it ends by itself before.
+            # Slurm requeues a preempted job only if it has not exited by itself.
             time.sleep(_GRACE_SECONDS)
         return outcome.value
 
     def checkpoint(self) -> Any:
-        """What submitit puts back into the queue; what the run needs is in its folder."""
+        """Return what submitit requeues; the state of the run itself is in its folder."""
         import submitit
 
         return submitit.helpers.DelayedSubmission(self)
 
 
-def _queue_again() -> None:
-    """Puts this job back into the queue and ends it, as submitit does on its own signal."""
+def _requeue() -> None:
+    """Requeue this job and end it, as submitit does on its own signal."""
     import submitit
 
     signal.raise_signal(signal.Signals[f"SIG{submitit.JobEnvironment.USR_SIG}"])

@@ -1,9 +1,9 @@
-"""Becomes another command that gets SIGTERM when the process that started it dies (Linux only).
+"""Exec a command that receives SIGTERM when its parent process dies (Linux only).
 
     python leash.py PARENT_PID COMMAND [ARGUMENT ...]
 
-A script of its own because the wish must be made between fork and exec, where a process with
-threads may run no Python.
+This is a separate script because prctl must be called between fork and exec, where a process with
+threads cannot safely run Python.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Makes the wish and becomes `command`."""
+    """Ask for SIGTERM on the death of process `parent`, then exec `command`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == parent:  # else it has died before
+    if os.getppid() == parent:  # otherwise it has already died
         os.execvp(command[0], command)
 
 

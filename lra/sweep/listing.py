@@ -1,4 +1,4 @@
-"""What `--dry_run` tells: the state of each run and the time the rest will take."""
+"""Text of `--dry_run`: the state of each run and an estimate of the time left."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,52 +13,57 @@ from lra.sweep.under_way import UnderWay
 
 
 def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
-    """One line a run in the order of execution, then counts and an estimate.
+    """Return one line per run in order of execution, followed by counts and a time estimate.
 
     Args:
-        sweep: the sweep.
-        place: of the sweep.
-        marks: of the data of each task; None or nothing where they are not prepared.
+        sweep: The sweep.
+        place: Place of the sweep.
+        marks: Data marks by task; None or missing for data that are not prepared.
     """
     rows = place.rows()
     not_copied, unreadable = find(sweep.runs, place.data, place.row_files(sweep.runs))
     copied, done = Done(rows, place.data), Done([*rows, *not_copied], place.data)
-    each_once = latest(rows)  # a row may be in several files
-    costs = rows_with_costs(each_once)
-    failures = {key(row)[:-1]: row.error for row in each_once if not row.final}
+    unique = latest(rows)  # a row may be in several files
+    costs = rows_with_costs(unique)
+    failures = {key(row)[:-1]: row.error for row in unique if not row.final}
     takes = {run.task: place.data.takes(run.task) for run in sweep.runs}
-    results = _in_any_format(each_once)
+    results = _in_any_format(unique)
     lines, estimates, missing, older = [], [], 0, 0
     for run in in_order(sweep.runs, rows):
         mark = marks.get(run.task)
-        left = to_train(run, done, mark, place)
+        remaining = to_train(run, done, mark, place)
         missing += len(done.missing(run, mark))
         if outdated := done.older(run, mark):
             older += len(outdated)
             lines.append(f"older    {older_text(run, outdated)}")
-        elif not left.seeds:
-            waiting = " (not yet copied)" * bool(copied.missing(run, mark))
-            lines.append(f"done     {run.title()}{waiting}")
-        if not left.seeds:
+        elif not remaining.seeds:
+            suffix = " (not yet copied)" if copied.missing(run, mark) else ""
+            lines.append(f"done     {run.title()}{suffix}")
+        if not remaining.seeds:
             continue
-        folder = None if mark is None else place.folder(left, mark)
-        there = under_way.read(folder.metrics) if folder else UnderWay()
-        estimates.append(estimate(left, there, costs, takes[run.task]))
-        errors = [failures.get(left.key(seed, "")[:-1]) for seed in left.seeds]
-        notes = _notes(left, there, estimates[-1], mark, errors)
-        notes += _in_other_formats(left, results, takes[run.task])
+        folder = None if mark is None else place.folder(remaining, mark)
+        progress = under_way.read(folder.metrics) if folder else UnderWay()
+        estimates.append(estimate(remaining, progress, costs, takes[run.task]))
+        errors = [failures.get(remaining.key(seed, "")[:-1]) for seed in remaining.seeds]
+        notes = _notes(remaining, progress, estimates[-1], mark, errors)
+        notes += _in_other_formats(remaining, results, takes[run.task])
         notes += [unreadable[folder.rows]] if folder and folder.rows in unreadable else []
-        lines.append(f"missing  {left.title()} ({'; '.join(notes)})")
+        lines.append(f"missing  {remaining.title()} ({'; '.join(notes)})")
     seeds = sum(len(run.seeds) for run in sweep.runs)
-    lines.append(
-        f"{seeds - missing - older} of {seeds} rows done, {missing} missing"
-        + f", {older} of older defaults" * bool(older)
-    )
+    counts = f"{seeds - missing - older} of {seeds} rows done, {missing} missing"
+    if older:
+        counts += f", {older} of older defaults"
+    lines.append(counts)
     return "\n".join([*lines, *_total(estimates, costs)])
 
 
 def older_text(run: Run, outdated: dict[int, dict[str, Any]]) -> str:
-    """Which seeds of `run` have rows of older defaults (by seed), and what to do about it."""
+    """Say which seeds of `run` have rows of older defaults, and what to do about them.
+
+    Args:
+        run: The run.
+        outdated: Older defaults by seed, as returned by `Done.older`.
+    """
     defaults = {f"{name}={value}" for older in outdated.values() for name, value in older.items()}
     return (
         f"{run.with_seeds(outdated).title()}: {count(len(outdated), 'row')} of older defaults "
@@ -68,58 +73,62 @@ def older_text(run: Run, outdated: dict[int, dict[str, Any]]) -> str:
 
 
 def _notes(
-    run: Run, there: UnderWay, left: Estimate | None, mark: str | None, errors: list[str | None]
+    run: Run,
+    progress: UnderWay,
+    time_left: Estimate | None,
+    mark: str | None,
+    errors: list[str | None],
 ) -> list[str]:
-    notes = [str(left) if left else "time unknown"]
-    if there.step:
-        notes.insert(0, f"{there.step} of {run.config['train.steps']} steps made")
+    notes = [str(time_left) if time_left else "time unknown"]
+    if progress.step:
+        notes.insert(0, f"{progress.step} of {run.config['train.steps']} steps made")
     if mark is None:
         notes.append("data not prepared")
     return notes + [f"failed before: {error}" for error in dict.fromkeys(errors) if error]
 
 
 def _in_any_format(rows: list[Row]) -> dict[Key, list[Row]]:
-    """The results by today's defaults, by their key without data and number format."""
-    found: dict[Key, list[Row]] = {}
+    """Group results under today's defaults by their key without data and number format."""
+    results: dict[Key, list[Row]] = {}
     for row in rows:
         if row.final and not older_defaults(row):
             plain = without_number_format(row.config_overrides)
             name = make_key(row.task, row.attention, plain, row.seed, row.protocol, "")
-            found.setdefault(name, []).append(row)
-    return found
+            results.setdefault(name, []).append(row)
+    return results
 
 
 def _in_other_formats(
     run: Run, results: dict[Key, list[Row]], takes: Callable[[str], bool]
 ) -> list[str]:
-    """A note, if some seeds have results that do not count because of their number format."""
+    """Return notes on results of `run` that do not count because of their number format."""
     plain = without_number_format(run.changed)
     names = [make_key(run.task, run.attention, plain, seed, run.protocol, "") for seed in run.seeds]
     formats = {
-        " ".join(f"{name}={getattr(row, name)}" for name in _differing(row, run))
+        " ".join(f"{name}={getattr(row, name)}" for name in _differing_formats(row, run))
         for row in (row for name in names for row in results.get(name, ()))
-        if takes(row.data) and _differing(row, run)
+        if takes(row.data) and _differing_formats(row, run)
     }
     return [f"results with {text} do not count" for text in sorted(formats)]
 
 
-def _differing(row: Row, run: Run) -> list[str]:
+def _differing_formats(row: Row, run: Run) -> list[str]:
     return [name for name in NUMBER_FORMAT if getattr(row, name) != run.config[name]]
 
 
 def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
-    """The time of all runs that are left, and on what device the rows were made."""
+    """Return lines with the total time left and the device of the rows it is based on."""
     if not estimates:
         return []
-    known = [left for left in estimates if left]
-    unknown, elsewhere = len(estimates) - len(known), any(left.elsewhere for left in known)
-    total = duration(sum(left.seconds for left in known))
+    known = [e for e in estimates if e]
+    unknown, elsewhere = len(estimates) - len(known), any(e.elsewhere for e in known)
+    total = duration(sum(e.seconds for e in known))
     times = [f"{'~' if elsewhere else 'about '}{total}"] if known else []
     times += [f"unknown for {count(unknown)}"] if unknown else []
     lines = [f"time left: {', '.join(times)}"]
     if costs:
-        lines.append(
-            f"times by rows are those of {costs[-1].devices}, where the latest was made"
-            + "; those with ~ of the device they name" * elsewhere
-        )
+        basis = f"times by rows are those of {costs[-1].devices}, where the latest was made"
+        if elsewhere:
+            basis += "; those with ~ of the device they name"
+        lines.append(basis)
     return lines

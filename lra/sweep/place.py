@@ -1,4 +1,4 @@
-"""Where a sweep takes place: its results, the folders of its runs, its data."""
+"""Files of a sweep: its results, the folders of its runs and its data."""
 
 import dataclasses
 import os
@@ -13,20 +13,20 @@ from lra.sweep.data import Data
 from lra.sweep.plan import Done, Run, older_defaults
 from lra.workdir import Workdir
 
-_CURE = "move that file away, then the same command makes its rows anew"
+_HINT = "move that file away, then the same command makes its rows anew"
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a sweep takes place.
+    """Files of a sweep and the command that trains.
 
     Attributes:
-        train: the command that trains, without its flags.
-        results: the file of rows.
-        known: other files of rows, which are only read: their results count as done.
-        repairs: whether a last line of `results` that was cut short is set aside.
-        workdir: folder with one folder for each run.
-        data: the prepared data.
+        train: Training command without its flags.
+        results: File of rows.
+        workdir: Folder that contains one folder per run.
+        data: Prepared data.
+        known: Other files of rows, read only, whose results count as done.
+        repairs: Whether to set aside a truncated last line of `results`.
     """
 
     train: tuple[str, ...]
@@ -37,7 +37,7 @@ class Place:
     repairs: bool = True
 
     def rows(self) -> list[Row]:
-        """All rows so far: of `known` the results by today's defaults, then those of `results`."""
+        """Return the results under today's defaults in `known`, then all rows of `results`."""
         known = [row for path in self.known for row in records.read(path, repair=False)]
         known = [row for row in known if row.final and not older_defaults(row)]
         if not self.results.exists():
@@ -45,17 +45,17 @@ class Place:
         return known + records.read(self.results, repair=self.repairs)
 
     def folder(self, run: Run, mark: str) -> Workdir:
-        """The folder in which `run` is trained on data marked `mark`."""
+        """Return the folder in which `run` is trained on data marked `mark`."""
         return Workdir(self.workdir / run.folder(mark))
 
     def row_files(self, runs: list[Run]) -> list[pathlib.Path]:
-        """Each `rows.jsonl` that `runs` have written, on any data and with any of their seeds."""
+        """Return every `rows.jsonl` written by `runs`, on any data and with any seeds."""
         return sorted(
             {path for run in runs for path in self.workdir.glob(f"{run.folders()}/rows.jsonl")}
         )
 
     def command(self, run: Run, mark: str, minutes: float | None) -> list[str]:
-        """The child that trains `run`."""
+        """Return the command that trains `run`, for at most `minutes` unless None."""
         # At least 0.001: train.py refuses a budget of 0.
         limit = [] if minutes is None else [f"--budget_minutes={max(minutes, 0.001):.3f}"]
         seeds = ", ".join(map(str, run.seeds)) + ("," if len(run.seeds) == 1 else "")
@@ -73,80 +73,79 @@ class Place:
 def find(
     runs: list[Run], data: Data, files: Iterable[pathlib.Path], mark: str | None = None
 ) -> tuple[list[Row], dict[pathlib.Path, str]]:
-    """The rows of `runs` in files that `train.py` has written.
+    """Find the rows of `runs` in files written by `train.py`.
 
     Args:
-        runs: of the sweep.
-        data: of the sweep.
-        files: with rows.
-        mark: only rows on data marked so; None for those of the sweep.
+        runs: Runs of the sweep.
+        data: Data of the sweep.
+        files: Files of rows.
+        mark: Data mark of the rows to return, or None for any that fits the sweep's data.
 
     Returns:
-        The rows, and the files that cannot be read, of which nothing is taken, with the reason.
+        The rows; and the reason by path for files that cannot be read, which contribute no rows.
     """
     tasks = {run.task for run in runs}
     takes = {task: data.takes(task) if mark is None else mark.__eq__ for task in tasks}
     wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
-    found, unreadable = [], {}
+    matches, unreadable = [], {}
     for path in filter(os.path.exists, files):
         try:
             rows = records.read(path, repair=False)
             rows = [row for row in rows if records.key(row)[:-1] in wanted]
-            found += [row for row in rows if takes[row.task](row.data)]
+            matches += [row for row in rows if takes[row.task](row.data)]
         except UserError as error:
-            unreadable[path] = f"{error}; {_CURE}"
+            unreadable[path] = f"{error}; {_HINT}"
         except OSError as error:
             unreadable[path] = f"cannot read {path}: {error.strerror}"
-    # Copied to the results, rows of older defaults would block those that the runs are to make.
-    return [row for row in found if not older_defaults(row)], unreadable
+    # Rows of older defaults are dropped: copied to the results, they would block new rows.
+    return [row for row in matches if not older_defaults(row)], unreadable
 
 
 def gather(
     runs: list[Run], place: Place, files: Iterable[pathlib.Path], mark: str | None = None
 ) -> dict[pathlib.Path, str]:
-    """Copies what `find` finds to the results; returns what cannot be read.
+    """Copy the rows that `find` finds to the results; return the files that cannot be read.
 
     Raises:
-        UserError: the results file is damaged or cannot be written.
+        UserError: The results file is damaged or cannot be written.
     """
-    found, unreadable = find(runs, place.data, files, mark)
-    if found:
-        records.append(place.results, found)
+    rows, unreadable = find(runs, place.data, files, mark)
+    if rows:
+        records.append(place.results, rows)
     return unreadable
 
 
 def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
-    """The runs with seeds that still lack a result, each restricted to those by `to_train`."""
+    """Return the runs that still lack results, each restricted to the seeds of `to_train`."""
     done = Done(place.rows(), place.data)
-    left = [to_train(run, done, mark, place) for run in runs]
-    return [run for run in left if run.seeds]
+    restricted = [to_train(run, done, mark, place) for run in runs]
+    return [run for run in restricted if run.seeds]
 
 
 def to_train(run: Run, done: Done, mark: str | None, place: Place) -> Run:
-    """`run` with the seeds still to train: those without a result, but for one exception.
+    """Return `run` restricted to the seeds still to train: those without a result.
 
-    Seeds that an interrupted start began together go on together from its checkpoint. If one of
-    them has got its row elsewhere since then, it is trained to its end once more; its row is not
-    doubled.
+    The exception are seeds that were started together and interrupted: they resume together from
+    their checkpoint. If one of them has received its row elsewhere since, it is trained to the end
+    again, but its row is not duplicated.
     """
     missing = done.missing(run, mark)
     if missing and mark is not None:
         finished = done.finished(run, mark)
-        # That start left out the seeds that had rows by then: the first `number` of them.
+        # The interrupted start excluded the seeds that had rows by then, the first `number`.
         for number in range(len(finished)):
-            begun = run.with_seeds(seed for seed in run.seeds if seed not in finished[:number])
-            if under_way.read(place.folder(begun, mark).metrics).step:
-                return begun
+            started = run.with_seeds(seed for seed in run.seeds if seed not in finished[:number])
+            if under_way.read(place.folder(started, mark).metrics).step:
+                return started
     return run.with_seeds(missing)
 
 
 def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:
-    """Adds a row for each seed of `run`, whose `reason` says why it has no result."""
-    records.append(place.results, [_failure(run, seed, mark, reason) for seed in run.seeds])
+    """Append a failed row for each seed of `run`, with `reason` as its error."""
+    records.append(place.results, [_failed_row(run, seed, mark, reason) for seed in run.seeds])
 
 
-def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
-    """The reason may name a path, which need not be text, as rows must be."""
+def _failed_row(run: Run, seed: int, mark: str, reason: str) -> Row:
     return Row(
         task=run.task,
         attention=run.attention,
@@ -154,6 +153,7 @@ def _failure(run: Run, seed: int, mark: str, reason: str) -> Row:
         protocol=run.protocol,
         data=mark,
         status="failed",
+        # The reason may name a path, which need not be valid Unicode, as rows must be.
         error=reason.encode(errors="backslashreplace").decode(),
         steps=run.config["train.steps"],
         dtype=run.config["dtype"],

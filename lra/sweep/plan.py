@@ -1,4 +1,4 @@
-"""Runs of a sweep, and which of them have no rows yet."""
+"""Runs of a sweep, and which of them already have results."""
 
 import dataclasses
 import functools
@@ -13,23 +13,23 @@ from lra.records import Key, Row, key, latest, make_key
 from lra.sweep.data import Data
 
 OPTIONS = "model.attention."
-_DIGITS = 8  # of the hash in the name of a workdir
-_LONGEST_NAME = 150  # of a folder, of the 255 bytes that file systems allow
+_HASH_DIGITS = 8  # in the name of a workdir
+_MAX_NAME_CHARS = 150  # file systems allow 255 bytes for the name of a folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run: some seeds of one configuration.
+    """One run: some seeds of one config.
 
     Attributes:
-        spec: config file and attention.
-        overrides: `KEY=VALUE` each, seeds not among them.
-        seeds: to train in one program.
-        task, attention, protocol: as its rows will have them.
-        changed: what differs from the task's defaults, as its rows will have it.
-        config: the whole configuration, flat.
-        varied: keys in which the sweep's runs of this task and attention differ, the options of
-            the attention aside.
+        spec: Config file and attention, as `configs/listops.py:nystrom`.
+        overrides: Overrides of the form `KEY=VALUE`, without the seeds.
+        seeds: Seeds to train together in one program.
+        task, attention, protocol: Fields of its rows.
+        changed: Differences from the task's defaults, the `config_overrides` of its rows.
+        config: Complete config, flattened.
+        varied: Config keys, other than attention options, in which the sweep's runs of this task
+            and attention differ.
     """
 
     spec: str
@@ -43,28 +43,28 @@ class Run:
     varied: tuple[str, ...] = ()
 
     def key(self, seed: int, data: str) -> Key:
-        """The key of the row of `seed` on data marked `data`."""
+        """Return the key of the row of `seed` on data marked `data`."""
         return make_key(self.task, self.attention, self.changed, seed, self.protocol, data)
 
     def folder(self, data: str) -> str:
-        """The name of its workdir: readable words and a hash.
+        """Return the name of its workdir: readable words and a hash.
 
-        The hash is another one wherever the rows would be others: by overrides, seeds, data, or
-        defaults that have changed since.
+        The hash covers everything that its rows depend on: overrides, seeds, data and the current
+        defaults.
         """
         facts = json.dumps([self.key(0, data), self.seeds, identity(self.config)])
-        return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_DIGITS]}"
+        return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_HASH_DIGITS]}"
 
     def folders(self) -> str:
-        """A glob pattern of its workdirs, on whatever data and with whatever seeds."""
-        return f"{self._name()}-{'?' * _DIGITS}"
+        """Return a glob pattern for its workdirs on any data and with any seeds."""
+        return f"{self._name()}-{'?' * _HASH_DIGITS}"
 
     def _name(self) -> str:
         words = [self.task, self.attention, *self._options()]
-        return re.sub(r"[^\w.=-]+", "_", "-".join(words))[:_LONGEST_NAME]
+        return re.sub(r"[^\w.=-]+", "_", "-".join(words))[:_MAX_NAME_CHARS]
 
     def _options(self) -> list[str]:
-        """`num_landmarks=32`: what it changes of its attention."""
+        """Return its overrides of attention options, as `num_landmarks=32`."""
         return [
             f"{name.removeprefix(OPTIONS)}={value}"
             for name, value in self.changed.items()
@@ -72,35 +72,35 @@ class Run:
         ]
 
     def title(self) -> str:
-        """What to call it in a line of text: no other run of the sweep is called the same."""
+        """Return a readable title that is unique within the sweep."""
         varied = [f"{name.rpartition('.')[2]}={self.config[name]}" for name in self.varied]
         words = " ".join([self.task, self.attention, *self._options(), *varied])
         return f"{words}, seeds {' '.join(map(str, self.seeds))}"
 
     def with_seeds(self, seeds: Iterable[int]) -> "Run":
-        """The same with other seeds, as if the sweep file had listed it with them."""
+        """Return a copy with other seeds, as if the sweep file had listed those."""
         seeds = tuple(seeds)
         return dataclasses.replace(self, seeds=seeds, config=self.config | {"seeds": seeds})
 
 
 class Sweep(NamedTuple):
-    """A sweep file: its runs, and the flags by which it wants the data of a task generated."""
+    """Contents of a sweep file: runs, and flags for generating data, by task."""
 
     runs: list[Run]
     data: dict[str, dict[str, Any]]
 
 
 class Done:
-    """Which seeds of which runs have a result already.
+    """Index of the results that runs already have.
 
-    A row that was trained when `configs` had other defaults is no result of today's run:
-    `lra.report` keeps it out of the tables of today's protocol. It still blocks a new row, since a
-    file of rows holds one result for each key.
+    A row trained under older defaults of `configs` is not a result of today's run: `lra.report`
+    keeps it out of the tables of today's protocol. It still blocks a new row, since a file of rows
+    holds one result per key.
 
     Args:
-        rows: all there are.
-        data: of the sweep; where they are not prepared yet, a result counts if they may get the
-            mark of its data.
+        rows: All existing rows.
+        data: Data of the sweep. For data not yet prepared, a result counts if its mark is one that
+            they may get.
     """
 
     def __init__(self, rows: Iterable[Row], data: Data):
@@ -111,56 +111,59 @@ class Done:
         self._takes = functools.cache(data.takes)
 
     def missing(self, run: Run, data: str | None) -> tuple[int, ...]:
-        """Seeds without a result on data marked `data`; None: they are not prepared yet."""
-        return tuple(seed for seed in run.seeds if self._found(run, seed, data) is None)
+        """Return the seeds without a result on data marked `data`, None if not yet prepared."""
+        return tuple(seed for seed in run.seeds if self._older_defaults_of(run, seed, data) is None)
 
     def finished(self, run: Run, data: str) -> list[int]:
-        """The other seeds, in the order of their rows."""
+        """Return the seeds that have a result, in the order of their rows."""
         seeds = {run.key(seed, data): seed for seed in run.seeds}
         return [seeds[name] for name in self._departures if name in seeds]
 
     def older(self, run: Run, data: str | None) -> dict[int, dict[str, Any]]:
-        """Seeds whose row was trained with older defaults, each with these defaults."""
-        found = {seed: self._found(run, seed, data) for seed in run.seeds}
-        return {seed: older for seed, older in found.items() if older}
+        """Return the older defaults, by seed, of seeds whose rows were trained under them."""
+        by_seed = {seed: self._older_defaults_of(run, seed, data) for seed in run.seeds}
+        return {seed: older for seed, older in by_seed.items() if older}
 
-    def _found(self, run: Run, seed: int, data: str | None) -> dict[str, Any] | None:
+    def _older_defaults_of(self, run: Run, seed: int, data: str | None) -> dict[str, Any] | None:
+        """Return the older defaults of the result of `seed`, empty if none; None if no result."""
         if data is not None:
             return self._departures.get(run.key(seed, data))
         marks = filter(self._takes(run.task), self._marks.get(run.key(seed, "")[:-1], ()))
-        found = [self._departures[run.key(seed, mark)] for mark in marks]
-        return min(found, key=bool, default=None)  # one of today's defaults, if there is one
+        candidates = [self._departures[run.key(seed, mark)] for mark in marks]
+        return min(candidates, key=bool, default=None)  # preferably a row of today's defaults
 
 
 def older_defaults(row: Row) -> dict[str, Any]:
-    """The values of a row that were defaults when it was trained and no longer are."""
-    found = departures(row.task, row.attention, row.config)
-    return {name: value for name, value in found.items() if name not in row.config_overrides}
+    """Return config values of a row that were defaults when it was trained but no longer are."""
+    changed = departures(row.task, row.attention, row.config)
+    return {name: value for name, value in changed.items() if name not in row.config_overrides}
 
 
 def by_task(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """The runs of each task, the tasks as they first appear."""
-    found: dict[str, list[Run]] = {}
+    """Group the runs by task, in order of first appearance."""
+    groups: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.task, []).append(run)
-    return found
+        groups.setdefault(run.task, []).append(run)
+    return groups
 
 
 def in_order(runs: Iterable[Run], rows: Iterable[Row]) -> list[Run]:
-    """The runs as they are executed: task by task, those that failed before at the end of theirs.
+    """Sort the runs for execution: task by task, within a task those that failed before last.
 
     Args:
-        runs: in the order of the sweep file.
-        rows: all there are.
+        runs: Runs in the order of the sweep file.
+        rows: All existing rows.
     """
     failed = {key(row)[:-1] for row in latest(rows) if not row.final}
 
     def has_failed(run: Run) -> bool:
         return any(run.key(seed, "")[:-1] in failed for seed in run.seeds)
 
-    return [run for of_task in by_task(runs).values() for run in sorted(of_task, key=has_failed)]
+    return [
+        run for task_runs in by_task(runs).values() for run in sorted(task_runs, key=has_failed)
+    ]
 
 
 def count(number: int, noun: str = "run") -> str:
-    """`1 run` or `3 runs`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    """Format a count with its noun: `1 run` or `3 runs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""What has to be there before the runs of a sweep are executed."""
+"""Collect the runs that are ready to execute, generating missing data on the way."""
 
 from collections.abc import Iterator
 
@@ -13,20 +13,20 @@ from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 
 
 class Ready:
-    """The runs to execute, with the seeds to train (`place.to_train`) and the marks of their data.
+    """Iterable of the runs to execute, each with its seeds to train and the mark of its data.
 
-    Once made it has taken in the rows that runs have written without us: those of
-    `--launcher=print`, of a killed sweep, of another machine. Data that are missing are generated
-    when the first run of their task comes up.
+    The constructor first collects rows that the runs have written outside this sweep: through
+    `--launcher=print`, in a killed sweep, or on another machine. Missing data are generated when
+    the iteration reaches the first run of their task.
 
     Attributes:
-        cannot: how many runs cannot start: their data are not prepared and cannot be generated.
-        older: how many runs are blocked by rows of older defaults.
-        postponed: whether runs were left out since generating their data would take longer than
-            the budget allows.
+        cannot: Number of runs that cannot start, since their data are neither prepared nor can be
+            generated.
+        older: Number of runs blocked by rows of older defaults.
+        postponed: Whether runs were skipped because generating their data would exceed the budget.
 
     Raises:
-        UserError: the results file is damaged or cannot be written; runs are left, and none of
+        UserError: The results file is damaged or cannot be written, or runs are left but none of
             them can start.
     """
 
@@ -38,17 +38,17 @@ class Ready:
         self._marks, cannot = marks(sweep, place)
         self.cannot = sum(cannot.values())
         self.older = sum(
-            _of_older_defaults(runs, place, self._marks.get(task))
+            _report_older_defaults(runs, place, self._marks.get(task))
             for task, runs in self._tasks.items()
         )
-        self._say_what_is_not_read(unreadable)
+        self._report_unreadable(unreadable)
         if cannot and not len(self):
             raise UserError("; ".join(cannot))
         for line in cannot:
             say(line)
 
     def __len__(self) -> int:
-        """How many there are, by what is known before data are generated."""
+        """Return the number of runs, as far as known before data are generated."""
         return sum(len(self._left(task)) for task in self._marks)
 
     def __iter__(self) -> Iterator[tuple[Run, str]]:
@@ -60,14 +60,14 @@ class Ready:
         return unfinished(self._tasks[task], self._place, self._marks[task])
 
     def _has_data(self, task: str) -> bool:
-        """Whether the task's data exist; generates them now if a run that is left needs them.
+        """Return whether the task's data exist, after generating them if a run needs them.
 
-        Since the sweep began they may have been prepared, or prepared anew.
+        The mark is read again, since the data may have been prepared or replaced in the meantime.
         """
         try:
             self._marks[task] = self._place.data.mark(task)
             if self._marks[task] is None and self._left(task):
-                if not self._fits(task):
+                if not self._fits_budget(task):
                     self.postponed = True
                     return False
                 self._marks[task] = self._place.data.generate(task)
@@ -79,8 +79,8 @@ class Ready:
             return False
         return self._marks[task] is not None
 
-    def _fits(self, task: str) -> bool:
-        """Whether the budget has time to generate the data of `task`; says so where it has not."""
+    def _fits_budget(self, task: str) -> bool:
+        """Return whether the budget suffices to generate the data of `task`; report if not."""
         seconds, spare = self._place.data.seconds_to_generate(task), self._budget.to_spare()
         if spare is None or seconds <= 60 * spare:
             return True
@@ -90,10 +90,10 @@ class Ready:
         )
         return False
 
-    def _say_what_is_not_read(self, unreadable: dict) -> None:
-        """Names the files of rows that cannot be read.
+    def _report_unreadable(self, unreadable: dict) -> None:
+        """Report the files of rows that cannot be read.
 
-        Not those in the folder of a run that is left: it will fail with that as its reason.
+        Files in the folder of a remaining run are skipped: that run will fail with this reason.
         """
         own = {
             self._place.folder(run, mark).rows
@@ -107,35 +107,35 @@ class Ready:
 
 
 def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, int]]:
-    """How the data of each task are marked.
+    """Return the data marks of all tasks, and the runs that cannot start.
 
     Returns:
-        The marks by task, None for data that can be generated, nothing for those that cannot be
-        had; and lines that say why runs cannot start, with the number of these.
+        Marks by task, None for data that can be generated, without tasks whose data are
+        unavailable; and the number of runs that cannot start, by a line that says why.
     """
-    found, cannot = {}, {}
+    data_marks, cannot = {}, {}
     for task, runs in by_task(sweep.runs).items():
         try:
             mark = place.data.mark(task)
             if mark is None:
                 place.data.seconds_to_generate(task)
-            found[task] = mark
+            data_marks[task] = mark
         except UserError as error:
             cannot |= _cannot_start(task, runs, place, str(error))
-    return found, cannot
+    return data_marks, cannot
 
 
 def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> dict[str, int]:
-    """Says that what is left of `runs` cannot start, and why, with the number of these."""
+    """Return the number of remaining `runs`, by a line that says why they cannot start."""
     left = len(unfinished(runs, place, None))
     # Where all runs are done, nobody needs the data.
     return {f"{task}: {count(left)} cannot start: {reason}": left} if left else {}
 
 
-def _of_older_defaults(runs: list[Run], place: Place, mark: str | None) -> int:
-    """Says which rows are in the way of new ones; returns of how many runs."""
+def _report_older_defaults(runs: list[Run], place: Place, mark: str | None) -> int:
+    """Report rows of older defaults that block new ones; return the number of runs affected."""
     done = Done(place.rows(), place.data)
-    found = [(run, outdated) for run in runs if (outdated := done.older(run, mark))]
-    for run, outdated in found:
+    blocked = [(run, outdated) for run in runs if (outdated := done.older(run, mark))]
+    for run, outdated in blocked:
         say(f"{older_text(run, outdated)} ({place.results})")
-    return len(found)
+    return len(blocked)

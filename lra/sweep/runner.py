@@ -1,11 +1,11 @@
-"""Executes the runs of a sweep one after the other, each when nobody else does.
+"""Execute the runs of a sweep one after the other, skipping those that another sweep executes.
 
-What is done is known from the results file alone, so a sweep can be killed at any moment and
-started again, and several may work on one results file: a run belongs to whoever holds the lock in
-its folder. A run of which some seeds have rows trains the others, or goes on with all where it was
-begun with them. Rows are taken from a run's folder, where `train.py` has written them all at once;
-a failure is recorded with its reason and tried again by the next sweep, but not by one that was
-waiting for its end.
+The results file alone says what is done, so a sweep can be killed at any moment and restarted, and
+several sweeps may share a results file: whoever holds the lock in a run's folder owns the run. If
+some seeds of a run already have rows, only the others are trained, unless an interrupted start
+began with all of them; then that start is resumed. Rows are copied from the run's folder, where
+`train.py` has written them all at once. A failure is recorded with its reason and retried by the
+next sweep, but not by a concurrent sweep that was waiting for the run.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
 _USED_UP = "stopped: the time budget is used up"
-# With less space free than this, a child that says nothing had no room for it.
+# With less free space than this, a child without output is assumed to have found the disk full.
 _FULL_BYTES = 1e6
 
 
 class Outcome(enum.Enum):
-    """What became of a run."""
+    """Outcome of an attempt to execute a run."""
 
     DONE = "done"
     FAILED = "failed"
@@ -48,12 +48,12 @@ class Outcome(enum.Enum):
 
     @property
     def ends_the_sweep(self) -> bool:
-        """Whether nothing else is started after it."""
+        """Whether the sweep starts no further runs after this outcome."""
         return self in (Outcome.STOPPED, Outcome.CANCELLED, Outcome.TOO_SHORT)
 
 
-# The outcome of a run, by the signal that stopped it.
-_TOLD = {
+# Outcome of a run by the signal that stopped it.
+_OUTCOME_OF_SIGNAL = {
     signal.SIGTERM: Outcome.CANCELLED,
     signal.SIGINT: Outcome.CANCELLED,
     child.WARNING: Outcome.STOPPED,
@@ -61,25 +61,26 @@ _TOLD = {
 
 
 def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tuple[int, bool]:
-    """Runs what is to be done, in order.
+    """Execute runs in order.
 
     Args:
-        runs: what is to be done, with the marks of its data; asked for the next when it comes up.
-        place: of the sweep.
-        budget: of the sweep.
+        runs: Runs to execute with the marks of their data, consumed lazily.
+        place: Place of the sweep.
+        budget: Time budget of the sweep.
 
     Returns:
-        How many runs failed, and whether budget or signal ended it before all were done.
+        Number of failed runs, and whether budget or signal ended the sweep before all were done.
 
     Raises:
-        UserError: a budget of which nothing came, or no space left.
+        UserError: The budget was too short for the first step of the first run, the disk is full,
+            or JAX is missing.
     """
-    failed, told, first = 0, False, True
+    failed, announced, first = 0, False, True
     failures = Failures(place.workdir)
     while True:
-        tried, busy = 0, []
+        attempted, busy = 0, []
         for run, mark in runs:
-            tried += 1
+            attempted += 1
             outcome = attempt(run, place, mark, budget, failures)
             if outcome is Outcome.TOO_SHORT:
                 _say_too_short(run, first)
@@ -91,21 +92,21 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
                 busy.append((run, mark))
         if not busy:
             return failed, False
-        if len(busy) == tried:
+        if len(busy) == attempted:
             if not budget.allows_a_start():
                 say(_USED_UP)
                 return failed, True
-            if not told:
+            if not announced:
                 say(f"waiting for {count(len(busy))} executed elsewhere")
-                told = True
+                announced = True
             time.sleep(_WAIT_SECONDS)
         runs = busy
 
 
 def _say_too_short(run: Run, first: bool) -> None:
-    """Says that a budget was over before the first step; raises UserError if the `first` run's was.
+    """Report that the budget ended before the first step; raise UserError for the `first` run.
 
-    Then the next start with such a budget would end in the same way.
+    In that case the next start with the same budget would end in the same way.
     """
     line = (
         f"{run.title()}: the budget was over before the first step: loading and compiling take "
@@ -117,7 +118,7 @@ def _say_too_short(run: Run, first: bool) -> None:
 
 
 def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
-    """Trains what is left of `run`, unless another sweep is at it or has just seen it fail."""
+    """Train the rest of `run` unless another sweep is executing it or has just seen it fail."""
     left = unfinished([run], place, mark)
     if not left:
         return Outcome.DONE
@@ -125,38 +126,38 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failure
     try:
         return _attempt(run, place, mark, budget, failures)
     except OSError as error:
-        # The next run has another folder; a full disk or unwritable results concern all of them.
+        # Other errors may be limited to this run's folder; a full disk affects all runs.
         if is_full(error):
             raise
-        return _failed(run, place, mark, of_system(error))
+        return _report_failed(run, place, mark, of_system(error))
 
 
 def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
     folder = place.folder(run, mark)
-    with _claimed(folder, budget) as ours:
-        if not ours:
+    with _lock_run(folder, budget) as locked:
+        if not locked:
             return Outcome.BUSY
-        # Someone may have finished it before we had the lock.
-        damage = _take_in(run, place, folder, mark)
+        # Another sweep may have finished it before the lock was acquired.
+        damage = _copy_rows(run, place, folder, mark)
         if not unfinished([run], place, mark):
             return Outcome.DONE
         if damage:
             note(folder)
-            return _failed(run, place, mark, damage)
+            return _report_failed(run, place, mark, damage)
         if failures.new(folder):
             say(f"{run.title()}: failed in another sweep")
             return Outcome.FAILED
         if not budget.allows_a_start():
             say(_USED_UP)
             return Outcome.STOPPED
-        if (why := _other_data(run, place, mark)) is not None:
-            say(f"{run.title()}: {why}")
+        if (problem := _other_data(run, place, mark)) is not None:
+            say(f"{run.title()}: {problem}")
             return Outcome.FAILED
         return _train(run, place, folder, mark, budget.start())
 
 
 def _other_data(run: Run, place: Place, mark: str) -> str | None:
-    """Why `run` cannot be trained on the data that it was planned for, if it cannot."""
+    """Return why `run` cannot be trained on data marked `mark`, or None if it can."""
     try:
         if place.data.mark(run.task) == mark:
             return None
@@ -166,21 +167,21 @@ def _other_data(run: Run, place: Place, mark: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _claimed(folder: Workdir, budget: Budget) -> Iterator[bool]:
-    """Whether the run in `folder` is ours for as long as the block lasts."""
+def _lock_run(folder: Workdir, budget: Budget) -> Iterator[bool]:
+    """Try to lock the run in `folder` for the duration of the block; yield whether it worked."""
     folder.root.mkdir(parents=True, exist_ok=True)
-    sweeps = filelock.FileLock(folder.root / ".sweep.lock")
-    if not _acquired(sweeps):
+    lock = filelock.FileLock(folder.root / ".sweep.lock")
+    if not _acquire(lock):
         yield False
         return
     try:
-        yield _has_no_training(folder, budget)
+        yield _wait_for_training(folder, budget)
     finally:
-        sweeps.release()
+        lock.release()
 
 
-def _has_no_training(folder: Workdir, budget: Budget) -> bool:
-    """Whether nobody trains in `folder`; a train.py whose sweep was killed is waited for."""
+def _wait_for_training(folder: Workdir, budget: Budget) -> bool:
+    """Return whether `folder` has no training; wait for one whose sweep was killed."""
     free = _is_free(folder)
     if not free and (seconds := budget.patience()) > 0:
         say(f"{folder.root}: waiting up to {duration(seconds)} for another train.py to end")
@@ -189,14 +190,14 @@ def _has_no_training(folder: Workdir, budget: Budget) -> bool:
 
 
 def _is_free(folder: Workdir, seconds: float = 0.0) -> bool:
-    """Whether nobody trains in `folder`, now or after so many seconds."""
-    trains = filelock.FileLock(folder.lock)
-    free = _acquired(trains, seconds)
-    trains.release()
+    """Return whether `folder` has no training, now or within `seconds`."""
+    lock = filelock.FileLock(folder.lock)
+    free = _acquire(lock, seconds)
+    lock.release()
     return free
 
 
-def _acquired(lock: filelock.BaseFileLock, seconds: float = 0.0) -> bool:
+def _acquire(lock: filelock.BaseFileLock, seconds: float = 0.0) -> bool:
     try:
         lock.acquire(timeout=seconds)
     except filelock.Timeout:
@@ -211,58 +212,67 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     before = under_way.progress(folder)
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
     child.forget_unreadable(place.workdir, ended.output)
-    damage = _take_in(run, place, folder, mark)
+    damage = _copy_rows(run, place, folder, mark)
     left = unfinished([run], place, mark)
     if not left:
         seconds = time.monotonic() - started
-        say(f"{run.title()}: {_results(run, place, mark)} ({seconds / 60:.1f} min)")
-        return _TOLD.get(ended.told, Outcome.DONE)
+        say(f"{run.title()}: {_format_results(run, place, mark)} ({seconds / 60:.1f} min)")
+        return _OUTCOME_OF_SIGNAL.get(ended.told, Outcome.DONE)
     if ended.told or ended.status == STATUS_STOPPED:
-        made_some = under_way.progress(folder) != before
-        return _stopped(run, ended.told, by_budget=minutes is not None, made_some=made_some)
+        made_progress = under_way.progress(folder) != before
+        return _report_stopped(
+            run, ended.told, by_budget=minutes is not None, made_progress=made_progress
+        )
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     silent = not ended.output.strip() and shutil.disk_usage(place.workdir).free < _FULL_BYTES
     if silent or "no space left" in reason.lower():
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
-    if reason.startswith(NO_JAX):  # so would all others
+    if reason.startswith(NO_JAX):  # every other run would fail too
         raise UserError(reason)
-    if not _is_free(folder):  # one that was started by hand has come first
+    if not _is_free(folder):  # a train.py started by hand holds the lock
         return Outcome.BUSY
     note(folder)
-    return _failed(left[0], place, mark, damage or reason, f" (log: {log})")
+    return _report_failed(left[0], place, mark, damage or reason, f" (log: {log})")
 
 
-def _take_in(run: Run, place: Place, folder: Workdir, mark: str) -> str | None:
-    """Copies the rows of `run` from its folder; returns why not, where they cannot be read.
+def _copy_rows(run: Run, place: Place, folder: Workdir, mark: str) -> str | None:
+    """Copy the rows of `run` from its folder; return the reason if they cannot be read, else None.
 
-    Those on the data that it was started with, whatever data there are by now.
+    These are its rows on data marked `mark`, even if the data have been replaced since.
     """
     return gather([run], place, [folder.rows], mark).get(folder.rows)
 
 
-def _failed(run: Run, place: Place, mark: str, reason: str, more: str = "") -> Outcome:
+def _report_failed(run: Run, place: Place, mark: str, reason: str, suffix: str = "") -> Outcome:
     record_failure(run, place, mark, reason)
-    say(f"{run.title()}: failed: {reason}{more}")
+    say(f"{run.title()}: failed: {reason}{suffix}")
     return Outcome.FAILED
 
 
-def _stopped(run: Run, told: int | None, *, by_budget: bool, made_some: bool) -> Outcome:
-    """What it means that `run` was stopped: by signal `told`, or since its budget is used up.
+def _report_stopped(
+    run: Run, stop_signal: int | None, *, by_budget: bool, made_progress: bool
+) -> Outcome:
+    """Return the outcome of a run that was stopped, and report it.
 
-    `made_some`: a step, or a part of an evaluation.
+    Args:
+        run: The run.
+        told: Signal that stopped it, or None if its budget is used up.
+        by_budget: Whether the run had a time budget.
+        made_some: Whether it has completed at least a step or a part of an evaluation.
     """
-    if told is None and by_budget and not made_some:
+    if stop_signal is None and by_budget and not made_progress:
         return Outcome.TOO_SHORT
     say(f"{run.title()}: stopped before its end; the same command goes on from there")
-    return _TOLD.get(told, Outcome.STOPPED)
+    return _OUTCOME_OF_SIGNAL.get(stop_signal, Outcome.STOPPED)
 
 
-def _results(run: Run, place: Place, mark: str) -> str:
-    of_key = {records.key(row): row for row in records.latest(place.rows())}
+def _format_results(run: Run, place: Place, mark: str) -> str:
+    """Format the test accuracies of `run`, with the status of seeds without one."""
+    by_key = {records.key(row): row for row in records.latest(place.rows())}
     keys = [run.key(seed, mark) for seed in run.seeds]
-    rows = [of_key[key] for key in keys if key in of_key]
+    rows = [by_key[key] for key in keys if key in by_key]
     results = " ".join(
         row.status if row.test_accuracy is None else f"{row.test_accuracy:.2%}" for row in rows
     )

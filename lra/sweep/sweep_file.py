@@ -1,7 +1,7 @@
-"""Sweep files: read, and resolved to runs.
+"""Load sweep files and resolve them to runs.
 
-A sweep file is Python and needs nothing of ours. It holds a list of runs, or a function that
-returns one for some tasks; a run is a config and what it overrides:
+A sweep file is plain Python and need not import this project. It defines a list of runs, or a
+function that returns one for given tasks. A run is a config file with overrides:
 
     RUNS = [
         {"config": "configs/listops.py:nystrom", "seeds": (0, 1), "train.weight_decay": decay}
@@ -11,7 +11,7 @@ returns one for some tasks; a run is a config and what it overrides:
     def runs(tasks=("listops", "image")):
         return [{"config": f"configs/{task}.py:{name}"} for task in tasks for name in ...]
 
-`DATA = {task: flags}` asks for generated data of its own: the flags of `lra.data.prepare`.
+`DATA = {task: flags}` asks for data generated for the sweep, with flags of `lra.data.prepare`.
 """
 
 import contextlib
@@ -38,17 +38,18 @@ _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
 
 
 def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] = ()) -> Sweep:
-    """Reads a sweep file and resolves its runs, each seed of each configuration once.
+    """Load a sweep file and resolve its runs, each seed of each config once.
 
     Args:
-        path: the file.
-        tasks: only these (a function `runs` is called with them); none: the file's own choice.
-        overrides: `KEY=VALUE` for all runs, after the file's own.
+        path: Path of the sweep file.
+        tasks: Tasks to restrict the sweep to (a function `runs` is called with them); if empty,
+            those the file chooses.
+        overrides: `KEY=VALUE` overrides for all runs, applied after the file's own.
 
     Raises:
-        UserError: no such file, no list of runs in it, nothing in the list, a run with an
-            unknown config, key or value, one of `tasks` without runs, `DATA` with an unknown task,
-            flag or value.
+        UserError: The file does not exist, it has no list of runs or an empty one, a run has an
+            unknown config, key or value, one of `tasks` has no runs, or `DATA` has an unknown
+            task, flag or value.
     """
     for task in tasks:
         get_task(task)
@@ -57,21 +58,21 @@ def load_sweep(path: str, tasks: tuple[str, ...] = (), overrides: Iterable[str] 
     if not runs:
         raise UserError(f"{path} lists no runs")
     chosen = [run for run in runs if not tasks or run.task in tasks]
-    there = {run.task for run in chosen}
-    if absent := [task for task in dict.fromkeys(tasks) if task not in there]:
-        raise UserError(f"{path} lists no runs of {', '.join(absent)}")
-    return Sweep(_each_seed_once(path, _told_apart(chosen)), wanted)
+    present = {run.task for run in chosen}
+    if missing := [task for task in dict.fromkeys(tasks) if task not in present]:
+        raise UserError(f"{path} lists no runs of {', '.join(missing)}")
+    return Sweep(_each_seed_once(path, _with_varied_keys(chosen)), wanted)
 
 
 def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[str, Any]]]:
-    """The list of runs as it stands in the file, and `DATA`."""
+    """Execute a sweep file; return its unresolved list of runs and its `DATA`."""
     file = pathlib.Path(path)
     if file.is_dir():
         raise UserError(f"{path} is a folder: name a sweep file, {file / 'SWEEP.py'}")
     if not file.is_file():
         raise UserError(f"no sweep file {path}{near_file(file, file.parent.glob('*.py'))}")
     try:
-        # What the file prints would be commands of --launcher=print.
+        # Output of the file would be taken for commands of --launcher=print.
         with contextlib.redirect_stdout(sys.stderr):
             names = runpy.run_path(path)
             runs = names.get("RUNS")
@@ -79,8 +80,8 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
                 runs = names["runs"](tasks) if tasks else names["runs"]()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a file may raise: SystemExit, GeneratorExit
-        raise UserError(f"{_line_of(path, error)}: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # including SystemExit and GeneratorExit
+        raise UserError(f"{_location(path, error)}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
         raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")
     wanted = names.get("DATA", {})
@@ -91,36 +92,36 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
     return runs, wanted
 
 
-def _line_of(path: str, error: BaseException) -> str:
-    """`mine.py, line 3`: where in the file at `path` an exception was raised, or what called it."""
+def _location(path: str, error: BaseException) -> str:
+    """Return the last line of `path` in the traceback of `error`, as `mine.py, line 3`."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     return f"{path}, line {lines[-1]}" if lines else path
 
 
 def _text(value: Any) -> str:
-    """A value of a sweep file as on the command line, where sequences are tuples."""
+    """Format a value of a sweep file as on the command line, where sequences are tuples."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     return value if isinstance(value, str) else repr(_plain(value))
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # of NumPy, also a scalar
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
         value = value.tolist()
     return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
 
 
-def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
+def _resolve(path: str, number: int, item: Any, common: tuple[str, ...]) -> Run:
     where = f"{path}, run {number}"
     if not isinstance(item, dict) or not isinstance(item.get("config"), str):
         raise UserError(f"{where}: not of the form {_FORM}: {item!r}")
     try:
-        own = tuple(f"{name}={_text(value)}" for name, value in item.items() if name != "config")
-    except (ValueError, RecursionError) as error:  # too many digits, a list within itself
+        given = tuple(f"{name}={_text(value)}" for name, value in item.items() if name != "config")
+    except (ValueError, RecursionError) as error:  # too many digits, a list that contains itself
         raise UserError(f"{where}: a value that cannot be written out ({error})") from None
-    overrides = last_of_each_key(own + more)
+    overrides = last_of_each_key(given + common)
     try:
-        config = load_config(item["config"], own + more)
+        config = load_config(item["config"], given + common)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     return Run(
@@ -135,16 +136,16 @@ def _resolve(path: str, number: int, item: Any, more: tuple[str, ...]) -> Run:
     )
 
 
-def _told_apart(runs: list[Run]) -> list[Run]:
-    """The runs with the keys in which those of a task and attention differ."""
-    alike: dict[tuple[str, str], list[Run]] = {}
+def _with_varied_keys(runs: list[Run]) -> list[Run]:
+    """Set `varied` of each run: the keys in which runs of its task and attention differ."""
+    groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        alike.setdefault((run.task, run.attention), []).append(run)
-    varied = {model: _varied(members) for model, members in alike.items()}
+        groups.setdefault((run.task, run.attention), []).append(run)
+    varied = {name: _varied_keys(members) for name, members in groups.items()}
     return [dataclasses.replace(run, varied=varied[run.task, run.attention]) for run in runs]
 
 
-def _varied(runs: list[Run]) -> tuple[str, ...]:
+def _varied_keys(runs: list[Run]) -> tuple[str, ...]:
     names = dict.fromkeys(name for run in runs for name in run.changed)
     return tuple(
         name
@@ -154,15 +155,15 @@ def _varied(runs: list[Run]) -> tuple[str, ...]:
 
 
 def _each_seed_once(path: str, runs: list[Run]) -> list[Run]:
-    """The runs without what an earlier one lists already, which is said."""
+    """Drop seeds that an earlier run already lists, and report them."""
     listed: set[Key] = set()
-    kept = []
+    unique = []
     for run in runs:
-        seeds = tuple(seed for seed in run.seeds if run.key(seed, "") not in listed)
+        new_seeds = tuple(seed for seed in run.seeds if run.key(seed, "") not in listed)
         listed.update(run.key(seed, "") for seed in run.seeds)
-        if seeds != run.seeds:
-            twice = run.with_seeds(seed for seed in run.seeds if seed not in seeds)
-            say(f"{path} lists {twice.title()} twice: run once")
-        if seeds:
-            kept.append(run.with_seeds(seeds))
-    return kept
+        if new_seeds != run.seeds:
+            repeated = run.with_seeds(seed for seed in run.seeds if seed not in new_seeds)
+            say(f"{path} lists {repeated.title()} twice: run once")
+        if new_seeds:
+            unique.append(run.with_seeds(new_seeds))
+    return unique

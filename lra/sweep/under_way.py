@@ -1,4 +1,4 @@
-"""How far a run has come, by what is in its folder."""
+"""Progress of a run, read from the files in its folder."""
 
 import hashlib
 import pathlib
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 from lra.workdir import Workdir, read_metrics
 
-# The speed is the median of so many of the latest training calls. The first call is left out, since
-# it compiled; so did the first of each later start, but these are too few to move a median.
+# Number of latest training calls whose median is the speed. The first call is excluded, since it
+# compiles; so does the first call of each later start, but these are too few to affect the median.
 _CALLS = 20
 
 
 class UnderWay(NamedTuple):
-    """A run, begun or not.
+    """Progress of a run, which may not have started yet.
 
     Attributes:
-        step: training steps made.
-        evaluated: the step evaluated last; 0 for none.
-        examples_per_second: in training, over all seeds; None before the second call.
+        step: Number of training steps made.
+        evaluated: Step of the last evaluation; 0 for none.
+        examples_per_second: Training speed over all seeds; None before the second call.
     """
 
     step: int = 0
@@ -27,18 +27,18 @@ class UnderWay(NamedTuple):
 
 
 def read(metrics: pathlib.Path) -> UnderWay:
-    """What `metrics` tells."""
+    """Read the progress from a file of metrics."""
     steps = {"train": 0, "eval": 0}
     speeds = []
     for values in _lines(metrics):
         steps[values["kind"]] = values["step"]
         speeds.append(values.get("examples_per_second"))
-    known = [speed for speed in speeds if speed][1:][-_CALLS:]
-    return UnderWay(steps["train"], steps["eval"], statistics.median(known) if known else None)
+    recent = [speed for speed in speeds if speed][1:][-_CALLS:]
+    return UnderWay(steps["train"], steps["eval"], statistics.median(recent) if recent else None)
 
 
 def _lines(metrics: pathlib.Path) -> list[dict[str, Any]]:
-    """Those of a file; of none where it cannot be read, which the run itself will tell."""
+    """Return the lines of a file, or none if it cannot be read; the run itself reports that."""
     try:
         return read_metrics(metrics)
     except OSError:
@@ -46,9 +46,9 @@ def _lines(metrics: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def progress(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:
-    """A fingerprint of progress: it changes with each step, evaluation or newly saved part of one.
+    """Return a fingerprint that changes with every step, evaluation or new part of an evaluation.
 
-    A part that was only saved once more has the same bytes, and changes nothing.
+    A part that is merely saved again has the same bytes and does not change it.
     """
     parts = folder.evaluations.glob("*.npz")
     return read(folder.metrics), {
