@@ -1,1 +1,1 @@
-"""The data sets: raw files or a seed in, prepared arrays on disk out. No JAX."""
+"""Prepare the data sets: from raw files or a seed to arrays on disk. Imports no JAX."""

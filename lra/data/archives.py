@@ -1,4 +1,4 @@
-"""Reading of archives that are not trusted: nothing is unpacked to disk, nothing is executed."""
+"""Read untrusted archives without unpacking to disk or executing anything."""
 
 import gzip
 import io
@@ -16,27 +16,35 @@ import numpy as np
 from lra.errors import UserError
 
 _DRIVE = re.compile("[A-Za-z]:")
-_LARGEST_MEMBER = 2**34
+_MAX_MEMBER_BYTES = 2**34
 
 
 def read_members(
     path: str | os.PathLike, wanted: Callable[[str], bool], limit: int
 ) -> Iterator[tuple[str, bytes]]:
-    """Streams a `.tar.gz`: name and first `limit` bytes of every regular file that is wanted.
+    """Stream the regular files of a `.tar.gz` whose names `wanted` accepts.
 
-    The archive is read to its last byte, so that its checksum (gzip's CRC-32) is compared.
+    The archive is read to its last byte, so that its checksum (gzip's CRC-32) is verified.
+
+    Args:
+        path: Path of the archive.
+        wanted: Predicate of member names.
+        limit: Number of leading bytes of each member to read.
+
+    Yields:
+        The name and content of each member.
 
     Raises:
-        UserError: truncated, damaged or of another kind; a link or a device; a member that points
-            outside the folder (absolute, or through `..`) or says that it has more than 16 GiB.
-            Names the archive and the member.
+        UserError: The archive is truncated, damaged or of another kind, or it has a member that is
+            a link or a device, points outside the folder (absolute, or through `..`) or claims
+            more than 16 GiB. The message names the archive and the member.
     """
-    last = "its start"
+    position = "its start"
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
-                archive.members.clear()  # else a stream keeps every header in memory
-                last = f"'{member.name}'"
+                archive.members.clear()  # otherwise tarfile keeps every header in memory
+                position = f"'{member.name}'"
                 _refuse_unsafe(path, member)
                 if member.isreg() and wanted(member.name):
                     yield member.name, archive.extractfile(member).read(limit)
@@ -44,7 +52,7 @@ def read_members(
                 pass
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, ValueError) as error:
         raise UserError(
-            f"{path}: truncated, damaged or not a .tar.gz (at {last}: {error}); fetch it again"
+            f"{path}: truncated, damaged or not a .tar.gz (at {position}: {error}); fetch it again"
         ) from None
 
 
@@ -54,24 +62,24 @@ def _refuse_unsafe(path: str | os.PathLike, member: tarfile.TarInfo) -> None:
         raise UserError(f"{path}: refused, its member '{member.name}' points outside the folder")
     if not (member.isreg() or member.isdir()):
         raise UserError(f"{path}: refused, its member '{member.name}' is a link or a device")
-    # Reading on would go through as many bytes, also where there are none.
-    if member.issparse() or not 0 <= member.size <= _LARGEST_MEMBER:
+    # Skipping a member reads as many bytes as it claims, even if they do not exist.
+    if member.issparse() or not 0 <= member.size <= _MAX_MEMBER_BYTES:
         raise UserError(f"{path}: refused, its member '{member.name}' has an impossible size")
 
 
 def unpickle_bytes(content: bytes, place: str) -> Any:
-    """The objects of a pickle made of plain Python types and NumPy arrays of uint8.
+    """Unpickle plain Python types and NumPy arrays of uint8.
 
-    Written for the batches of CIFAR-10, which Python 2 pickled: its strings become `bytes`, its
-    arrays `ByteArray`. No name is imported, so a pickle cannot run anything: the few names it may
-    use stand for classes of this module.
+    Made for the batches of CIFAR-10, which were pickled by Python 2: strings become `bytes`, arrays
+    become `ByteArray`. Nothing is imported, so a pickle cannot execute code: the few names it may
+    refer to are mapped to classes of this module.
 
     Args:
-        content: the pickle.
-        place: names it in errors.
+        content: The pickle.
+        place: Name of the pickle in error messages.
 
     Raises:
-        UserError: foreign classes, other arrays, truncated, or not a pickle.
+        UserError: The pickle has foreign classes or other arrays, is truncated, or is no pickle.
     """
     try:
         _check_sizes(content)
@@ -81,7 +89,11 @@ def unpickle_bytes(content: bytes, place: str) -> Any:
 
 
 class ByteArray:
-    """What a pickle's NumPy array of uint8 becomes: `values`, of the array's shape."""
+    """Stand-in for a pickled NumPy array of uint8.
+
+    Attributes:
+        values: uint8, of the array's shape.
+    """
 
     def __init__(self, *_: Any):
         self.values = np.zeros(0, np.uint8)  # pickles build an empty array, then set its state
@@ -95,14 +107,14 @@ class ByteArray:
 
 
 class _Uint8:
-    """NumPy's dtype as pickles build it, which must be uint8."""
+    """Stand-in for a pickled NumPy dtype, which must be uint8."""
 
     def __init__(self, name: str | bytes, *_: Any):
         if name not in ("u1", b"u1"):
             raise pickle.UnpicklingError(f"an array of type {name!r}")
 
     def __setstate__(self, _: tuple) -> None:
-        """Byte order and alignment, which bytes do not have."""
+        """Ignore byte order and alignment, which do not matter for bytes."""
 
 
 _KNOWN_NAMES = {
@@ -114,13 +126,15 @@ _KNOWN_NAMES = {
 
 
 def _check_sizes(content: bytes) -> None:
-    """Refuses sizes beyond the pickle's own, for which the unpickler would first take memory."""
-    for opcode, argument, _ in pickletools.genops(content):  # raises where bytes are missing
+    """Reject memo indices beyond the pickle's size, for which the unpickler allocates memory."""
+    for opcode, argument, _ in pickletools.genops(content):  # raises if truncated
         if "PUT" in opcode.name and argument > len(content):
             raise pickle.UnpicklingError(f"it numbers an object {argument:,}")
 
 
 class _BytesUnpickler(pickle.Unpickler):
+    """Unpickler that resolves only `_KNOWN_NAMES`."""
+
     def find_class(self, module: str, name: str) -> type:
         if (module, name) not in _KNOWN_NAMES:
             raise pickle.UnpicklingError(f"it names the foreign class {module}.{name}")

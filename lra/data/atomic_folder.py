@@ -1,8 +1,8 @@
-"""Folders that appear under their name only when complete, one process at a time.
+"""Atomic replacement of folders, by one process at a time.
 
-`.NAME.lock` beside the folder is the lock, `.NAME.previous` the earlier folder during the two
-renames of `replace`. A process killed between these leaves it there; `put_back` undoes that. Paths
-are given without links: a link would be renamed, not the folder.
+Next to folder NAME, `.NAME.lock` is its lock, and `.NAME.previous` is the earlier folder between
+the two renames of `replace`. `put_back` restores it if the process was killed in between. Paths
+must not be symlinks: `replace` would rename the link, not the folder.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from lra.stderr import say
 
 @contextlib.contextmanager
 def locked(target: pathlib.Path) -> Iterator[None]:
-    """Holds the lock of `target`, waiting for whoever has it; released when the process exits."""
+    """Hold the lock of `target`, waiting for its current owner; released on process exit."""
     with open(target.with_name(f".{target.name}.lock"), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -25,23 +25,23 @@ def locked(target: pathlib.Path) -> Iterator[None]:
             say(f"waiting for another process that is writing {target}")
             fcntl.flock(file, fcntl.LOCK_EX)
         except OSError:
-            pass  # a network file system without locks: one process at a time is up to the user
+            pass  # a network file system without locks: exclusive access is up to the user
         yield
 
 
 def interrupted(target: pathlib.Path) -> bool:
-    """Whether `replace` has moved the earlier folder aside and not yet put the new one there."""
+    """Return whether `replace` was interrupted between its two renames."""
     return not target.exists() and _previous(target).exists()
 
 
 def put_back(target: pathlib.Path) -> None:
-    """Gives the earlier folder its name again where `replace` was interrupted; needs the lock."""
+    """Restore the earlier folder if `replace` was interrupted; requires the lock."""
     if interrupted(target):
         _previous(target).rename(target)
 
 
 def replace(target: pathlib.Path, new: pathlib.Path) -> None:
-    """Renames the folder `new` to `target` and removes what stood there; needs the lock."""
+    """Replace the folder `target` by the folder `new`; requires the lock."""
     remove_previous(target)
     if target.exists():
         target.rename(_previous(target))
@@ -51,14 +51,14 @@ def replace(target: pathlib.Path, new: pathlib.Path) -> None:
 
 
 def tidy(target: pathlib.Path) -> None:
-    """Removes the earlier folder that a killed `replace` left beside the new one."""
+    """Remove the earlier folder if a killed `replace` left it next to the new one."""
     if target.exists() and _previous(target).exists():
         with locked(target):
             remove_previous(target)
 
 
 def remove_previous(target: pathlib.Path) -> None:
-    """Removes the earlier folder, which a killed process may have left; needs the lock."""
+    """Remove the earlier folder that a killed process may have left; requires the lock."""
     shutil.rmtree(_previous(target), ignore_errors=True)
 
 

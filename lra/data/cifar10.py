@@ -1,7 +1,7 @@
-"""The files of CIFAR-10 (Krizhevsky, 2009), as grey images.
+"""Read the files of CIFAR-10 (Krizhevsky, 2009) as greyscale images.
 
-Both official versions hold the same images in the same order, in batches of 10,000:
-`data_batch_1` to `data_batch_5` and `test_batch`, binary (`.bin`) or pickled by Python 2.
+Both official versions contain the same images in the same order, in batches of 10,000 named
+`data_batch_1` to `data_batch_5` and `test_batch`: binary (`.bin`) or pickled by Python 2.
 """
 
 import hashlib
@@ -24,28 +24,34 @@ _BATCHES = {
     "test": ("test_batch",),
 }
 _BATCH = re.compile(r"(?:^|/)(data_batch_[1-5]|test_batch)(\.bin)?$")
-_MAX_BATCH_BYTES = 1 << 26  # the official ones have 31 MB
+_MAX_BATCH_BYTES = 1 << 26  # the official batches have 31 MB
 
 
 class Images(NamedTuple):
-    """Images: `labels` uint8 [n], `pixels` uint8 [n, 1024], grey and row by row."""
+    """Labelled greyscale images.
+
+    Attributes:
+        labels: uint8 [n].
+        pixels: uint8 [n, 1024], grey levels row by row.
+    """
 
     labels: np.ndarray
     pixels: np.ndarray
 
     def take(self, index: Any) -> "Images":
-        """The images at `index`, anything that indexes an array."""
+        """Return the images at `index`, which may be anything that indexes an array."""
         return Images(self.labels[index], self.pixels[index])
 
 
 def read(path: pathlib.Path) -> dict[str, Images]:
-    """The images of `train` and `test` in the order of the files.
+    """Read the images of `train` and `test` in file order.
 
     Args:
-        path: an official folder or `.tar.gz`, of either version.
+        path: Official folder or `.tar.gz` of either version.
 
     Raises:
-        UserError: a damaged archive, a batch that is missing, cut off or refused, a bad label.
+        UserError: The archive is damaged, a batch is missing, truncated or refused, or a label is
+            invalid.
     """
     batches = {}
     for name, content, place in _from_folder(path) if path.is_dir() else _from_archive(path):
@@ -59,16 +65,17 @@ def read(path: pathlib.Path) -> dict[str, Images]:
 
 
 def join(parts: Iterable[Images]) -> Images:
-    """Several lots of images as one."""
+    """Concatenate several `Images`."""
     labels, pixels = zip(*parts, strict=True)
     return Images(np.concatenate(labels), np.concatenate(pixels))
 
 
 def parse_records(content: bytes, place: str) -> Images:
-    """A batch of the binary version: records of a label and 1,024 bytes each of R, G and B.
+    """Parse a batch of the binary version: records of a label and 1,024 bytes each of R, G and B.
 
     Raises:
-        UserError: a record of another size, no record, or a label that is none; names which.
+        UserError: A record has another size, there is no record, or a label is invalid. The message
+            names the image.
     """
     count, rest = divmod(len(content), _RECORD_BYTES)
     if rest or not count:
@@ -81,10 +88,11 @@ def parse_records(content: bytes, place: str) -> Images:
 
 
 def parse_pickle(content: bytes, place: str) -> Images:
-    """A batch of the Python version: a pickled dictionary of `labels` and `data` [n, 3072].
+    """Parse a batch of the Python version: a pickled dictionary of `labels` and `data` [n, 3072].
 
     Raises:
-        UserError: as `unpickle_bytes`; other contents, images of another size, a bad label.
+        UserError: `unpickle_bytes` fails, the contents or image sizes are unexpected, or a label is
+            invalid.
     """
     batch = unpickle_bytes(content, place)
     labels, data = (
@@ -101,10 +109,15 @@ def parse_pickle(content: bytes, place: str) -> Images:
 
 
 def make_images(labels: np.ndarray, rgb: np.ndarray, place: str) -> Images:
-    """Grey images of labels (any integers) [n] and colours uint8 [n, 3, 1024].
+    """Return greyscale images from RGB images.
+
+    Args:
+        labels: Integers of any type, [n].
+        rgb: uint8 [n, 3, 1024].
+        place: Name of the batch in error messages.
 
     Raises:
-        UserError: a label that is not in 0 to 9; names the image.
+        UserError: A label is not in 0 to 9. The message names the image.
     """
     bad = np.flatnonzero((labels < 0) | (labels >= _NUM_CLASSES))
     if len(bad):
@@ -113,12 +126,12 @@ def make_images(labels: np.ndarray, rgb: np.ndarray, place: str) -> Images:
 
 
 def grey(rgb: np.ndarray) -> np.ndarray:
-    """LRA's grey levels: uint8 [n, 3, pixels] to uint8 [n, pixels].
+    """Convert RGB to LRA's grey levels: uint8 [n, 3, pixels] to uint8 [n, pixels].
 
-    trunc(255.5 * (0.2989 R + 0.5870 G + 0.1140 B) / 255), which is what tf.image.rgb_to_grayscale
-    does (to [0, 1], weigh, times 255 + 0.5, truncate; LRA calls it). In float32 and in
-    TensorFlow's order of operations: equal to TensorFlow 2.21 (x86) in each of the 2**24 colours.
-    Exact arithmetic differs from that in 237 of the colours, by one level.
+    trunc(255.5 * (0.2989 R + 0.5870 G + 0.1140 B) / 255), as tf.image.rgb_to_grayscale, which LRA
+    calls, computes it (scale to [0, 1], weight, multiply by 255 + 0.5, truncate). It is computed in
+    float32 and in TensorFlow's order of operations: equal to TensorFlow 2.21 (x86) for all 2**24
+    colours. Exact arithmetic differs for 237 of the colours, by one level.
     """
     levels = np.empty((len(rgb), rgb.shape[-1]), np.uint8)
     for start in range(0, len(rgb), 1000):  # a few MB of float32 at a time
@@ -131,7 +144,7 @@ def grey(rgb: np.ndarray) -> np.ndarray:
 
 
 def tfds_order(split: str, count: int) -> np.ndarray:
-    """The indices of the first `count` images of `split` in TFDS's order, int64 [count].
+    """Return the file indices of `count` images of `split` in TFDS's order, int64 [count].
 
     TFDS sorts by md5(split name + key) (tensorflow_datasets/core/hashing.py, shuffle.py); the key
     of an image of cifar10 is its index in the files (image_classification/cifar.py).

@@ -1,4 +1,4 @@
-"""Functions compiled by numba, kept on disk between processes where there is a place for that."""
+"""Compile functions with numba, cached on disk between processes where possible."""
 
 from collections.abc import Callable
 
@@ -6,15 +6,15 @@ import numba
 
 
 def compiled(function: Callable) -> Callable:
-    """`numba.njit` with its cache, or without where neither the checkout nor home is writable.
+    """Apply `numba.njit` with its cache, or without if neither the checkout nor home is writable.
 
-    Threads run it at the same time: it does not hold Python's lock.
+    The compiled function releases the GIL, so threads run it in parallel.
 
-    The cache notices changes of the function's own file only: what a compiled function calls must
-    be in the same file. Constants of other files are part of what was compiled: whoever changes one
-    removes the caches (`__pycache__/*.nb*`).
+    The cache detects changes of the function's own file only, so compiled functions that it calls
+    must be in the same file. Constants imported from other files are compiled in: after changing
+    one, remove the caches (`__pycache__/*.nb*`).
     """
     try:
         return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no place for the cache
+    except RuntimeError:  # no writable location for the cache
         return numba.njit(nogil=True)(function)

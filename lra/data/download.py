@@ -1,6 +1,6 @@
-"""Download of one file of known size and hash, continued where an earlier run stopped.
+"""Download a file of known size and hash, resuming an interrupted download.
 
-Over https alone, wherever the server redirects to.
+Only https is used, including for redirects.
 """
 
 import contextlib
@@ -19,12 +19,18 @@ from lra.errors import UserError
 from lra.files import file_sha256, sync, sync_folder
 
 TIMEOUT_SECONDS = 60
-SECURE = ("https://",)  # how the addresses begin that may be read from
+SECURE = ("https://",)  # allowed URL prefixes
 _CHUNK_BYTES = 1 << 18
 
 
 class Remote(NamedTuple):
-    """A file on a server: its address, size in bytes and sha256 in hex."""
+    """File on a server.
+
+    Attributes:
+        url: URL of the file.
+        bytes: Size in bytes.
+        sha256: Hash in hexadecimal.
+    """
 
     url: str
     bytes: int
@@ -32,19 +38,19 @@ class Remote(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
+        """File name: the last part of the URL."""
         return self.url.rpartition("/")[2]
 
 
 def download(remote: Remote, folder: str | os.PathLike) -> pathlib.Path:
-    """Fetches a file into `folder` and returns its path; one that lies there is only checked.
+    """Download a file into `folder` and return its path; an existing file is only verified.
 
-    What has arrived lies in `<name>.part`, and the next call asks the server for the rest. The
-    file gets its name once its hash is right.
+    Received bytes are kept in `<name>.part`, and the next call requests the rest. The file gets its
+    final name once its hash has been verified.
 
     Raises:
-        UserError: an address that is not https, no network, a refusal by the server, a connection
-            lost on the way (the part stays), a wrong checksum (the part is removed).
+        UserError: The URL is not https, there is no network, the server refuses, the connection is
+            lost (the partial file is kept), or the checksum is wrong (it is removed).
     """
     target = pathlib.Path(folder) / remote.name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -57,12 +63,12 @@ def download(remote: Remote, folder: str | os.PathLike) -> pathlib.Path:
 
 
 def check_reachable(remote: Remote) -> None:
-    """Raises UserError if nothing answers there; for downloaders that try again for minutes."""
+    """Raise UserError if no server answers; for downloaders that would retry for minutes."""
     try:
         request = urllib.request.Request(remote.url, method="HEAD")
         _request(request).close()
     except urllib.error.HTTPError as error:
-        error.close()  # an answer, if only to HEAD
+        error.close()  # the server has answered, which suffices
     except (OSError, http.client.HTTPException) as error:
         raise _no_connection(remote, error) from None
 
@@ -83,7 +89,7 @@ def _download(remote: Remote, target: pathlib.Path) -> None:
 def _fetch_rest(remote: Remote, file: BinaryIO) -> None:
     with contextlib.closing(_open(remote, file)) as response:
         if response.status != http.client.PARTIAL_CONTENT:
-            file.truncate(0)  # the server sends the whole file whatever we ask for
+            file.truncate(0)  # the server ignores the range and sends the whole file
             file.seek(0)
         bar = tqdm(
             desc=remote.name,
@@ -94,7 +100,7 @@ def _fetch_rest(remote: Remote, file: BinaryIO) -> None:
             disable=None,
         )
         with bar:
-            # One byte more than announced is enough to see that it is another file.
+            # One byte more than expected suffices to detect another file.
             while file.tell() <= remote.bytes and (chunk := _read(remote, response, file)):
                 file.write(chunk)
                 bar.update(len(chunk))
@@ -110,7 +116,7 @@ def _open(remote: Remote, file: BinaryIO) -> http.client.HTTPResponse:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            file.truncate(0)  # the server's file is shorter than our part of it
+            file.truncate(0)  # the server's file is shorter than the partial file
         raise UserError(
             f"{remote.url}: the server answers {error.code} {error.reason}; {_by_hand(remote)}"
         ) from None
@@ -125,7 +131,7 @@ def _request(request: urllib.request.Request) -> http.client.HTTPResponse:
 
 
 class _SecureRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect to where a download may begin, and no other."""
+    """Follow redirects to allowed URLs only."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         try:

@@ -1,14 +1,14 @@
-"""Image: CIFAR-10 in grey, a sequence of 1,024 pixels (LRA, arXiv 2011.04006).
+"""Image: greyscale CIFAR-10 as sequences of 1,024 pixels (LRA, arXiv 2011.04006).
 
 45,000 / 5,000 / 10,000 images, 10 classes. The last tenth of the 50,000 training images is the
 validation set, so the split depends on their order, which `source` in the manifest names:
 
-- `--order=file` (the default): that of data_batch_1 to data_batch_5.
-- `--order=tfds`: that of TensorFlow Datasets (cifar10 3.0.2), in which LRA cuts: `train[:90%]` and
-  `train[90%:]` are its own split. It is computed; `--source=tfds` reads TFDS's own copy instead
-  and gives the same prepared data.
+- `--order=file` (default): the order of data_batch_1 to data_batch_5.
+- `--order=tfds`: the order of TensorFlow Datasets (cifar10 3.0.2), which LRA splits: `train[:90%]`
+  and `train[90%:]`. The order is computed; `--source=tfds` reads TFDS's own copy instead, with the
+  same result.
 
-Both are the official images, so `data` is `official` for both.
+Both contain the official images, so `data` is `official` for both.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from lra.errors import UserError
 from lra.tasks import TASKS
 
 SOURCES = (tfds_source.SOURCE, "download")
-# Size and sha256: TFDS, url_checksums/cifar10.txt.
+# Size and sha256 from TFDS, url_checksums/cifar10.txt.
 ARCHIVE = Remote(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     170_052_171,
@@ -40,7 +40,7 @@ RAW_NAMES = (
 )
 TFDS_NAME = "cifar10"
 OFFICIAL_COUNTS = TASKS["image"].counts
-# official.Fingerprint of the grey images; train and validation together.
+# official.Fingerprint of the greyscale images; train and validation together.
 OFFICIAL_CONTENT = {
     "train": "94904e4f5121b4fa0a28d3a0fd925ba796ee517469d9e0fc01304feedc433c98",
     "test": "0053179c78595a738d336d32a4b0449eb690a8d8b85d25df252b7c4904396644",
@@ -48,7 +48,7 @@ OFFICIAL_CONTENT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of this task."""
+    """Add the flags of this task."""
     tfds_source.add_arguments(parser)
     parser.add_argument(
         "--order",
@@ -59,10 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def estimate(options: argparse.Namespace) -> prepared.Estimate:
-    """Disk space with the download, if there is one; time without, since networks differ.
+    """Estimate disk space, including any download, and time, excluding it (networks differ).
 
     Raises:
-        UserError: no raw data.
+        UserError: There are no raw data.
     """
     if options.source not in SOURCES:
         raw.locate(options, RAW_NAMES, SOURCES)
@@ -71,19 +71,20 @@ def estimate(options: argparse.Namespace) -> prepared.Estimate:
 
 
 def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
-    """Writes the task's folder and returns its manifest.
+    """Write the task's folder and return its manifest.
 
     Args:
-        options: `source` is None (one of `RAW_NAMES` in the raw folder), the path of one
-            of them, `tfds`, or `download`; `order` as in the module's docstring.
-        writer: of the task's folder.
+        options: Options of the command. `source` is None (one of `RAW_NAMES` in the raw folder),
+            the path of one of them, `tfds`, or `download`; `order` is as in the module docstring.
+        writer: Writer of the task's folder.
 
     Raises:
-        UserError: nothing found, no network, a damaged archive, a missing or cut batch, a pickle
-            with foreign classes, a bad label, an image of another size.
+        UserError: Nothing is found, there is no network, the archive is damaged, a batch is missing
+            or truncated, a pickle has foreign classes, a label is invalid, or an image has another
+            size.
     """
     order, images = _open(options)
-    content = {split: _fingerprint(found) for split, found in images.items()}
+    content = {split: _fingerprint(members) for split, members in images.items()}
     train = images["train"]
     cut = len(train.labels) - len(train.labels) // 10
     splits = {
@@ -91,9 +92,9 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
         "validation": train.take(slice(cut, None)),
         "test": images["test"],
     }
-    counts = {split: len(found.labels) for split, found in splits.items()}
-    for split, found in splits.items():
-        writer.examples(split, zip(found.pixels, found.labels, strict=True))
+    counts = {split: len(members.labels) for split, members in splits.items()}
+    for split, members in splits.items():
+        writer.examples(split, zip(members.pixels, members.labels, strict=True))
     same_content = content == OFFICIAL_CONTENT
     data = official.compare(counts, OFFICIAL_COUNTS, "images", same_content=same_content)
     return writer.finish(
@@ -105,7 +106,7 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
 
 
 def _open(options: argparse.Namespace) -> tuple[str, dict[str, Images]]:
-    """The name of the order, and the images of `train` and `test` in it."""
+    """Return the name of the order, and the images of `train` and `test` in this order."""
     if options.source == tfds_source.SOURCE:
         if options.order == "file":
             raise UserError("--order=file does not go with --source=tfds, which has TFDS's order")
@@ -119,8 +120,8 @@ def _open(options: argparse.Namespace) -> tuple[str, dict[str, Images]]:
     if options.order != "tfds":
         return "file", images
     return "TFDS", {
-        split: found.take(cifar10.tfds_order(split, len(found.labels)))
-        for split, found in images.items()
+        split: members.take(cifar10.tfds_order(split, len(members.labels)))
+        for split, members in images.items()
     }
 
 

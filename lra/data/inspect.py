@@ -1,4 +1,4 @@
-"""Shows what is prepared: counts, lengths, labels and simple guesses of every split, and examples.
+"""Show prepared data: counts, lengths, labels and trivial baselines of every split, and examples.
 
 python -m lra.data.inspect listops --data_dir=data
 python -m lra.data.inspect text --split=test --examples=5
@@ -33,12 +33,12 @@ _LAYOUT = {
     "subsequent_indent": "    ",
     "break_on_hyphens": False,
 }
-_PICTURE_PIXELS = 96  # at least, each side
-_GAP = 4
+_MIN_PICTURE_PIXELS = 96  # per side
+_GAP = 4  # pixels between pictures
 
 
 def main(argv: list[str]) -> int:
-    """Parses the flags and prints; returns the exit status."""
+    """Parse the flags and print; return the exit status."""
     parser = ArgumentParser(prog="python -m lra.data.inspect", description=__doc__)
     parser.add_argument("task", metavar="TASK", choices=tuple(MODULES), help=", ".join(MODULES))
     parser.add_argument(
@@ -75,7 +75,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def describe(data: prepared.Prepared) -> list[str]:
-    """Lines on the whole data set: where it is from, and each split in numbers."""
+    """Return lines that describe the data set: its origin, and statistics of each split."""
     manifest = data.manifest
     lines = [
         f"{manifest['task']} in {data.root}",
@@ -115,36 +115,45 @@ def _describe_split(name: str, split: prepared.Split) -> list[str]:
 
 
 def _guesses_by_root(train: prepared.Split, split: prepared.Split) -> list[str]:
-    """How often answers are right that look at no more than the root operator of an expression."""
-    of_train, of_split = (
-        each.sequences.tokens[each.sequences.offsets[:-1]] for each in (train, split)
+    """Return the accuracy of guesses that see only the root operator of an expression."""
+    train_roots, split_roots = (
+        part.sequences.tokens[part.sequences.offsets[:-1]] for part in (train, split)
     )
-    majority = _share_right(train, split, np.zeros_like(of_train), np.zeros_like(of_split))
-    root = _share_right(train, split, of_train, of_split)
+    majority = _guess_accuracy(train, split, np.zeros_like(train_roots), np.zeros_like(split_roots))
+    root = _guess_accuracy(train, split, train_roots, split_roots)
     return [f"  guessing    train's most frequent label {majority:.2%}, by the root {root:.2%}"]
 
 
 def _guesses_by_document(train: prepared.Split, split: prepared.Split) -> list[str]:
-    """How often answers are right that know of one document how often train says yes to it."""
+    """Return the accuracy of guesses that see only the identity of one document of each pair."""
     shares = [
-        _share_right(train, split, train.pairs[:, which], split.pairs[:, which]) for which in (0, 1)
+        _guess_accuracy(train, split, train.pairs[:, column], split.pairs[:, column])
+        for column in (0, 1)
     ]
     return [f"  guessing    by the first document {shares[0]:.2%}, by the second {shares[1]:.2%}"]
 
 
-def _share_right(
-    train: prepared.Split, split: prepared.Split, of_train: np.ndarray, of_split: np.ndarray
+def _guess_accuracy(
+    train: prepared.Split,
+    split: prepared.Split,
+    train_features: np.ndarray,
+    split_features: np.ndarray,
 ) -> float:
-    """Of answers by one feature, an integer from 0: train's most frequent label with this value.
+    """Return the accuracy of guessing the label that is most frequent in train for a feature.
 
-    Where train does not have the value, or several labels as often, the most frequent of these in
-    all of train.
+    For values that do not occur in train, and ties, the label most frequent in all of train wins.
+
+    Args:
+        train: The training split.
+        split: The split to guess the labels of.
+        train_features: Integers from 0, one per example of `train`.
+        split_features: Integers from 0, one per example of `split`.
     """
-    values = max(of_train.max(), of_split.max()) + 1
+    values = max(train_features.max(), split_features.max()) + 1
     votes = np.zeros((values, train.labels.max() + 1), np.int64)
-    np.add.at(votes, (of_train, train.labels), 1)
-    answers = (votes + votes.sum(axis=0) / (len(train.labels) + 1)).argmax(axis=1)
-    return float(np.mean(split.labels == answers[of_split]))
+    np.add.at(votes, (train_features, train.labels), 1)
+    guesses = (votes + votes.sum(axis=0) / (len(train.labels) + 1)).argmax(axis=1)
+    return float(np.mean(split.labels == guesses[split_features]))
 
 
 def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:
@@ -179,22 +188,22 @@ def _content(task: str, tokens: np.ndarray) -> str:
 
 
 def _readable(tokens: np.ndarray) -> str:
-    """The first characters of a text; what a terminal would obey is replaced."""
+    """Return the beginning of a text, with control characters replaced by spaces."""
     text = tokens.tobytes().decode(errors="replace")
     return "".join(c if c.isprintable() else " " for c in _shortened(text))
 
 
 def _shortened(text: str) -> str:
-    return text[:_TEXT_CHARACTERS] + " ..." * (len(text) > _TEXT_CHARACTERS)
+    return text if len(text) <= _TEXT_CHARACTERS else text[:_TEXT_CHARACTERS] + " ..."
 
 
 def picture_grid(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Square pictures, each uint8 [side * side], as one, uint8 [height, width], row by row.
+    """Arrange square pictures, each uint8 [side * side], in a grid, uint8 [height, width].
 
-    Small pictures are enlarged by whole factors; the gaps are mid-grey.
+    Small pictures are enlarged by an integer factor; the gaps are mid-grey.
     """
     side = math.isqrt(len(pictures[0]))
-    scale = max(1, _PICTURE_PIXELS // side)
+    scale = max(1, _MIN_PICTURE_PIXELS // side)
     columns = math.ceil(math.sqrt(len(pictures)))
     rows = math.ceil(len(pictures) / columns)
     step = side * scale + _GAP

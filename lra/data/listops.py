@@ -1,11 +1,11 @@
-"""ListOps (LRA, arXiv 2011.04006, section 2.1): the value of a nested expression, 10 classes.
+"""ListOps (LRA, arXiv 2011.04006, section 2.1): evaluate a nested expression, 10 classes.
 
     python -m lra.data.prepare listops                                  generated, as in LRA
     python -m lra.data.prepare listops --source=lra_release/listops-1000          LRA's own files
     python -m lra.data.prepare listops --min_length=16 --max_length=64 --train=8000
 
-Stored as ids 1 to 15, brackets included: without them an expression has no unique value.
-Generated splits are the first expressions of one sequence without repetitions, in its order.
+Expressions are stored as ids 1 to 15, including brackets: without them the value is ambiguous.
+Generated splits are consecutive parts of one sequence of distinct expressions.
 """
 
 import argparse
@@ -31,13 +31,13 @@ OFFICIAL_COUNTS = TASKS["listops"].counts
 _TOKENS_PER_SECOND = 3e7
 _TSV_BYTES_PER_SECOND = 5e7
 _START_SECONDS = 2
-_LRA_TOKENS = 1_040  # of an expression by LRA's rules, on average and rounded up
+_LRA_TOKENS = 1_040  # average per expression under LRA's rules, rounded up
 _TSV_BYTES_PER_TOKEN = 5  # at least
-_BYTES_PER_EXPRESSION = 12  # its offset and label
+_BYTES_PER_EXPRESSION = 12  # offset and label
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of ListOps; their defaults are LRA's."""
+    """Add the flags of ListOps, with LRA's values as defaults."""
     rules, counts = Rules(), OFFICIAL_COUNTS
     for flag, value, meaning in (
         ("min_length", rules.min_length, "expressions are longer than this"),
@@ -58,10 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def estimate(options: argparse.Namespace) -> Estimate:
-    """Size and time; too large by other rules than LRA's, most of whose expressions are short.
+    """Estimate size and time; too large for other rules than LRA's, which favour short expressions.
 
     Raises:
-        UserError: options that make no sense, or files that are missing.
+        UserError: Options are invalid or files are missing.
     """
     if _from_files(options):
         size = sum(path.stat().st_size for path in listops_tsv.locate(options.source).values())
@@ -69,19 +69,19 @@ def estimate(options: argparse.Namespace) -> Estimate:
     rules, counts = _rules(options), _counts(options)
     rules.check()
     total = sum(counts.values())
-    middle = (rules.min_length + rules.max_length) // 2
-    tokens = total * (_LRA_TOKENS if rules == Rules() else middle)
+    mean_length = (rules.min_length + rules.max_length) // 2
+    tokens = total * (_LRA_TOKENS if rules == Rules() else mean_length)
     return Estimate(
         tokens + total * _BYTES_PER_EXPRESSION, _START_SECONDS + tokens / _TOKENS_PER_SECOND
     )
 
 
 def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
-    """Generates or reads all splits and returns the manifest.
+    """Generate or read all splits and return the manifest.
 
     Raises:
-        UserError: options that make no sense, too few different expressions, or a file that is
-            missing or malformed.
+        UserError: Options are invalid, there are too few distinct expressions, or a file is missing
+            or malformed.
     """
     return _from_tsv(options, writer) if _from_files(options) else _generate(options, writer)
 
@@ -91,8 +91,8 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
     source = expressions(rules, options.seed, options.workers)
     with tqdm(total=sum(counts.values()), unit=" expressions", disable=None) as bar:
         for split, count in counts.items():
-            found = itertools.islice(source, count)
-            writer.examples(split, ((tokens, evaluate(tokens)) for tokens in found), bar)
+            subset = itertools.islice(source, count)
+            writer.examples(split, ((tokens, evaluate(tokens)) for tokens in subset), bar)
     source.close()
     return writer.finish(
         data=options.data_label or _mark(rules, counts),
@@ -109,7 +109,7 @@ def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
     with tqdm(unit=" expressions", disable=None) as bar:
         counts = {}
         for split, path in paths.items():
-            examples = content.of(listops_tsv.read(path, options.max_length))
+            examples = content.record(listops_tsv.read(path, options.max_length))
             counts[split] = writer.examples(split, examples, bar)
     return writer.finish(
         data=options.data_label or _mark_of_files(counts, options.max_length, content),
@@ -120,37 +120,37 @@ def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
 
 
 class _Content:
-    """What tells LRA's expressions from others, as no hash of its files is published."""
+    """Properties that identify LRA's expressions, since no hash of its files is published."""
 
     def __init__(self):
         self._lengths, self._hashes, self._count = set(), set(), 0
 
-    def of(self, examples: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-        """Notes the examples while they pass."""
+    def record(self, examples: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
+        """Yield the examples while recording their properties."""
         for tokens, label in examples:
             self._lengths.add(len(tokens))
             self._hashes.add(hash(tokens))
             self._count += 1
             yield tokens, label
 
-    def keeps_the_rules(self) -> bool:
-        """Whether all lengths lie between LRA's bounds and no expression is there twice."""
+    def follows_rules(self) -> bool:
+        """Return whether all lengths are within LRA's bounds and all expressions are distinct."""
         low, high = Rules().min_length, Rules().max_length
         in_bounds = all(low < length < high for length in self._lengths)
         return in_bounds and len(self._hashes) == self._count
 
 
 def _mark_of_files(counts: dict[str, int], max_length: int, content: _Content) -> str:
-    """Other lengths change the number of positions, and with it every model."""
+    """Return the data mark; another `max_length` changes the positions and so every model."""
     if max_length != Rules().max_length:
         return f"differs (max_length {max_length})"
     return official.compare(
-        counts, OFFICIAL_COUNTS, "expressions", same_content=content.keeps_the_rules()
+        counts, OFFICIAL_COUNTS, "expressions", same_content=content.follows_rules()
     )
 
 
 def _from_files(options: argparse.Namespace) -> bool:
-    """Whether `source` is a folder of files; raises UserError for flags that do not go with it."""
+    """Return whether `source` is a folder; raise UserError for flags that conflict with it."""
     if options.source in (None, *SOURCES):
         return False
     given = (_rules(options)._replace(max_length=Rules().max_length), _counts(options))
@@ -180,7 +180,9 @@ def _mark(rules: Rules, counts: dict[str, int]) -> str:
     if (rules, counts) == (Rules(), OFFICIAL_COUNTS):
         return "generated"
     parts = [f"lengths {rules.min_length + 1} to {rules.max_length - 1}"]
-    parts += [f"depth {rules.max_depth}"] * (rules.max_depth != Rules().max_depth)
-    parts += [f"up to {rules.max_args} arguments"] * (rules.max_args != Rules().max_args)
+    if rules.max_depth != Rules().max_depth:
+        parts.append(f"depth {rules.max_depth}")
+    if rules.max_args != Rules().max_args:
+        parts.append(f"up to {rules.max_args} arguments")
     parts.append(" / ".join(f"{count:,}" for count in counts.values()))
     return f"differs ({', '.join(parts)})"

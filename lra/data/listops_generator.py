@@ -1,13 +1,14 @@
-"""Random ListOps expressions with the distribution of LRA's generator (arXiv 2011.04006).
+"""Generate ListOps expressions with the distribution of LRA's generator (arXiv 2011.04006).
 
-A node at depth d (the root has depth 1) below `max_depth` is an operator with probability 1/4,
-else a digit; at `max_depth` always a digit. An operator has 2 to `max_args` arguments, all numbers
-equally likely, as are the four operators and the ten digits. Expressions with min_length < length
-< max_length are kept (digits plus two per operator); one that came before is left out.
+A node at depth d < `max_depth` (the root has depth 1) is an operator with probability 1/4 and a
+digit otherwise; at `max_depth` it is always a digit. The number of arguments of an operator is
+uniform in 2 to `max_args`; the four operators are equally likely, as are the ten digits.
+Expressions with min_length < length < max_length are kept (the length counts digits plus two per
+operator), and duplicates are dropped.
 
-Randomness is raw output of the counter-based generator Philox, keyed by (seed, block of
-attempts), and every decision is made on integers, so the expressions depend on the seed alone:
-not on the machine, on NumPy's version or on the number of threads.
+Random numbers are the raw output of the counter-based generator Philox, keyed by (seed, block of
+attempts), and every decision is made on integers. The expressions therefore depend only on the
+seed, not on the machine, the version of NumPy or the number of threads.
 """
 
 import collections
@@ -25,17 +26,17 @@ from lra.data.listops_language import CLOSE, FIRST_DIGIT
 from lra.errors import UserError
 
 ATTEMPTS_PER_BLOCK = 4096
-# So many attempts without a new expression mean that there is none, or hardly any.
+# After this many blocks without a new expression, there are no or hardly any more.
 FRUITLESS_BLOCKS = 256
 
 _WORDS_AT_ONCE = 1 << 16
-# What _next returns instead of a length.
+# Return values of `_next` in place of a length.
 _REJECTED, _OUT_OF_WORDS = 0, -1
 MOST_TOKENS = 100_000
 
 
 class Rules(NamedTuple):
-    """What is generated and kept; the defaults are LRA's, both length bounds exclusive."""
+    """Rules of generation; the defaults are LRA's, and both length bounds are exclusive."""
 
     min_length: int = 500
     max_length: int = 2000
@@ -43,7 +44,7 @@ class Rules(NamedTuple):
     max_args: int = 10
 
     def check(self) -> None:
-        """Raises UserError for rules that no expression fulfils or that make no sense."""
+        """Raise UserError for rules that are invalid or that no expression satisfies."""
         if self.min_length < 0:
             raise UserError(f"--min_length={self.min_length} is negative")
         if self.max_length - self.min_length < 2:
@@ -62,10 +63,10 @@ class Rules(NamedTuple):
 
 
 def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
-    """Yields different expressions, an id per byte, without end; `workers` changes none of them.
+    """Yield distinct expressions, one byte per id, without end, independently of `workers`.
 
     Raises:
-        UserError: rules that make no sense, or that let no new expression be found.
+        UserError: The rules are invalid, or no new expression can be found.
     """
     rules.check()
     seen: set[bytes] = set()
@@ -86,25 +87,27 @@ def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
 
 
 def _blocks(rules: Rules, seed: int, workers: int) -> Iterator[list[bytes]]:
-    """All blocks in order; `workers` threads, which compiled code does not lock, work ahead."""
-    make = functools.partial(block_of_expressions, rules, seed)
+    """Yield all blocks in order, prefetched by `workers` threads; compiled code has no GIL."""
+    generate = functools.partial(block_of_expressions, rules, seed)
     numbers = itertools.count()
     pool = ThreadPoolExecutor(workers)
     try:
-        pending = collections.deque(pool.submit(make, next(numbers)) for _ in range(2 * workers))
+        pending = collections.deque(
+            pool.submit(generate, next(numbers)) for _ in range(2 * workers)
+        )
         while True:
             yield pending.popleft().result()
-            pending.append(pool.submit(make, next(numbers)))
+            pending.append(pool.submit(generate, next(numbers)))
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def block_of_expressions(rules: Rules, seed: int, block: int) -> list[bytes]:
-    """What `ATTEMPTS_PER_BLOCK` attempts yield, repetitions included: a pure function."""
+    """Return the expressions of `ATTEMPTS_PER_BLOCK` attempts, including duplicates."""
     philox = np.random.Philox(key=np.array([seed, block], np.uint64))
     words = np.empty(0, np.uint64)
     tokens = np.empty(rules.max_length, np.uint8)
-    found = []
+    accepted = []
     attempts = ATTEMPTS_PER_BLOCK
     while attempts:
         length, used, attempts = _next(words, attempts, rules, tokens)
@@ -112,16 +115,16 @@ def block_of_expressions(rules: Rules, seed: int, block: int) -> list[bytes]:
         if length == _OUT_OF_WORDS:
             words = np.concatenate([words, philox.random_raw(_WORDS_AT_ONCE)])
         elif length != _REJECTED:
-            found.append(tokens[:length].tobytes())
-    return found
+            accepted.append(tokens[:length].tobytes())
+    return accepted
 
 
 @compiled
 def _next(words, attempts, rules, tokens):
-    """Attempts until one is accepted: (its length, words used, attempts left).
+    """Make attempts until one is accepted; return (its length, words used, attempts left).
 
-    With the words at an end the length is _OUT_OF_WORDS, and the attempt that met the end counts
-    as not begun: neither as used words nor as an attempt.
+    If the random words run out, the length is _OUT_OF_WORDS, and the incomplete attempt counts
+    neither as used words nor as an attempt.
     """
     used = 0
     while attempts > 0:
@@ -137,13 +140,15 @@ def _next(words, attempts, rules, tokens):
 
 @compiled
 def _attempt(words, position, rules, tokens):
-    """One random expression into `tokens`: (length, position of the first unused word)."""
+    """Write a random expression to `tokens`; return (length, position of the first unused word)."""
     min_length, max_length, max_depth, max_args = rules
-    # Below this bound all remainders by 10 and by max_args - 1 are equally likely.
+    # Below this bound all remainders modulo 10 and modulo max_args - 1 are equally likely.
     bound = (1 << 32) - (1 << 32) % (10 * (max_args - 1))
-    missing = np.empty(min(max_depth, max_length) + 1, np.int64)  # arguments, per open operator
+    missing = np.empty(
+        min(max_depth, max_length) + 1, np.int64
+    )  # missing arguments per open operator
     depth = written = 0
-    size = 1  # of the smallest expression that can still come of it
+    min_size = 1  # length of the shortest possible completion
     while position < len(words):
         word = words[position]
         position += 1
@@ -152,8 +157,8 @@ def _attempt(words, position, rules, tokens):
             continue
         if depth + 1 < max_depth and word & np.uint64(3) == 0:
             arity = 2 + choice % (max_args - 1)
-            size += arity + 1
-            if size >= max_length:
+            min_size += arity + 1
+            if min_size >= max_length:
                 return _REJECTED, position
             tokens[written] = 1 + ((word >> np.uint64(2)) & np.uint64(3))
             written += 1

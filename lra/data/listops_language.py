@@ -1,4 +1,4 @@
-"""The language of ListOps: its symbols, their ids, and the value of an expression.
+"""ListOps language: symbols, their ids, and the evaluation of expressions.
 
 An expression is a digit, or an operator `[OP`, one or more expressions and `]`
 (Nangia and Bowman, 2018, arXiv 1804.06028): `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9. Every value is a digit.
@@ -14,11 +14,11 @@ from lra.data.compiled import compiled
 VOCABULARY = ("[MIN", "[MAX", "[MED", "[SM", "]", *"0123456789")
 CLOSE = 5
 FIRST_DIGIT = 6
-_MIN, _MAX, _MED = 1, 2, 3  # what else opens is SM
+_MIN, _MAX, _MED = 1, 2, 3  # the remaining operator is SM
 
 _IDS = {symbol: index for index, symbol in enumerate(VOCABULARY, start=1)}
 
-# What _value returns instead of a value.
+# Error codes that `_value` returns in place of a value.
 _UNKNOWN, _UNOPENED, _EMPTY, _TRAILING, _UNCLOSED, _NOTHING = -1, -2, -3, -4, -5, -6
 _REASONS = {
     _UNKNOWN: "unknown id {token}",
@@ -31,19 +31,19 @@ _REASONS = {
 
 
 def encode(text: str) -> np.ndarray:
-    """Ids, uint8 [length], of an expression whose symbols are separated by spaces.
+    """Convert an expression, with symbols separated by spaces, to ids, uint8 [length].
 
     Raises:
-        ValueError: a symbol that is not in `VOCABULARY`, with its position.
+        ValueError: A symbol is not in `VOCABULARY`. The message has its position.
     """
     return _to_ids(text.split())
 
 
 def decode(ids: Iterable[int]) -> str:
-    """The expression whose ids these are, its symbols separated by spaces.
+    """Convert ids to an expression with symbols separated by spaces.
 
     Raises:
-        ValueError: an id that is not one of 1 to 15.
+        ValueError: An id is not in 1 to 15.
     """
     ids = list(ids)
     for position, index in enumerate(ids):
@@ -53,16 +53,17 @@ def decode(ids: Iterable[int]) -> str:
 
 
 def evaluate(tokens: bytes | str | Sequence[int] | Sequence[str] | np.ndarray) -> int:
-    """The value, 0 to 9, of one expression, however deeply nested.
+    """Evaluate an expression of any depth; return its value, 0 to 9.
 
-    MIN, MAX; MED is the median, for an even number of arguments the mean of the middle two
-    without its fraction; SM is the sum modulo 10.
+    The operators are MIN; MAX; MED, the median (for an even number of arguments, the mean of the
+    middle two rounded down); and SM, the sum modulo 10.
 
     Args:
-        tokens: ids, symbols, or a text in which spaces separate the symbols.
+        tokens: Ids, symbols, or a string of symbols separated by spaces.
 
     Raises:
-        ValueError: malformed, with the position (from 0) of the first wrong token.
+        ValueError: The expression is malformed. The message has the position (from 0) of the first
+            wrong token.
     """
     if isinstance(tokens, str):
         tokens = tokens.split()
@@ -92,9 +93,11 @@ def _to_ids(symbols: Sequence[str]) -> np.ndarray:
 
 @compiled
 def _value(ids):
-    """(value or a key of _REASONS, position, open operators) of ids int64 [length]."""
-    values = np.empty(len(ids), np.int64)  # of finished arguments
-    starts = np.empty(len(ids), np.int64)  # each open operator's first argument in `values`
+    """Evaluate ids, int64 [length]; return (value or key of _REASONS, position, open operators)."""
+    values = np.empty(len(ids), np.int64)  # values of finished arguments
+    starts = np.empty(
+        len(ids), np.int64
+    )  # index in `values` of each open operator's first argument
     operators = np.empty(len(ids), np.int64)
     count = depth = 0
     for position in range(len(ids)):
@@ -127,7 +130,7 @@ def _value(ids):
 
 @compiled
 def _apply(operator, values):
-    """The value of one operator on its arguments, int64 [arity]."""
+    """Apply an operator to its arguments, int64 [arity]."""
     if operator == _MIN:
         return values.min()
     if operator == _MAX:
@@ -140,7 +143,7 @@ def _apply(operator, values):
 
 @compiled
 def _ranked(values, rank):
-    """The value that has `rank` smaller or equal ones before it in sorted order."""
+    """Return the element at index `rank` of the sorted values, which are digits."""
     for digit in range(10):
         for value in values:
             rank -= value == digit

@@ -1,9 +1,9 @@
-"""The released ListOps files of LRA: `basic_{train,val,test}.tsv` with columns Source and Target.
+"""Read LRA's released ListOps files `basic_{train,val,test}.tsv` with columns Source and Target.
 
-A source is rendered in binary form, each operator applied to its arguments one by one, so that
-`[MAX 4 3 ]` reads `( ( ( [MAX 4 ) 3 ) ] )`. The parentheses say nothing new and are dropped;
-brackets are kept (LRA's own reader loses them in its early versions, and with them the task's
-meaning). The files, 0.7 GB with 6 bytes per token, are streamed.
+A source is written in binary form, where operators are applied to their arguments one by one, so
+that `[MAX 4 3 ]` reads `( ( ( [MAX 4 ) 3 ) ] )`. The parentheses are redundant and dropped,
+brackets are kept (early versions of LRA's own reader drop them, and with them the meaning of the
+task). The files, 0.7 GB with 6 bytes per token, are streamed.
 """
 
 import itertools
@@ -20,8 +20,8 @@ FILES = {
     "test": "basic_test.tsv",
 }
 
-# Longer lines are not read to their end. A token has up to 4 characters, a pair of parentheses and
-# the spaces between.
+# Limit of the line length. A token takes up to 4 characters, a pair of parentheses and the spaces
+# between them.
 _LINE_BYTES_PER_TOKEN = 32
 
 _IDS = {symbol.encode(): index for index, symbol in enumerate(VOCABULARY, start=1)}
@@ -29,7 +29,7 @@ _LABELS = {b"%d" % digit: digit for digit in range(10)}
 
 
 class Columns(NamedTuple):
-    """Where a line has what, counted from 0, and how many columns there are."""
+    """Indices, from 0, of the source and target columns, and the number of columns."""
 
     source: int
     target: int
@@ -37,7 +37,7 @@ class Columns(NamedTuple):
 
 
 def locate(folder: str | pathlib.Path) -> dict[str, pathlib.Path]:
-    """The file of each split in `folder`; raises UserError where one is missing."""
+    """Return the file of each split in `folder`; raise UserError if one is missing."""
     paths = {split: pathlib.Path(folder) / name for split, name in FILES.items()}
     for path in paths.values():
         if not path.is_file():
@@ -48,18 +48,18 @@ def locate(folder: str | pathlib.Path) -> dict[str, pathlib.Path]:
 
 
 def read(path: pathlib.Path, max_length: int) -> Iterator[tuple[bytes, int]]:
-    """Streams ids (a byte each) and label of every line of `path`.
+    """Stream the ids (one byte each) and label of every line of `path`.
 
     Raises:
-        UserError: a line that is not as described in `parse_line`, with its number.
+        UserError: A line is invalid (see `parse_line`). The message has its number.
     """
     limit = _LINE_BYTES_PER_TOKEN * (max_length + 10)
     number = 1
     with open(path, "rb") as file:
         try:
-            columns = parse_header(_line(file, limit))
+            columns = parse_header(_read_line(file, limit))
             for number in itertools.count(2):  # noqa: B007 - the number is for the error
-                line = _line(file, limit)
+                line = _read_line(file, limit)
                 if not line:
                     break
                 yield parse_line(line, columns, max_length)
@@ -70,7 +70,7 @@ def read(path: pathlib.Path, max_length: int) -> Iterator[tuple[bytes, int]]:
 
 
 def parse_header(line: bytes) -> Columns:
-    """Finds the columns; raises ValueError where Source or Target is missing."""
+    """Locate the columns; raise ValueError if Source or Target is missing."""
     names = line.rstrip(b"\r\n").split(b"\t")
     for name in (b"Source", b"Target"):
         if name not in names:
@@ -79,11 +79,12 @@ def parse_header(line: bytes) -> Columns:
 
 
 def parse_line(line: bytes, columns: Columns, max_length: int) -> tuple[bytes, int]:
-    """The ids, a byte each, and the label of one line.
+    """Return the ids (one byte each) and the label of a line.
 
     Raises:
-        ValueError: another number of columns; a foreign symbol; more than `max_length` tokens; a
-            malformed expression; a label that is no digit or not the value of the expression.
+        ValueError: The number of columns is wrong, there is an unknown symbol or more than
+            `max_length` tokens, the expression is malformed, or the label is not a digit or not
+            the value of the expression.
     """
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != columns.count:
@@ -94,24 +95,24 @@ def parse_line(line: bytes, columns: Columns, max_length: int) -> tuple[bytes, i
     try:
         tokens = bytes([_IDS[symbol] for symbol in symbols])
     except KeyError as error:
-        raise ValueError(f"foreign symbol {_shown(error.args[0])}") from None
+        raise ValueError(f"foreign symbol {_quoted(error.args[0])}") from None
     label = _LABELS.get(fields[columns.target].strip())
     if label is None:
-        raise ValueError(f"label {_shown(fields[columns.target])} is not one of 0 to 9")
+        raise ValueError(f"label {_quoted(fields[columns.target])} is not one of 0 to 9")
     value = evaluate(tokens)
     if label != value:
         raise ValueError(f"label {label}, but the value of the expression is {value}")
     return tokens, label
 
 
-def _line(file, limit: int) -> bytes:
+def _read_line(file, limit: int) -> bytes:
     line = file.readline(limit + 1)
     if len(line) > limit:
         raise ValueError(f"longer than {limit:,} bytes")
     return line
 
 
-def _shown(content: bytes) -> str:
+def _quoted(content: bytes) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError:

@@ -1,21 +1,22 @@
-"""Whether prepared data is the official data set: by its counts and by a hash of its content."""
+"""Compare prepared data with the official data set, by counts and by a hash of the content."""
 
 import hashlib
 from collections.abc import Mapping
 
 
 class Fingerprint:
-    """A hash of a collection of labelled examples that does not depend on their order.
+    """Order-independent hash of a collection of labelled examples.
 
-    The sum of the examples' sha256, modulo 2**256: sources that hold the same examples in another
-    order (archive, TFDS) agree. A sum rather than an exclusive or, because there are duplicates.
+    It is the sum of the examples' sha256 modulo 2**256, so sources with the same examples in
+    another order (archive, TFDS) agree. A sum rather than an exclusive or, which would cancel
+    duplicates.
     """
 
     def __init__(self) -> None:
         self._sum = 0
 
     def add(self, label: int, content: bytes) -> None:
-        """Takes one example in; `label` in 0 to 255."""
+        """Add an example; `label` is in 0 to 255."""
         digest = hashlib.sha256(bytes([label]) + content).digest()
         self._sum = (self._sum + int.from_bytes(digest, "big")) % 2**256
 
@@ -30,13 +31,13 @@ def compare(
     *,
     same_content: bool = True,
 ) -> str:
-    """What the manifest says of the data: `official`, or `differs (...)` and in what.
+    """Return the data mark for the manifest: `official`, or `differs (...)` with the difference.
 
     Args:
-        counts: examples per split.
-        official_counts: the same of the official data set.
-        noun: what an example is, in the plural.
-        same_content: whether the hashes agree too; True where no official hash is known.
+        counts: Number of examples per split.
+        official_counts: Number of examples per split of the official data set.
+        noun: Plural noun for the examples.
+        same_content: Whether the hashes agree too; True if no official hash is known.
     """
     if counts != official_counts:
         return f"differs ({' / '.join(f'{count:,}' for count in counts.values())} {noun})"

@@ -1,13 +1,14 @@
-"""Pathfinder (LRA, arXiv 2011.04006): do two discs lie on the ends of one dashed line? 2 classes.
+"""Pathfinder (LRA, arXiv 2011.04006): do two discs mark the ends of one dashed line? 2 classes.
 
-    python -m lra.data.prepare pathfinder                      generated, as LRA's hard 32 x 32
-    python -m lra.data.prepare pathx                           as its hard 128 x 128 (Path-X)
+    python -m lra.data.prepare pathfinder                      generated like LRA's hard 32 x 32
+    python -m lra.data.prepare pathx                           like its hard 128 x 128 (Path-X)
     python -m lra.data.prepare pathfinder --size=64 --difficulty=easy --num_images=10000
     python -m lra.data.prepare pathfinder --source=lra_release              LRA's own images
 
-Stored as grey levels, row by row. Generated images are independent of each other: their first
-eight tenths are the training set, the next the validation and the last the test set. How LRA's
-own images are split: `pathfinder_folder`. Whether they are LRA's is judged by their numbers alone.
+Images are stored as grey levels, row by row. Generated images are independent of each other: the
+first eight tenths are the training set, the next tenth the validation and the last the test set.
+`pathfinder_folder` describes the split of LRA's own images, which are recognised by their counts
+alone.
 """
 
 import argparse
@@ -38,13 +39,13 @@ _IMAGES_PER_SECOND = {
     256: {"easy": 1_600, "intermediate": 1_900, "hard": 1_300},
 }
 _FILES_PER_SECOND = 5_000
-_WRITTEN_PER_SECOND = 2e8
-_START_SECONDS = 15  # compiling
-_BYTES_PER_IMAGE = 12  # its offset and label
+_BYTES_PER_SECOND = 2e8
+_START_SECONDS = 15  # compilation
+_BYTES_PER_IMAGE = 12  # offset and label
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of Pathfinder; their defaults are LRA's."""
+    """Add the flags of Pathfinder, with LRA's values as defaults."""
     parser.add_argument(
         "--num_images",
         type=int,
@@ -61,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def estimate(options: argparse.Namespace) -> Estimate:
-    """Size and time.
+    """Estimate size and time.
 
     Raises:
-        UserError: too few images, or a folder that is missing.
+        UserError: There are too few images, or a folder is missing.
     """
     size, difficulty = _size(options), options.difficulty
     if _from_folder(options):
@@ -76,14 +77,14 @@ def estimate(options: argparse.Namespace) -> Estimate:
         rate = _IMAGES_PER_SECOND[size][difficulty] * options.workers
         seconds = _START_SECONDS + count / rate
     space = count * (size * size + _BYTES_PER_IMAGE)
-    return Estimate(space, seconds + space / _WRITTEN_PER_SECOND)
+    return Estimate(space, seconds + space / _BYTES_PER_SECOND)
 
 
 def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
-    """Generates or reads all splits and returns the manifest.
+    """Generate or read all splits and return the manifest.
 
     Raises:
-        UserError: too few images, or what `pathfinder_folder` does not accept.
+        UserError: There are too few images, or `pathfinder_folder` rejects the files.
     """
     return _read(options, writer) if _from_folder(options) else _generate(options, writer)
 
@@ -91,10 +92,12 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     size, counts = _size(options), _counts(options)
     settings = parameters(size, options.difficulty)
-    made = batches(settings, seed=options.seed, count=options.num_images, workers=options.workers)
+    generated = batches(
+        settings, seed=options.seed, count=options.num_images, workers=options.workers
+    )
     examples = (
         (image.ravel(), label)
-        for batch in made
+        for batch in generated
         for image, label in zip(batch.images, batch.labels, strict=True)
     )
     with tqdm(total=options.num_images, unit=" images", disable=None) as bar:
@@ -112,26 +115,28 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
 
 def _read(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     size, difficulty = _size(options), options.difficulty
-    found = pathfinder_folder.listing(pathfinder_folder.find(options.source, size, difficulty))
-    indices = pathfinder_folder.split(len(found.files))
-    counts = {split: len(its_indices) for split, its_indices in indices.items()}
+    listing = pathfinder_folder.listing(pathfinder_folder.find(options.source, size, difficulty))
+    indices = pathfinder_folder.split(len(listing.files))
+    counts = {split: len(part) for split, part in indices.items()}
     if not all(counts.values()):
-        raise UserError(f"{found.root} holds {len(found.files)} images, too few for three splits")
-    with tqdm(total=len(found.files), unit=" images", disable=None) as bar:
-        for split, its_indices in indices.items():
-            writer.examples(split, pathfinder_folder.examples(found, its_indices, size), bar)
+        raise UserError(
+            f"{listing.root} holds {len(listing.files)} images, too few for three splits"
+        )
+    with tqdm(total=len(listing.files), unit=" images", disable=None) as bar:
+        for split, part in indices.items():
+            writer.examples(split, pathfinder_folder.examples(listing, part, size), bar)
     return writer.finish(
         data=options.data_label or _mark(options, counts, "official"),
         source=f"pathfinder{size}/{pathfinder_folder.FOLDERS[difficulty]}, split of S4",
         counts=counts,
         max_length=size * size,
         seed=pathfinder_folder.SPLIT_SEED,
-        parameters={"size": size, "difficulty": difficulty, "empty_images": len(found.empty)},
+        parameters={"size": size, "difficulty": difficulty, "empty_images": len(listing.empty)},
     )
 
 
 def _from_folder(options: argparse.Namespace) -> bool:
-    """Whether `source` is a folder; raises UserError for a flag that does not go with it."""
+    """Return whether `source` is a folder; raise UserError for flags that conflict with it."""
     if options.source in (None, *SOURCES):
         return False
     if options.num_images != OFFICIAL_IMAGES:
@@ -144,7 +149,7 @@ def _size(options: argparse.Namespace) -> int:
 
 
 def _counts(options: argparse.Namespace) -> dict[str, int]:
-    """How many images are generated for each split."""
+    """Return the number of images to generate for each split."""
     held_out = options.num_images // 10
     if held_out < 1:
         raise UserError(
@@ -156,10 +161,13 @@ def _counts(options: argparse.Namespace) -> dict[str, int]:
 
 
 def _mark(options: argparse.Namespace, counts: dict[str, int], name: str) -> str:
-    """`name`, or how the images differ from those of LRA's table."""
+    """Return `name`, or how the images differ from those of LRA's table."""
     size, difficulty = _size(options), options.difficulty
-    parts = [f"{size} x {size}"] * (size != DEFAULT_SIZES[options.task])
-    parts += [difficulty] * (difficulty != DIFFICULTY)
+    parts = []
+    if size != DEFAULT_SIZES[options.task]:
+        parts.append(f"{size} x {size}")
+    if difficulty != DIFFICULTY:
+        parts.append(difficulty)
     if counts != OFFICIAL_COUNTS:
         parts.append(f"{' / '.join(f'{count:,}' for count in counts.values())} images")
     return f"differs ({', '.join(parts)})" if parts else name

@@ -1,4 +1,4 @@
-"""A picture of generated Pathfinder images, sorted by their labels.
+"""Draw a figure of generated Pathfinder images, sorted by label.
 
 python -m lra.data.pathfinder_figure --out=results/figures/pathfinder_examples.png
 """
@@ -25,7 +25,7 @@ _ROWS = (
 
 
 def main(argv: list[str]) -> int:
-    """Draws and writes the picture."""
+    """Draw the figure and write it to a file."""
     parser = ArgumentParser(prog="python -m lra.data.pathfinder_figure", description=__doc__)
     parser.add_argument("--out", default="results/figures/pathfinder_examples.png", metavar="FILE")
     options = parser.parse_args(argv)
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
 
 
 def draw() -> Figure:
-    """The first images of seed 0 with each label: a row for each size and label."""
+    """Draw the first images of seed 0, one row per size and label."""
     figure = Figure(figsize=(11.2, 5.2), layout="constrained")
     grid = figure.subplots(len(_ROWS), COLUMNS)
     for row, (size, label, title) in zip(grid, _ROWS, strict=True):
@@ -53,13 +53,13 @@ def draw() -> Figure:
 
 
 def examples(size: int, label: int) -> np.ndarray:
-    """The first images of seed 0 with this label: uint8 [COLUMNS, size, size]."""
-    found: list[np.ndarray] = []
+    """Return the first images of seed 0 with this label, uint8 [COLUMNS, size, size]."""
+    images: list[np.ndarray] = []
     for batch in batches(parameters(size, "hard"), seed=0, count=16 * COLUMNS):
-        found.extend(batch.images[batch.labels == label])
-        if len(found) >= COLUMNS:
+        images.extend(batch.images[batch.labels == label])
+        if len(images) >= COLUMNS:
             break
-    return np.stack(found[:COLUMNS])
+    return np.stack(images[:COLUMNS])
 
 
 if __name__ == "__main__":

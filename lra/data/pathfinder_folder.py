@@ -1,16 +1,16 @@
-"""Reads Pathfinder as LRA released it: folders of PNG images and metadata in plain text.
+"""Read LRA's Pathfinder release: folders of PNG images and plain-text metadata.
 
     pathfinder32/curv_contour_length_14/imgs/<batch>/sample_<number>.png
     pathfinder32/curv_contour_length_14/metadata/<batch>.npy
 
-Despite their name the metadata are text, a line for each image: folder, file, number in the
-batch, label, and seven parameters. Images of zero bytes are left out, as LRA does (one is known:
+Despite their suffix, the metadata are text with one line per image: folder, file, number in the
+batch, label, and seven parameters. Images of zero bytes are skipped, as in LRA (one is known:
 pathfinder32/curv_baseline/imgs/0/sample_172.png).
 
-LRA cuts the splits from an order of TFDS that cannot be recovered from the files. The split here
-is the reproducible one in use since S4 (github.com/state-spaces/s4): the files in numeric order,
-`torch.utils.data.random_split` with seed 42, the last two tenths of the permutation being
-validation and test. Within each split the files' order is kept.
+LRA derives the splits from an order of TFDS that cannot be recovered from the files. This module
+uses the reproducible split common since S4 (github.com/state-spaces/s4): the files in numeric
+order, split by `torch.utils.data.random_split` with seed 42; the last two tenths of the permutation
+are validation and test. Within each split the order of the files is kept.
 """
 
 import pathlib
@@ -34,13 +34,13 @@ _NUMPY_MAGIC = b"\x93NUMPY"
 
 
 class Listing(NamedTuple):
-    """The images of a folder in numeric order.
+    """Images of a folder in numeric order.
 
     Attributes:
-        root: the folder.
-        files: of the images, relative to `root`.
+        root: The folder.
+        files: Paths of the images relative to `root`.
         labels: int32 [n].
-        empty: the images left out because they have zero bytes.
+        empty: Paths of the images skipped because they have zero bytes.
     """
 
     root: pathlib.Path
@@ -50,15 +50,16 @@ class Listing(NamedTuple):
 
 
 def find(source: str, size: int, difficulty: str) -> pathlib.Path:
-    """The folder of one size and difficulty at or below `source`.
+    """Find the folder of one size and difficulty at or below `source`.
 
     Args:
-        source: that folder, the one of its size, or the release's (`lra_release`, however nested).
-        size: of the images, in pixels.
+        source: That folder, its parent folder for the size, or a folder of the release
+            (`lra_release`, however nested).
+        size: Size of the images in pixels.
         difficulty: `easy`, `intermediate` or `hard`.
 
     Raises:
-        UserError: no such folder, or `source` is the folder of another difficulty.
+        UserError: There is no such folder, or `source` is the folder of another difficulty.
     """
     root = pathlib.Path(source).expanduser()
     if not root.is_dir():
@@ -76,11 +77,11 @@ def find(source: str, size: int, difficulty: str) -> pathlib.Path:
 
 
 def listing(root: pathlib.Path) -> Listing:
-    """Reads the metadata of a folder and looks at the images' sizes, not into them.
+    """List the images of a folder from its metadata, without opening them.
 
     Raises:
-        UserError: no metadata, a line that is too short, a label that is not 0 or 1, or an image
-            that is missing; names file and line.
+        UserError: There are no metadata, a line is too short, a label is not 0 or 1, or an image is
+            missing. The message names file and line.
     """
     files: list[str] = []
     labels: list[int] = []
@@ -101,15 +102,15 @@ def listing(root: pathlib.Path) -> Listing:
 
 
 def count_lines(root: pathlib.Path) -> int:
-    """How many images the metadata of a folder name."""
+    """Return the number of images that the metadata of a folder list."""
     return sum(path.read_bytes().count(b"\n") for path in _metadata(root))
 
 
 def examples(listing: Listing, indices: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yields the images at `indices`, uint8 [size * size] row by row, with their labels.
+    """Yield the images at `indices`, uint8 [size * size] row by row, with their labels.
 
     Raises:
-        UserError: an image of another size or mode, or one that cannot be decoded; names it.
+        UserError: An image has another size or mode or cannot be decoded. The message names it.
     """
     for index in indices:
         image = read_image(listing.root / listing.files[index], size)
@@ -117,26 +118,26 @@ def examples(listing: Listing, indices: np.ndarray, size: int) -> Iterator[tuple
 
 
 def read_image(path: pathlib.Path, size: int) -> np.ndarray:
-    """A grey PNG of `size` pixels a side: uint8 [size, size].
+    """Read a square greyscale PNG: uint8 [size, size].
 
     Raises:
-        UserError: of another size or mode, truncated or not a PNG.
+        UserError: The image has another size or mode, is truncated, or is not a PNG.
     """
     try:
         with Image.open(path, formats=["PNG"]) as image:
-            found = (image.width, image.height, image.mode)
-            if found == (size, size, "L"):
+            properties = (image.width, image.height, image.mode)
+            if properties == (size, size, "L"):
                 return np.asarray(image)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is damaged or no PNG ({error})") from None
     raise UserError(
-        f"{path} is {found[0]} x {found[1]} pixels of mode {found[2]}, "
+        f"{path} is {properties[0]} x {properties[1]} pixels of mode {properties[2]}, "
         f"not {size} x {size} of mode L (grey)"
     )
 
 
 def split(count: int) -> dict[str, np.ndarray]:
-    """S4's random split of `count` examples: ascending indices of each split, int64."""
+    """Return S4's random split of `count` examples: ascending indices of each split, int64."""
     order = torch_permutation(count, SPLIT_SEED)
     held_out = count // 10
     cuts = [count - 2 * held_out, count - held_out]
@@ -145,16 +146,16 @@ def split(count: int) -> dict[str, np.ndarray]:
 
 
 def torch_permutation(count: int, seed: int) -> np.ndarray:
-    """What `torch.randperm(count)` draws on a CPU after `manual_seed(seed)`: int64 [count].
+    """Return `torch.randperm(count)` on a CPU after `manual_seed(seed)`, int64 [count].
 
-    A Fisher-Yates shuffle on raw 32-bit words of the Mersenne Twister, which NumPy has too; for
-    up to 2^32 / 20 elements (checked against torch 2.13.0).
+    It is a Fisher-Yates shuffle with raw 32-bit words of the Mersenne Twister, which NumPy also
+    has. Valid for up to 2^32 / 20 elements (checked against torch 2.13.0).
     """
     words = np.frombuffer(np.random.RandomState(seed).bytes(4 * count), "<u4").tolist()
     order = list(range(count))
-    for place in range(count - 1):
-        other = place + words[place] % (count - place)
-        order[place], order[other] = order[other], order[place]
+    for index in range(count - 1):
+        other = index + words[index] % (count - index)
+        order[index], order[other] = order[other], order[index]
     return np.array(order, np.int64)
 
 
@@ -176,7 +177,7 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def _parse(line: str, place: str) -> tuple[str, int]:
-    """The image and its label."""
+    """Parse a line of metadata into the path of the image and its label."""
     fields = line.split()
     if len(fields) <= _LABEL:
         raise UserError(f"{place}: {len(fields)} fields, at least {_LABEL + 1} expected")

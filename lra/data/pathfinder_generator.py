@@ -1,12 +1,12 @@
-"""Generates Pathfinder images: two long dashed snakes, distractors and two discs.
+"""Generate Pathfinder images: two long dashed snakes, distractors and two discs.
 
-The procedure of the published generator (github.com/drewlinsley/pathfinder, 2019; Linsley et al.
-2018, arXiv:1805.08315) with the parameters of LRA, in our own words and some hundred times
-faster. One disc marks the start of one target snake, the other its end (label 1) or the other
-target's end (label 0), so that both classes are made of the same things.
+This reimplements the procedure of the published generator (github.com/drewlinsley/pathfinder, 2019;
+Linsley et al. 2018, arXiv:1805.08315) with the parameters of LRA, some hundred times faster. One
+disc marks the start of one target snake; the other marks its end (label 1) or the end of the other
+target (label 0), so that both classes consist of the same elements.
 
-Image i is a function of (seed, i), computed with integers only (see `pathfinder_tables`): the same
-bytes whatever the machine, the number of workers and the versions of the libraries.
+Image i is a function of (seed, i), computed with integers only (see `pathfinder_tables`). The bytes
+do not depend on the machine, the number of workers or the versions of libraries.
 """
 
 import collections
@@ -22,21 +22,22 @@ from lra.data.pathfinder_placement import place
 from lra.data.pathfinder_rendering import render
 from lra.data.pathfinder_tables import Tables, tables
 
-# About a second's work at most.
+# At most about a second of work.
 _CELLS_PER_BATCH = 1 << 18
 
 
 class Layout(NamedTuple):
-    """What consecutive images are made of; all int32.
+    """Elements of consecutive images; all arrays are int32.
 
     Attributes:
         labels: [n], 1 if both discs lie on one snake.
-        margins: [n], which of the parameters' margins the image has.
-        dashes: [n, most, 4], row, column, stamp and gain: the two targets' in turn, then those
-            of one distractor after the other; what is left over has gain 0.
-        marked: [n], the target whose start has a disc.
-        distractors: [n], how many found room.
-        attempts: [n], at the two targets.
+        margins: [n], index of the image's margin in the margins of the parameters.
+        dashes: [n, max dashes, 4], row, column, stamp and gain of each dash: those of the two
+            targets alternate, followed by those of one distractor after the other. Unused entries
+            have gain 0.
+        marked: [n], index of the target whose start has a disc.
+        distractors: [n], number of distractors placed.
+        attempts: [n], number of attempts to place the two targets.
     """
 
     labels: np.ndarray
@@ -48,7 +49,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def empty(cls, parameters: Parameters, count: int) -> "Layout":
-        """Room for `count` images."""
+        """Allocate a layout for `count` images."""
         distractors = parameters.distractors * parameters.distractor_dashes
         dashes = np.zeros((count, 2 * parameters.dashes + distractors, 4), np.int32)
         labels, margins, marked, placed, attempts = np.zeros((5, count), np.int32)
@@ -56,15 +57,15 @@ class Layout(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """One image in the making.
+    """Scratch state for one image at a time.
 
     Attributes:
-        parameters: of all images.
-        table: for the image's margin.
-        random: uint64 [1], the state of the random numbers.
-        occupied: uint8 [side, side], a canvas in units of 1 / `MASK_ONE`.
-        before: the same, as it was before the distractor in the making.
-        cumulative: int64 [J], weights up to each cell of the ring.
+        parameters: Parameters of the images.
+        table: Tables for the image's margin.
+        random: uint64 [1], state of the random number generator.
+        occupied: uint8 [side, side], occupancy of the canvas in units of 1 / `MASK_ONE`.
+        before: uint8 [side, side], `occupied` before the current distractor.
+        cumulative: int64 [J], cumulative weights of the ring's cells.
         free: int64 [size²], cells where a distractor may start.
     """
 
@@ -78,7 +79,7 @@ class Scene(NamedTuple):
 
     @classmethod
     def empty(cls, parameters: Parameters, table: Tables) -> "Scene":
-        """Scratch for images of one margin, one after the other."""
+        """Allocate the scratch state for images of one margin."""
         side = parameters.size + 2 * table.halo
         return cls(
             parameters=parameters,
@@ -92,15 +93,15 @@ class Scene(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Consecutive images and what they are made of; positions are (row, column).
+    """Consecutive images and their elements; positions are (row, column).
 
     Attributes:
         images: uint8 [n, size, size].
         labels: int32 [n], 1 if both discs lie on one snake.
-        starts: int32 [n, 2, 2], of the two target snakes.
-        ends: int32 [n, 2, 2].
-        discs: int32 [n, 2, 2], on a start and on an end.
-        layout: the rest.
+        starts: int32 [n, 2, 2], starts of the two target snakes.
+        ends: int32 [n, 2, 2], ends of the two target snakes.
+        discs: int32 [n, 2, 2], the disc on a start and the disc on an end.
+        layout: All elements of the images.
     """
 
     images: np.ndarray
@@ -112,22 +113,22 @@ class Batch(NamedTuple):
 
 
 def batches(parameters: Parameters, *, seed: int, count: int, workers: int = 1) -> Iterator[Batch]:
-    """Images 0 to `count` - 1 of a seed, in order; `workers` threads draw ahead.
+    """Yield images 0 to `count` - 1 of a seed, in order.
 
     Args:
-        parameters: of the images, `pathfinder_parameters.parameters(size, difficulty)`.
-        seed: 0 to 2^64 - 1.
-        count: of images.
-        workers: changes nothing but the time; compiled code does not hold Python's lock.
+        parameters: Parameters of the images, `pathfinder_parameters.parameters(size, difficulty)`.
+        seed: Seed, 0 to 2^64 - 1.
+        count: Number of images.
+        workers: Number of threads that prefetch batches; compiled code releases the GIL.
     """
-    every = tuple(tables(parameters, margin) for margin in parameters.margins)
-    size = max(1, _CELLS_PER_BATCH // parameters.size**2)
-    draw = functools.partial(_draw, parameters, every, seed)
+    tables_by_margin = tuple(tables(parameters, margin) for margin in parameters.margins)
+    batch_size = max(1, _CELLS_PER_BATCH // parameters.size**2)
+    draw = functools.partial(_draw, parameters, tables_by_margin, seed)
     pool = ThreadPoolExecutor(workers)
     try:
         pending = collections.deque()
-        for first in range(0, count, size):
-            pending.append(pool.submit(draw, first, min(size, count - first)))
+        for first in range(0, count, batch_size):
+            pending.append(pool.submit(draw, first, min(batch_size, count - first)))
             if len(pending) == 2 * workers:
                 yield pending.popleft().result()
         while pending:
@@ -137,20 +138,20 @@ def batches(parameters: Parameters, *, seed: int, count: int, workers: int = 1) 
 
 
 def _draw(
-    parameters: Parameters, every: tuple[Tables, ...], seed: int, first: int, count: int
+    parameters: Parameters, tables_by_margin: tuple[Tables, ...], seed: int, first: int, count: int
 ) -> Batch:
     layout = Layout.empty(parameters, count)
-    for which, table in enumerate(every):
-        # The compiled code is the same for any number of margins.
-        of_margin = parameters._replace(margins=parameters.margins[which : which + 1])
-        scene = Scene.empty(of_margin, table)
-        place(scene, which, len(every), np.uint64(seed), first, layout)
+    for index, table in enumerate(tables_by_margin):
+        # A single margin, so that the compiled code is the same for any number of margins.
+        single_margin = parameters._replace(margins=parameters.margins[index : index + 1])
+        scene = Scene.empty(single_margin, table)
+        place(scene, index, len(tables_by_margin), np.uint64(seed), first, layout)
     starts = layout.dashes[:, :2, :2]
     ends = layout.dashes[:, 2 * parameters.dashes - 2 : 2 * parameters.dashes, :2]
     ended = np.where(layout.labels == 1, layout.marked, 1 - layout.marked)
-    each = np.arange(count)
-    discs = np.stack([starts[each, layout.marked], ends[each, ended]], axis=1)
+    rows = np.arange(count)
+    discs = np.stack([starts[rows, layout.marked], ends[rows, ended]], axis=1)
     images = np.zeros((count, parameters.size, parameters.size), np.uint8)
-    for which, table in enumerate(every):
-        render(table, which, layout.margins, layout.dashes, discs, images)
+    for index, table in enumerate(tables_by_margin):
+        render(table, index, layout.margins, layout.dashes, discs, images)
     return Batch(images, layout.labels, starts, ends, discs, layout)

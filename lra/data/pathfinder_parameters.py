@@ -1,7 +1,8 @@
-"""The parameters of LRA's Pathfinder images, by size and difficulty.
+"""Parameters of LRA's Pathfinder images, by size and difficulty.
 
-From the notes beside LRA's Pathfinder builder (github.com/google-research/long-range-arena,
-lra_benchmarks/data/pathfinder.py); what they leave out are the published generator's defaults.
+The values are from the notes in LRA's Pathfinder builder (lra_benchmarks/data/pathfinder.py of
+github.com/google-research/long-range-arena) or, where these give none, defaults of the published
+generator.
 """
 
 from typing import NamedTuple
@@ -11,22 +12,22 @@ SIZES = (32, 64, 128, 256)
 
 
 class Parameters(NamedTuple):
-    """One size and difficulty; lengths in pixels.
+    """Parameters of one size and difficulty; lengths in pixels.
 
     Attributes:
-        size: rows and columns of the image.
-        pad: width of the border that no dash enters.
-        length: of a dash.
-        width: of a dash.
-        margins: kept free around a dash; each image draws one.
-        start_distance: between the starts of the two target snakes.
-        disc_radius: of the two markers.
-        continuity: 1 lets a snake turn by up to 90 degrees a dash, 1.8 by up to 50.
-        dashes: of a target snake.
-        distractor_dashes: of a distractor.
-        distractors: tried, not necessarily placed.
-        gains: relative contrast of targets and distractors.
-        oversampling: of the grid on which dashes and discs are drawn.
+        size: Number of rows and columns of the image.
+        pad: Width of the border that no dash enters.
+        length: Length of a dash.
+        width: Width of a dash.
+        margins: Possible widths of the free space around a dash; each image draws one.
+        start_distance: Distance between the starts of the two target snakes.
+        disc_radius: Radius of the two markers.
+        continuity: Limit of a snake's turns: 1 allows up to 90 degrees per dash, 1.8 up to 50.
+        dashes: Number of dashes of a target snake.
+        distractor_dashes: Number of dashes of a distractor.
+        distractors: Number of distractors to try, not all of which may be placed.
+        gains: Relative contrast of targets and distractors.
+        oversampling: Oversampling factor of the grid on which dashes and discs are drawn.
     """
 
     size: int
@@ -87,8 +88,8 @@ _BY_SIZE = {
         "gains": (1, 1),
     },
 }
-# 20, 22, 35 and 30 divided by a distractor's dashes; what is left over counts as one more, but
-# for 32, where LRA divides integers.
+# 20, 22, 35 and 30 divided by the dashes of a distractor, rounded up except for size 32, where LRA
+# uses integer division.
 _DISTRACTORS = {
     32: {"easy": 10, "intermediate": 6, "hard": 5},
     64: {"easy": 11, "intermediate": 8, "hard": 6},
@@ -98,7 +99,7 @@ _DISTRACTORS = {
 
 
 def parameters(size: int, difficulty: str) -> Parameters:
-    """LRA's parameters for one of `SIZES` and one of `DASHES`' difficulties."""
+    """Return LRA's parameters for one of `SIZES` and a difficulty in `DASHES`."""
     return Parameters(
         size=size,
         dashes=DASHES[difficulty],

@@ -1,11 +1,11 @@
-"""Where Pathfinder's dashes and discs lie: the compiled part of `pathfinder_generator`.
+"""Place Pathfinder's dashes and discs: the compiled part of `pathfinder_generator`.
 
-Two target snakes grow dash by dash and in turn from starts a fixed distance apart; if either gets
-stuck, both are thrown away. Short distractors follow where there is room for them.
+Two target snakes grow dash by dash, alternately, from starts a fixed distance apart; if either gets
+stuck, both are discarded. Short distractors follow where there is room for them.
 
-Positions are (row, column) of the image; a canvas has a halo around it into which stamps reach.
-A snake is a row of integers, and so is a dash: its row, column, stamp and gain. `scene` is a
-`pathfinder_generator.Scene`.
+Positions are (row, column) in the image; the canvas around it has a halo for stamps to extend into.
+A snake is a row of integers (see `_PIVOT_Y` etc.), and so is a dash: row, column, stamp and gain.
+`scene` is a `pathfinder_generator.Scene`.
 """
 
 import math
@@ -16,17 +16,17 @@ from lra.data.compiled import compiled
 from lra.data.pathfinder_stamps import MASK_ONE
 from lra.data.pathfinder_tables import DEGREES, WEIGHT_ONE
 
-# A cell is free up to an occupancy of 0.3, dashes may overlap below a sum of 1.8, and a snake
-# whose weights sum to less than 1e-4 has nowhere to go.
+# A cell is free up to an occupancy of 0.3, dashes may overlap up to a sum of occupancies below 1.8,
+# and a snake is stuck if its weights sum to less than 1e-4.
 _FREE = int(0.3 * MASK_ONE)
 _CROWDED = round(1.8 * MASK_ONE)
 _DEAD_END = math.ceil(1e-4 * WEIGHT_ONE * MASK_ONE)
-# A lost draw is repeated twice, a distractor four times.
+# A failed draw is repeated twice, a distractor four times.
 _TRIES, _DISTRACTOR_TRIES = 3, 5
-# Distractors need at least one free cell in so many.
+# Distractors are tried while at least one cell in this many is free.
 _CELLS_PER_FREE = 100
 _GUESSES = 16
-# The columns of a snake.
+# Columns of a snake.
 _PIVOT_Y, _PIVOT_X, _DIRECTION, _TIP_Y, _TIP_X, _STAMP = range(6)
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -34,7 +34,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @compiled
 def _mix(value):
-    """The output function of SplitMix64 (Steele, Lea and Flood 2014, doi:10.1145/2714064)."""
+    """Output function of SplitMix64 (Steele, Lea and Flood 2014, doi:10.1145/2714064)."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -42,7 +42,7 @@ def _mix(value):
 
 @compiled
 def _below(random, limit):
-    """A uniform integer from 0 to `limit` - 1, limit < 2^31."""
+    """Draw a uniform integer from 0 to `limit` - 1, limit < 2^31."""
     random[0] += _GOLDEN
     high = _mix(random[0]) >> np.uint64(32)
     return np.int64((high * np.uint64(limit)) >> np.uint64(32))
@@ -55,7 +55,7 @@ def _inside(size, y, x):
 
 @compiled
 def _fits(scene, y, x, stamp):
-    """Whether a dash may be drawn at (y, x): its mask hardly overlaps what is there."""
+    """Return whether a dash fits at (y, x): its mask hardly overlaps the occupied cells."""
     cells, occupied, halo = scene.table.mask_cells, scene.occupied, scene.table.halo
     for i in range(cells.shape[1]):
         dy, dx, value = cells[stamp, i, 0], cells[stamp, i, 1], cells[stamp, i, 2]
@@ -68,7 +68,7 @@ def _fits(scene, y, x, stamp):
 
 @compiled
 def _occupy(scene, snake):
-    """Enters the mask of the snake's last dash, cut at the image's edges."""
+    """Add the mask of the snake's last dash to `occupied`, cropped to the image."""
     cells, occupied, halo = scene.table.mask_cells, scene.occupied, scene.table.halo
     size, stamp = scene.parameters.size, snake[_STAMP]
     for i in range(cells.shape[1]):
@@ -79,7 +79,7 @@ def _occupy(scene, snake):
 
 @compiled
 def _start(scene, snake, degree, y, x):
-    """Starts a snake at (y, x); False if its first dash or pivot is outside the image."""
+    """Start a snake at (y, x); return False if its first dash or pivot leaves the image."""
     table, size = scene.table, scene.parameters.size
     snake[_PIVOT_Y], snake[_PIVOT_X] = y + table.pivot[degree, 0], x + table.pivot[degree, 1]
     snake[_DIRECTION] = degree
@@ -90,7 +90,7 @@ def _start(scene, snake, degree, y, x):
 
 @compiled
 def _start_first(scene, snake):
-    """Starts the first target where its whole first dash is in the middle of the image."""
+    """Start the first target so that its first dash lies in the middle of the image."""
     margin = 2 * scene.parameters.start_distance
     side = scene.parameters.size - 2 * margin
     for _ in range(_TRIES):
@@ -109,7 +109,7 @@ def _start_first(scene, snake):
 
 @compiled
 def _start_second(scene, first, snake):
-    """Starts the second target at its distance from the first, whatever is there."""
+    """Start the second target at the given distance from the first, regardless of occupancy."""
     for _ in range(_TRIES):
         degree = _below(scene.random, DEGREES)
         bearing, y, x = _below(scene.random, DEGREES), first[_TIP_Y], first[_TIP_X]
@@ -122,7 +122,7 @@ def _start_second(scene, first, snake):
 
 @compiled
 def _start_distractor(scene, snake):
-    """Starts a distractor where its first dash has room."""
+    """Start a distractor where its first dash has room."""
     for _ in range(_TRIES):
         degree = _below(scene.random, DEGREES)
         cell = _free_cell(scene, scene.table.start_stamp[degree])
@@ -135,11 +135,11 @@ def _start_distractor(scene, snake):
 
 @compiled
 def _free_cell(scene, stamp):
-    """A random one of the cells around which a stamp's probe is free; -1 if there are none."""
+    """Draw one of the cells around which a stamp's probe is free; -1 if there are none."""
     if not scene.table.probe_covers[stamp]:
         return -1
     cells = scene.parameters.size**2
-    # In an emptier image one of a few random cells is free, without a look at all the others.
+    # Rejection sampling is faster while many cells are free.
     for _ in range(_GUESSES):
         cell = _below(scene.random, cells)
         if _is_free(scene, stamp, cell):
@@ -153,7 +153,7 @@ def _free_cell(scene, stamp):
 
 @compiled
 def _is_free(scene, stamp, cell):
-    """Whether a stamp's probe around a cell meets nothing."""
+    """Return whether all cells of a stamp's probe around a cell are free."""
     probe, occupied, halo = scene.table.probe, scene.occupied, scene.table.halo
     y, x = divmod(cell, scene.parameters.size)
     for i in range(probe.shape[1]):
@@ -164,10 +164,10 @@ def _is_free(scene, stamp, cell):
 
 @compiled
 def _grow(scene, snake):
-    """Adds a dash to a snake; False if it is stuck.
+    """Add a dash to a snake; return False if it is stuck.
 
-    The next dash starts on a ring around the next pivot, preferably straight ahead and where
-    there is room. The dash before it enters `occupied` only now.
+    The next dash starts on a ring around the next pivot, preferably straight ahead and where there
+    is room. The previous dash is added to `occupied` only now.
     """
     ring, step, slip = scene.table.ring, scene.table.step, scene.table.slip
     pivot_y, pivot_x, direction = snake[_PIVOT_Y], snake[_PIVOT_X], snake[_DIRECTION]
@@ -192,7 +192,7 @@ def _grow(scene, snake):
 
 @compiled
 def _weigh(scene, direction, pivot_y, pivot_x):
-    """Sums the weights of the ring's cells in `cumulative`; returns the total."""
+    """Compute the cumulative weights of the ring's cells; return the total."""
     ring, near, halo = scene.table.ring, scene.table.near, scene.table.halo
     size, occupied = scene.parameters.size, scene.occupied
     total = 0
@@ -200,10 +200,10 @@ def _weigh(scene, direction, pivot_y, pivot_x):
         weight = scene.table.weight[direction, cell]
         y, x = pivot_y + ring[cell, 0], pivot_x + ring[cell, 1]
         if weight > 0 and _inside(size, y, x):
-            highest = 0
+            occupancy = 0
             for i in range(len(near)):
-                highest = max(highest, occupied[y + near[i, 0] + halo, x + near[i, 1] + halo])
-            total += weight * (MASK_ONE - highest)
+                occupancy = max(occupancy, occupied[y + near[i, 0] + halo, x + near[i, 1] + halo])
+            total += weight * (MASK_ONE - occupancy)
         scene.cumulative[cell] = total
     return total
 
@@ -222,7 +222,7 @@ def _record(dash, snake, gain):
 
 @compiled
 def _place_targets(scene, snakes, dashes):
-    """One attempt at both targets; False if either gets stuck."""
+    """Try once to place both targets; return False if either gets stuck."""
     if not _start_first(scene, snakes[0]) or not _start_second(scene, snakes[0], snakes[1]):
         return False
     _copy(scene.table.empty, scene.occupied)
@@ -231,14 +231,14 @@ def _place_targets(scene, snakes, dashes):
         if number >= 2 and not _grow(scene, snake):
             return False
         _record(dashes[number], snake, scene.parameters.gains[0])
-    # The first snake's last dash is never entered: distractors may touch it.
+    # The first snake's last dash is never added to `occupied`: distractors may touch it.
     _occupy(scene, snakes[1])
     return True
 
 
 @compiled
 def _place_distractor(scene, snake, dashes):
-    """One attempt at a distractor; if it gets stuck it leaves its traces."""
+    """Try once to place a distractor; if it gets stuck, the caller must restore `occupied`."""
     if not _has_room(scene) or not _start_distractor(scene, snake):
         return False
     for number in range(scene.parameters.distractor_dashes):
@@ -251,7 +251,7 @@ def _place_distractor(scene, snake, dashes):
 
 @compiled
 def _has_room(scene):
-    """Whether distractors are worth a try."""
+    """Return whether enough cells are free to try a distractor."""
     size, halo, free = scene.parameters.size, scene.table.halo, 0
     for y in range(halo, halo + size):
         for x in range(halo, halo + size):
@@ -261,26 +261,26 @@ def _has_room(scene):
 
 @compiled
 def _place_distractors(scene, snake, dashes):
-    """Fills `dashes` with the distractors that find room; returns how many do."""
+    """Fill `dashes` with the distractors that find room; return their number."""
     _copy(scene.occupied, scene.before)
-    its_dashes, placed = scene.parameters.distractor_dashes, 0
+    length, placed = scene.parameters.distractor_dashes, 0
     for _ in range(scene.parameters.distractors):
         for _ in range(_DISTRACTOR_TRIES):
-            if _place_distractor(scene, snake, dashes[placed * its_dashes :]):
+            if _place_distractor(scene, snake, dashes[placed * length :]):
                 _copy(scene.occupied, scene.before)
                 placed += 1
                 break
             _copy(scene.before, scene.occupied)
-    for dash in dashes[placed * its_dashes :]:
+    for dash in dashes[placed * length :]:
         dash[3] = 0
     return placed
 
 
 @compiled
 def place(scene, which, margins, seed, first, layout):
-    """Fills in the images of a seed, from number `first` on, that have one of the margins.
+    """Fill in the layout of those images that have a given margin.
 
-    The scene is for number `which` of so many `margins`; the `Layout` may hold the other images.
+    The margin is number `which` of `margins`, and `first` is the index of the layout's first image.
     """
     snakes = np.zeros((2, 6), np.int64)
     targets = 2 * scene.parameters.dashes

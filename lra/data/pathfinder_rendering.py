@@ -1,8 +1,8 @@
-"""Pathfinder's pictures of what has been placed: a compiled part of `pathfinder_generator`.
+"""Render the placed dashes and discs: a compiled part of `pathfinder_generator`.
 
-Ink relative to its maximum, then the discs, then everything relative to the maximum: the grey
-levels of the images that LRA released, as far as one of them tells. The published generator
-stretches the levels of every stamp instead.
+The ink of the dashes is scaled to its maximum, then discs are added, then everything is scaled to
+the maximum. As far as one image can show, this gives the grey levels of the images that LRA
+released. The published generator stretches the levels of every stamp instead.
 """
 
 import numpy as np
@@ -13,15 +13,15 @@ from lra.data.pathfinder_stamps import INK_ONE, MASK_ONE
 
 @compiled
 def render(table, which, margins, dashes, discs, images):
-    """Draws the images that have one of the margins.
+    """Draw the images that have a given margin.
 
     Args:
-        table: the `Tables` of this margin.
-        which: of the margins this is.
-        margins: int32 [n], which one each image has.
-        dashes: int32 [n, most, 4], row, column, stamp and gain; gain 0 draws nothing.
-        discs: int32 [n, 2, 2], row and column of their centres.
-        images: uint8 [n, size, size], to draw in.
+        table: `Tables` of the margin.
+        which: Index of the margin.
+        margins: int32 [n], index of each image's margin.
+        dashes: int32 [n, max dashes, 4], row, column, stamp and gain; gain 0 draws nothing.
+        discs: int32 [n, 2, 2], row and column of the centres of the discs.
+        images: uint8 [n, size, size], output.
     """
     for index in range(len(images)):
         if margins[index] == which:
@@ -33,7 +33,7 @@ def render(table, which, margins, dashes, discs, images):
 
 @compiled
 def _draw_dashes(table, dashes, size):
-    """The ink of all dashes relative to its maximum: int64 [size, size], 1 / `INK_ONE`."""
+    """Return the ink of all dashes relative to its maximum, int64 [size, size], 1 / `INK_ONE`."""
     canvas = np.zeros((size + 2 * table.halo, size + 2 * table.halo), np.int64)
     side = table.ink.shape[1]
     for top, left, stamp, gain in dashes:
@@ -48,7 +48,7 @@ def _draw_dashes(table, dashes, size):
 
 @compiled
 def _scale(ink, highest, scaled):
-    """Scales ink so that its maximum becomes `highest`, to the nearest integer, halves up."""
+    """Scale ink so that its maximum becomes `highest`, rounding to nearest, halves up."""
     peak = 0
     for row in ink:
         for value in row:
@@ -60,7 +60,7 @@ def _scale(ink, highest, scaled):
 
 @compiled
 def _draw_disc(table, ink, y, x):
-    """Adds a disc with its centre at (y, x)."""
+    """Add a disc with its centre at (y, x)."""
     reach = table.disc.shape[2] // 2
     row = _disc_class(y, len(ink), table.disc.shape[0])
     column = _disc_class(x, len(ink), table.disc.shape[0])
@@ -71,6 +71,6 @@ def _draw_disc(table, ink, y, x):
 
 
 @compiled
-def _disc_class(place, size, classes):
-    """By the distance from the nearer edge; all that are far from both are one class."""
-    return max(min(place, classes // 2), place - size + classes)
+def _disc_class(position, size, classes):
+    """Return the class of a row or column by its distance from the edges (see `stamps.discs`)."""
+    return max(min(position, classes // 2), position - size + classes)

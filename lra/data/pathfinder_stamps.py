@@ -1,9 +1,9 @@
-"""What Pathfinder's ink looks like: dashes and discs, drawn fine and reduced by a Lanczos filter.
+"""Stamps of Pathfinder's dashes and discs, drawn on a fine grid and reduced by a Lanczos filter.
 
-Everything is drawn on a grid finer than the image and resampled, as the published generator
-(github.com/drewlinsley/pathfinder) does with Pillow. Line and filter are our own and equal to
-Pillow's to the bit (lines, 8-bit masks) or to float32 rounding (ink), so that the data depend on
-no version of it. Floats end here: ink becomes integers in units of 1 / `INK_ONE`.
+The published generator (github.com/drewlinsley/pathfinder) draws and resamples with Pillow. Lines
+and filter are reimplemented here, equal to Pillow's to the bit (lines, 8-bit masks) or up to
+float32 rounding (ink), so that the data do not depend on its version. No floats leave this module:
+ink is rounded to integers in units of 1 / `INK_ONE`.
 """
 
 import math
@@ -20,9 +20,10 @@ _BITS = 22
 
 
 def lanczos_matrix(fine: int, coarse: int) -> np.ndarray:
-    """The filter that reduces `fine` samples to `coarse`: float64 [coarse, fine], rows sum to 1.
+    """Return the filter that reduces `fine` samples to `coarse`, float64 [coarse, fine].
 
-    A Lanczos window of three lobes, stretched by fine / coarse, cut at the edges and normalised.
+    It is a Lanczos window of three lobes, stretched by fine / coarse, cut at the edges and
+    normalised so that rows sum to 1.
     """
     scale = fine / coarse
     matrix = np.zeros((coarse, fine))
@@ -37,13 +38,13 @@ def lanczos_matrix(fine: int, coarse: int) -> np.ndarray:
 
 
 def reduce_float(fine: np.ndarray, coarse: int) -> np.ndarray:
-    """A square image resampled to `coarse` pixels a side, unclipped; float64."""
+    """Resample a square image to `coarse` pixels per side, unclipped; float64."""
     matrix = lanczos_matrix(len(fine), coarse)
     return matrix @ fine @ matrix.T
 
 
 def reduce_bytes(fine: np.ndarray, coarse: int) -> np.ndarray:
-    """A square uint8 image resampled to uint8 in fixed point, rounded and clipped in each pass."""
+    """Resample a square uint8 image in fixed point, rounding and clipping in each pass; uint8."""
     matrix = lanczos_matrix(len(fine), coarse) * (1 << _BITS)
     weights = np.trunc(matrix + np.copysign(0.5, matrix)).astype(np.int64)
     rows = _clip(fine.astype(np.int64) @ weights.T)
@@ -55,17 +56,17 @@ def _clip(fixed: np.ndarray) -> np.ndarray:
 
 
 def line(centre: int, dy: int, dx: int, width: int) -> np.ndarray:
-    """A line from the centre of a square of 2 centre + 1 pixels a side to (dy, dx) from there.
+    """Draw a line from the centre of a square canvas.
 
     Args:
-        centre: row and column of the line's start.
-        dy: rows from start to end.
-        dx: columns from start to end.
-        width: in pixels; 1 gives Bresenham's line, more a filled polygon whose corners are
-            rounded to whole pixels.
+        centre: Row and column of the line's start.
+        dy: Number of rows from start to end.
+        dx: Number of columns from start to end.
+        width: Width in pixels; 1 gives Bresenham's line, larger values a filled polygon whose
+            corners are rounded to whole pixels.
 
     Returns:
-        bool [2 centre + 1, 2 centre + 1].
+        The canvas, bool [2 centre + 1, 2 centre + 1].
     """
     canvas = np.zeros((2 * centre + 1, 2 * centre + 1), bool)
     if width == 1:
@@ -90,7 +91,7 @@ def _bresenham(canvas: np.ndarray, centre: int, dy: int, dx: int) -> None:
 
 
 def _corners(dy: int, dx: int, width: int) -> list[tuple[int, int]]:
-    """The wide line's rectangle, (row, column) from its start, in order around it.
+    """Return the corners of a wide line's rectangle, in order, as (row, column) from its start.
 
     An even width is not centred: one side lies a pixel further out.
     """
@@ -103,7 +104,7 @@ def _corners(dy: int, dx: int, width: int) -> list[tuple[int, int]]:
 
 
 def _fill(canvas: np.ndarray, corners: list[tuple[int, int]]) -> None:
-    """Fills a convex polygon, row by row, between its outermost crossings."""
+    """Fill a convex polygon, row by row, between its outermost crossings."""
     edges = list(zip(corners, corners[1:] + corners[:1], strict=True))
     for row in range(len(canvas)):
         crossings = []
@@ -119,17 +120,17 @@ def _fill(canvas: np.ndarray, corners: list[tuple[int, int]]) -> None:
 
 
 def _round_half_up(value: float) -> int:
-    """To the nearest integer, halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     return int(math.copysign(math.floor(abs(value) + 0.5), value))
 
 
 def _round_half_down(value: float) -> int:
-    """To the nearest integer, halves towards zero."""
+    """Round to the nearest integer, halves towards zero."""
     return int(math.copysign(math.ceil(abs(value) - 0.5), value))
 
 
 def disc_offsets(radius: float) -> np.ndarray:
-    """The grid points within `radius` of the origin: int64 [n, 2] (row, column)."""
+    """Return the grid points within `radius` of the origin, int64 [n, 2] (row, column)."""
     reach = math.floor(radius)
     grid = np.mgrid[-reach : reach + 1, -reach : reach + 1].reshape(2, -1).T
     return grid[(grid**2).sum(axis=1) <= radius**2]
@@ -138,18 +139,18 @@ def disc_offsets(radius: float) -> np.ndarray:
 def dash(
     fine_end: tuple[int, int], half: int, margin: int, oversampling: int, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One dash, its start in the centre of the stamp.
+    """Draw a dash that starts in the centre of its stamp.
 
     Args:
-        fine_end: the other end, (rows, columns) from the start on the fine grid.
-        half: the stamp has 2 half + 1 pixels a side.
-        margin: pixels kept free around a dash.
-        oversampling: fine pixels per pixel.
-        width: of the line, in fine pixels.
+        fine_end: End of the dash, (rows, columns) from the start on the fine grid.
+        half: Half the size of the stamp, which has 2 half + 1 pixels per side.
+        margin: Number of pixels kept free around the dash.
+        oversampling: Number of fine pixels per pixel.
+        width: Width of the line in fine pixels.
 
     Returns:
-        Ink int64 [side, side] in units of 1 / `INK_ONE`, no less than 0; and the mask, the room
-        the dash takes with its margin: uint8 [side, side] in units of 1 / `MASK_ONE`.
+        The ink, int64 [side, side] in units of 1 / `INK_ONE`, nonnegative; and the mask, the area
+        occupied by the dash and its margin, uint8 [side, side] in units of 1 / `MASK_ONE`.
     """
     fine = line(half * oversampling, *fine_end, width)
     ink = reduce_float(fine.astype(np.float64), 2 * half + 1)
@@ -158,7 +159,7 @@ def dash(
 
 
 def _dilate(image: np.ndarray, radius: int) -> np.ndarray:
-    """Binary dilation by a disc; what leaves the canvas is cut off."""
+    """Dilate a binary image by a disc, cropped to the canvas."""
     side = len(image)
     padded = np.pad(image, radius)
     result = np.zeros_like(image)
@@ -168,12 +169,13 @@ def _dilate(image: np.ndarray, radius: int) -> np.ndarray:
 
 
 def discs(radius: float, oversampling: int) -> np.ndarray:
-    """The discs at every distance from the image's edges, where the filter is cut.
+    """Draw discs at every distance from the image's edges, where the filter is cut.
 
     Returns:
-        int64 [classes, classes, side, side] in units of 1 / `INK_ONE`; `classes` is odd. A
-        centre row is its own class from the top, counts back from the last class from the
-        bottom, and is the middle class in between; likewise the columns.
+        int64 [classes, classes, side, side] in units of 1 / `INK_ONE`, indexed by the classes of
+        the centre's row and column; `classes` is odd. Near the top, the class of a row is its
+        index; near the bottom, it is counted back from the last class; in between, it is the
+        middle class. Likewise for columns.
     """
     reach = math.ceil(radius) + _LOBES
     edge = reach + _LOBES
@@ -192,5 +194,5 @@ def discs(radius: float, oversampling: int) -> np.ndarray:
 
 
 def quantize_ink(ink: np.ndarray) -> np.ndarray:
-    """Ink in units of 1 / `INK_ONE`, the filter's negative lobes cut off; int64."""
+    """Quantize ink to int64 in units of 1 / `INK_ONE`, clipping the filter's negative lobes."""
     return np.maximum(np.rint(ink * INK_ONE), 0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Prepares the data of a task: generated, read from files, or downloaded.
+"""Prepare the data of a task: generated, read from files, or downloaded.
 
     python -m lra.data.prepare TASK --data_dir=data [--source=generate | PATH | tfds | download]
     python -m lra.data.prepare TASK --help          the flags of that task
@@ -6,12 +6,12 @@
 
 TASK is listops, text, retrieval, image, pathfinder or pathx; `all` means the first five: it keeps
 what is prepared, generates what can be generated and looks for the raw files of the others in
-FOLDER (data/raw without one).
+FOLDER (default: data/raw).
 
-The same request twice is answered from what is there; files named with --source are always read
-again, since they may have changed. Anything else replaces what was prepared before, at once and
-only when complete: a run that fails or is killed leaves it as it was. The exit status of `all` is
-2 where one of the five can neither be kept nor prepared; --dry_run only says what that one needs.
+A repeated request reuses the prepared data, but files named with --source are always read again,
+since they may have changed. Any other request replaces earlier data atomically once it is complete:
+a run that fails or is killed leaves them unchanged. The exit status of `all` is 2 if one of the
+five can neither be kept nor prepared; --dry_run only reports what that task needs.
 """
 
 import argparse
@@ -51,25 +51,25 @@ MODULES = {
     "pathfinder": "lra.data.pathfinder",
     "pathx": "lra.data.pathfinder",
 }
-_MOST_WORKERS = 1024
-ALL = "all"  # of the table; Path-X has 3.3 GB and is prepared when named
+_MAX_WORKERS = 1024
+ALL = "all"  # tasks of the table; Path-X has 3.3 GB and is prepared only when named
 
-# Flags that change neither what is prepared nor what it is called.
-_NOT_REQUESTED = ("task", "data_dir", "raw_dir", "workers", "dry_run")
-# Values of --source that some task takes; anything else is a path.
+# Flags that affect neither the prepared data nor their name.
+_NOT_IN_REQUEST = ("task", "data_dir", "raw_dir", "workers", "dry_run")
+# Values of --source that some task accepts; anything else is a path.
 _SOURCES = ("generate", "tfds", "download")
 
 
 def main(argv: list[str]) -> int:
-    """Parses the flags and prepares; returns the exit status."""
-    task = _named_task(argv)
+    """Parse the flags and prepare the data; return the exit status."""
+    task = _task_argument(argv)
     options = _parser(task).parse_args(argv)
     if options.task != task:
         raise UserError(f"name the task first: {options.task} --FLAG=VALUE ...")
     if task == ALL:
         return _prepare_all(options)
     if options.dry_run:
-        _request(options)  # which refuses flags that do not go together
+        _request(options)  # raises if flags conflict
         print(_estimate_line(options))
         return 0
     start = time.monotonic()
@@ -82,35 +82,35 @@ def main(argv: list[str]) -> int:
 def prepare_task(
     task: str, data_dir: str | os.PathLike, *, replace: bool = True, **flags: Any
 ) -> dict[str, Any]:
-    """Prepares `task` as the command does, unless it is there already; returns its manifest.
+    """Prepare `task` as the command does, unless already prepared, and return its manifest.
 
     Args:
-        task: one of `MODULES`.
-        data_dir: the folder that holds the tasks' folders.
-        replace: whether data prepared with other flags are replaced; else they stay as they are.
-        flags: of the command, without dashes (`source="generate", seed=0, train=8000`).
+        task: One of `MODULES`.
+        data_dir: Folder that contains one folder per task.
+        replace: Whether to replace data prepared with other flags rather than keep them.
+        **flags: Flags of the command without dashes (`source="generate", seed=0, train=8000`).
 
     Raises:
-        UserError: an unknown task or flag, and whatever the command would report.
+        UserError: The task or a flag is unknown, or the command would fail.
     """
     return _prepare(_options(task, data_dir, flags), replace=replace)[0]
 
 
 def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepared.Estimate:
-    """What `prepare_task` will take; arguments and errors are the same."""
+    """Estimate the cost of `prepare_task`, with the same arguments and errors."""
     options = _options(task, data_dir, flags)
     return _module(task).estimate(options)
 
 
 def check_request(task: str, flags: dict[str, Any]) -> None:
-    """Raises UserError for flags that cannot be asked of generated data, by name or value.
+    """Raise UserError for flags whose name or value is invalid for generated data.
 
     Args:
-        task: one of `MODULES`.
-        flags: of the command, without dashes, with values of their types.
+        task: One of `MODULES`.
+        flags: Flags of the command without dashes, with values of the right type.
     """
     parser = _parser(task)
-    known = set(vars(parser.parse_args([task]))) - {*_NOT_REQUESTED, "source"}
+    known = set(vars(parser.parse_args([task]))) - {*_NOT_IN_REQUEST, "source"}
     for name, value in flags.items():
         if name not in known:
             raise UserError(f"unknown flag {name!r}{near_match(str(name), known)}")
@@ -122,8 +122,8 @@ def check_request(task: str, flags: dict[str, Any]) -> None:
             raise UserError(f"{name} is {parsed!r}, not {value!r} ({type(value).__name__})")
 
 
-def _named_task(argv: list[str]) -> str | None:
-    """The task among the arguments; None where only help can be wanted."""
+def _task_argument(argv: list[str]) -> str | None:
+    """Return the task among the arguments; None if there is none, as with --help."""
     words = [word for word in argv if not word.startswith("-")]
     known = (*MODULES, ALL)
     task = next((word for word in words if word in known), None)
@@ -170,17 +170,17 @@ def _options(task: str, data_dir: str | os.PathLike, flags: dict[str, Any]) -> a
 
 
 def _prepare(options: argparse.Namespace, *, replace: bool = True) -> tuple[dict[str, Any], bool]:
-    """The manifest, and whether it was there before."""
+    """Return the manifest, and whether the data had been prepared before."""
     request = _request(options)
-    manifest = _already(options, request, replace)
+    manifest = _existing_manifest(options, request, replace)
     if manifest is not None:
         atomic_folder.tidy(_folder(options).resolve())
         return manifest, True
     module = _module(options.task)
     _check_space(options, module.estimate(options))
     with TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
-        # Another process may have prepared it while this one waited for its turn.
-        manifest = _already(options, request, replace)
+        # Another process may have prepared the data while this one waited for the lock.
+        manifest = _existing_manifest(options, request, replace)
         if manifest is not None:
             return manifest, True
         return module.prepare(options, writer), False
@@ -192,17 +192,17 @@ def _prepare_all(options: argparse.Namespace) -> int:
     status = 0
     for task in TASKS:
         try:
-            done = _do_one(task, options)
+            message = _prepare_one(task, options)
         except (UserError, OSError) as error:
             status = STATUS_BAD_INPUT
             print(f"{task}: not prepared: {error}", file=sys.stderr)
         else:
-            print(done, flush=True)
+            print(message, flush=True)
     return status
 
 
-def _do_one(task: str, common: argparse.Namespace) -> str:
-    """Prepares or estimates one task of `all`; returns what to say about it."""
+def _prepare_one(task: str, common: argparse.Namespace) -> str:
+    """Prepare or estimate one task of `all`; return the message to print."""
     with contextlib.suppress(UserError):
         manifest = prepared.load(common.data_dir, task).manifest
         return f"{task}: kept, {counts(manifest)}, {manifest['data']}"
@@ -222,7 +222,7 @@ def _do_one(task: str, common: argparse.Namespace) -> str:
 
 
 def _request(options: argparse.Namespace) -> dict[str, Any] | None:
-    """What is asked for, with defaults filled in; None where files are to be read."""
+    """Return the flags of the request including defaults; None if files are to be read."""
     sources = _module(options.task).SOURCES
     if options.seed and not _is_generated(options):
         raise UserError(f"--seed={options.seed} is of generated data; leave it out")
@@ -234,8 +234,8 @@ def _request(options: argparse.Namespace) -> dict[str, Any] | None:
             takes = " | ".join(["PATH", *sources])
             raise UserError(f"{options.task} has no --source={source}; it takes {takes}")
         return None
-    flags = {name: value for name, value in vars(options).items() if name not in _NOT_REQUESTED}
-    # As it is read back from JSON.
+    flags = {name: value for name, value in vars(options).items() if name not in _NOT_IN_REQUEST}
+    # Through JSON, for comparison with the request in a manifest.
     return json.loads(json.dumps(flags | {"source": source}, default=str))
 
 
@@ -244,24 +244,24 @@ def _is_generated(options: argparse.Namespace) -> bool:
 
 
 def _flags(options: argparse.Namespace) -> list[str]:
-    """The flags that are not at their defaults; of raw files not where they lie."""
+    """Return the flags that differ from their defaults, with paths of raw files as PATH."""
     parser, sources = _parser(options.task), (None, *_module(options.task).SOURCES)
     flags = {
         name: value
         for name, value in vars(options).items()
-        if name not in _NOT_REQUESTED and value != parser.get_default(name)
+        if name not in _NOT_IN_REQUEST and value != parser.get_default(name)
     }
     if options.source not in sources:
         flags["source"] = "PATH"
-    elif options.source == "generate":  # so does who names no source
+    elif options.source == "generate":  # the default
         del flags["source"]
     return [shlex.quote(f"--{name}={value}") for name, value in flags.items()]
 
 
-def _already(
+def _existing_manifest(
     options: argparse.Namespace, request: dict[str, Any] | None, replace: bool
 ) -> dict[str, Any] | None:
-    """The manifest of what is there and asked for, or need not be asked for."""
+    """Return the manifest of existing data that satisfy the request, None if there are none."""
     if request is None:
         return None
     try:
@@ -272,7 +272,7 @@ def _already(
 
 
 def _check_space(options: argparse.Namespace, estimate: prepared.Estimate) -> None:
-    folder = _folder(options).resolve()  # it may be a link to another disk
+    folder = _folder(options).resolve()  # may be a symlink to another disk
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -297,8 +297,8 @@ def _module(task: str) -> ModuleType:
 
 def _workers(text: str) -> int:
     number = positive_integer(text)
-    if number > _MOST_WORKERS:
-        raise argparse.ArgumentTypeError(f"{number} are more than {_MOST_WORKERS:,}")
+    if number > _MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{number} are more than {_MAX_WORKERS:,}")
     return number
 
 

@@ -1,14 +1,14 @@
-"""The one format of prepared data: flat arrays on disk, a manifest with their hashes.
+"""Format of prepared data: flat arrays on disk and a manifest with their hashes.
 
     <data_dir>/<task>/manifest.json
-    <data_dir>/<task>/<split>/tokens.npy     uint8, all sequences one after another
+    <data_dir>/<task>/<split>/tokens.npy     uint8, all sequences concatenated
     <data_dir>/<task>/<split>/offsets.npy    int64, n + 1; sequence i ends where i + 1 starts
     <data_dir>/<task>/<split>/labels.npy     int32, n
 
-Retrieval keeps each document once, in `docs/{tokens,offsets}.npy`, and `<split>/{pairs,labels}.npy`
-(pairs: int32, n x 2, indices into docs). A task folder appears under its name only when it is
-complete; what stood there before stays until then. A file that differs from its manifest by a
-single bit is refused.
+Retrieval stores each document once, in `docs/{tokens,offsets}.npy`, and
+`<split>/{pairs,labels}.npy` (pairs: int32, n x 2, indices into docs). A task folder is replaced
+atomically once the new one is complete. A file that differs from its manifest by a single bit is
+rejected.
 """
 
 import hashlib
@@ -29,11 +29,21 @@ FORMAT_VERSION = 1
 SPLITS = ("train", "validation", "test")
 MANIFEST = "manifest.json"
 
-_NOT_DATA = ("sha256", "request", "flags", "seal")  # entries of a manifest
+_NOT_DATA = (
+    "sha256",
+    "request",
+    "flags",
+    "seal",
+)  # entries of a manifest that `data_sha256` excludes
 
 
 class Sequences(NamedTuple):
-    """Sequences of bytes: `tokens` uint8 [total], `offsets` int64 [n + 1]."""
+    """Sequences of bytes.
+
+    Attributes:
+        tokens: uint8 [total], all sequences concatenated.
+        offsets: int64 [n + 1], sequence i ends where i + 1 starts.
+    """
 
     tokens: np.ndarray
     offsets: np.ndarray
@@ -46,7 +56,13 @@ class Sequences(NamedTuple):
 
 
 class Split(NamedTuple):
-    """One split: `labels` int32 [n]; `pairs` int32 [n, 2] into the documents, or None."""
+    """One split of a task.
+
+    Attributes:
+        sequences: Sequences of the examples, or all documents if there are pairs.
+        labels: int32 [n].
+        pairs: int32 [n, 2], indices into the documents, or None.
+    """
 
     sequences: Sequences
     labels: np.ndarray
@@ -54,16 +70,25 @@ class Split(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What preparing a task takes: `bytes` on disk, `seconds` on a machine like the README's."""
+    """Estimated cost of preparing a task.
+
+    Attributes:
+        bytes: Disk space in bytes.
+        seconds: Time in seconds on a machine like the README's.
+    """
 
     bytes: int
     seconds: float
 
 
 class Prepared(NamedTuple):
-    """A prepared task: its manifest, its folder, and its arrays, memory-mapped, by name of file.
+    """A prepared task.
 
-    They stay what they are when another process replaces the folder.
+    Attributes:
+        manifest: Contents of the manifest.
+        root: Folder of the task.
+        arrays: Memory-mapped arrays by file name; they remain valid when another process replaces
+            the folder.
     """
 
     manifest: dict[str, Any]
@@ -71,7 +96,7 @@ class Prepared(NamedTuple):
     arrays: dict[str, np.ndarray]
 
     def split(self, name: str) -> Split:
-        """One of `train`, `validation`, `test`."""
+        """Return one of the splits `train`, `validation`, `test`."""
         folder = self.manifest["aliases"].get(name, name)
         pairs = self.arrays.get(f"{folder}/pairs.npy")
         texts = folder if pairs is None else "docs"
@@ -80,32 +105,32 @@ class Prepared(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """One hash for the whole data set: the manifest's, which holds those of all files."""
+        """Hash of the whole data set: that of the manifest, which contains those of all files."""
         return self.manifest["sha256"]
 
 
 def data_sha256(manifest: dict[str, Any]) -> str:
-    """A hash of the data and their mark; the flags they were prepared with do not count."""
-    return _hash_without(manifest, _NOT_DATA)
+    """Hash the data and their mark, but not the flags they were prepared with."""
+    return _hash_excluding(manifest, _NOT_DATA)
 
 
 def seal(manifest: dict[str, Any]) -> str:
-    """A hash of all else in the manifest."""
-    return _hash_without(manifest, ("seal",))
+    """Hash the entire manifest except its seal."""
+    return _hash_excluding(manifest, ("seal",))
 
 
 def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -> Prepared:
-    """Opens a prepared task after comparing its files with the manifest.
+    """Open a prepared task after verifying its files against the manifest.
 
     Args:
-        data_dir: the folder that holds the tasks' folders.
-        task: the task's name.
-        check_hashes: read every file and compare its sha256 (about a second per GB); sizes are
-            always compared.
+        data_dir: Folder that contains one folder per task.
+        task: Name of the task.
+        check_hashes: Whether to read every file and compare its sha256 (about a second per GB);
+            sizes are always compared.
 
     Raises:
-        UserError: not prepared, of another format version, or a file that is missing, truncated
-            or edited.
+        UserError: The task is not prepared or has another format version, or a file is missing,
+            truncated or edited.
     """
     root = pathlib.Path(data_dir) / task
     while True:
@@ -115,7 +140,7 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
             arrays = _arrays(root, task, manifest)
         except (UserError, OSError) as error:
             problem = error
-        # Another process may have replaced the whole folder meanwhile; then it is read again.
+        # Another process may have replaced the folder in the meantime; then read it again.
         if _read_manifest(root, task) == manifest:
             if problem:
                 raise problem
@@ -125,29 +150,31 @@ def load(data_dir: str | os.PathLike, task: str, *, check_hashes: bool = True) -
 def _check_files(
     root: pathlib.Path, task: str, manifest: dict[str, Any], *, check_hashes: bool
 ) -> None:
-    again = _command(root, task, manifest.get("flags", ()))
+    command = _command(root, task, manifest.get("flags", ()))
     for name, facts in manifest["files"].items():
         path = root / name
         if not path.is_file():
-            raise UserError(f"{path} is missing; prepare it again: {again}")
+            raise UserError(f"{path} is missing; prepare it again: {command}")
         if path.stat().st_size != facts["bytes"]:
             raise UserError(
                 f"{path} has {path.stat().st_size} bytes, its manifest says {facts['bytes']}; "
-                f"prepare it again: {again}"
+                f"prepare it again: {command}"
             )
         if check_hashes and file_sha256(path) != facts["sha256"]:
-            raise UserError(f"{path} differs from its manifest (sha256); prepare it again: {again}")
+            raise UserError(
+                f"{path} differs from its manifest (sha256); prepare it again: {command}"
+            )
 
 
 def _arrays(root: pathlib.Path, task: str, manifest: dict[str, Any]) -> dict[str, np.ndarray]:
     arrays = {}
     for name, facts in manifest["files"].items():
-        mode = "r" if facts["bytes"] > 128 else None  # an empty array cannot be mapped
+        mode = "r" if facts["bytes"] > 128 else None  # an empty array cannot be memory-mapped
         try:
             arrays[name] = np.load(root / name, mmap_mode=mode, allow_pickle=False)
         except (ValueError, EOFError):
-            again = _command(root, task, manifest.get("flags", ()))
-            raise UserError(f"{root / name} is no array; prepare it again: {again}") from None
+            command = _command(root, task, manifest.get("flags", ()))
+            raise UserError(f"{root / name} is no array; prepare it again: {command}") from None
     return arrays
 
 
@@ -157,35 +184,35 @@ def _command(root: pathlib.Path, task: str, flags: Iterable[str] = ()) -> str:
 
 
 def _first_command(root: pathlib.Path, task: str) -> str:
-    """How to prepare what nothing is known of; what is not generated needs its source named."""
+    """Return the command that prepares a task for the first time, with --source if needed."""
     source = TASKS[task].source if task in TASKS else ""
     return _command(root, task, [f"--source={source}"] if source else [])
 
 
 def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
-    path, again = root / MANIFEST, _first_command(root, task)
+    path, command = root / MANIFEST, _first_command(root, task)
     target = root.resolve()
     if atomic_folder.interrupted(target):
         with atomic_folder.locked(target):
             atomic_folder.put_back(target)
     if not path.is_file():
-        raise UserError(f"no prepared {task} in {root.parent}; prepare it: {again}")
+        raise UserError(f"no prepared {task} in {root.parent}; prepare it: {command}")
     try:
         manifest = json.loads(path.read_bytes())
         version, sha256 = manifest["format"], manifest["sha256"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UserError(f"{path} is not a manifest; prepare it again: {again}") from None
+        raise UserError(f"{path} is not a manifest; prepare it again: {command}") from None
     if version != FORMAT_VERSION:
         raise UserError(
             f"{path} has format {version!r}, this version reads {FORMAT_VERSION}; "
-            f"prepare it again: {again}"
+            f"prepare it again: {command}"
         )
     sealed = "seal" not in manifest or manifest["seal"] == seal(manifest)
     if not sealed or sha256 != data_sha256(manifest):
-        raise UserError(f"{path} was edited or damaged; prepare it again: {again}")
+        raise UserError(f"{path} was edited or damaged; prepare it again: {command}")
     return manifest
 
 
-def _hash_without(manifest: dict[str, Any], names: tuple[str, ...]) -> str:
+def _hash_excluding(manifest: dict[str, Any], names: tuple[str, ...]) -> str:
     rest = {key: value for key, value in manifest.items() if key not in names}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

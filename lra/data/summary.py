@@ -1,4 +1,4 @@
-"""What `lra.data.prepare` says of data: size and time before, counts and cost afterwards."""
+"""Messages of `lra.data.prepare`: estimates before, counts and cost afterwards."""
 
 import pathlib
 from typing import Any
@@ -8,7 +8,7 @@ from lra.process import peak_memory_bytes
 
 
 def estimate_line(task: str, folder: pathlib.Path, estimate: Estimate) -> str:
-    """What preparing `task` in `folder` will take."""
+    """Format the estimated cost of preparing `task` in `folder`."""
     return (
         f"{task:<10}  about {megabytes(estimate.bytes):>10}  about "
         f"{estimate.seconds:>5,.0f} s  in {folder}"
@@ -18,7 +18,7 @@ def estimate_line(task: str, folder: pathlib.Path, estimate: Estimate) -> str:
 def summary(
     task: str, folder: pathlib.Path, manifest: dict[str, Any], seconds: float | None
 ) -> str:
-    """What was prepared in `folder`; `seconds` is None where it had been there before."""
+    """Describe the data in `folder`; `seconds` is None if they had been prepared before."""
     size = sum(facts["bytes"] for facts in manifest["files"].values())
     cost = "prepared before with the same flags"
     if seconds is not None:
@@ -35,10 +35,10 @@ def summary(
 
 
 def counts(manifest: dict[str, Any]) -> str:
-    """The examples of each split."""
+    """Format the number of examples of each split."""
     return " / ".join(f"{count:,} {split}" for split, count in manifest["counts"].items())
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes in 10^6 bytes."""
+    """Format a number of bytes in MB (10^6 bytes)."""
     return f"{size / 1e6:,.1f} MB"

@@ -1,4 +1,4 @@
-"""Writing a task's prepared data, in the format of `lra.data.prepared`: all of it or nothing."""
+"""Write a task's prepared data atomically, in the format of `lra.data.prepared`."""
 
 import contextlib
 import json
@@ -19,17 +19,17 @@ from lra.files import file_sha256, sync
 
 
 class TaskWriter:
-    """Writes one task's folder; nothing is visible under its name until `finish`.
+    """Context manager that writes one task's folder, which appears under its name on `finish`.
 
-    Use it as a context manager: leaving the block without `finish` (an error, Ctrl-C) removes
-    what was written and leaves an earlier prepared folder as it was. Of two processes that
-    prepare the same task the second waits in `__enter__` for the first.
+    Leaving the block without `finish` (an error, Ctrl-C) removes what was written and keeps an
+    earlier prepared folder unchanged. If two processes prepare the same task, the second waits in
+    `__enter__` for the first.
 
     Args:
-        data_dir: the folder that holds the tasks' folders; made where missing.
-        task: the task's name.
-        request: what the user asked for; kept in the manifest but not part of its hash.
-        flags: to prepare the same again; kept like `request`.
+        data_dir: Folder that contains one folder per task; created if missing.
+        task: Name of the task.
+        request: The user's request; stored in the manifest but not part of its hash.
+        flags: Flags that prepare the same data again; stored like `request`.
     """
 
     def __init__(
@@ -40,28 +40,30 @@ class TaskWriter:
         flags: Sequence[str] = (),
     ):
         self.task = task
-        self.target = (pathlib.Path(data_dir) / task).resolve()  # of a link what it points to
+        self.target = (
+            pathlib.Path(data_dir) / task
+        ).resolve()  # a symlink would be replaced instead of its target
         self._request, self._flags = request, list(flags)
-        self._scratch = self.target.with_name(f".{task}.partial")
+        self._partial = self.target.with_name(f".{task}.partial")
         self._files: dict[str, dict[str, Any]] = {}
-        self._held = contextlib.ExitStack()
+        self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "TaskWriter":
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as held:
-            held.enter_context(atomic_folder.locked(self.target))
+        with contextlib.ExitStack() as resources:
+            resources.enter_context(atomic_folder.locked(self.target))
             atomic_folder.put_back(self.target)
             atomic_folder.remove_previous(self.target)
             self._refuse_foreign_folder()
-            # What is there was left by a killed process: a living one would hold the lock.
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch.mkdir()
-            self._held = held.pop_all()
+            # Any leftover is from a killed process: a running one would hold the lock.
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir()
+            self._resources = resources.pop_all()
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        with self._held:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        with self._resources:
+            shutil.rmtree(self._partial, ignore_errors=True)
         if error is not None and is_full(error):
             raise UserError(
                 f"no space left in {self.target.parent} while writing {self.task}; free some "
@@ -69,7 +71,7 @@ class TaskWriter:
             ) from error
 
     def sequences(self, folder: str, items: Iterable[np.ndarray | bytes]) -> int:
-        """Streams sequences (uint8 arrays or bytes) to `folder`; returns how many there were."""
+        """Stream sequences (uint8 arrays or bytes) to `folder`; return their number."""
         offsets = [0]
         path = self._path(f"{folder}/tokens.npy")
         with open(path, "wb") as file:
@@ -79,7 +81,7 @@ class TaskWriter:
                 data = item if isinstance(item, bytes) else np.ascontiguousarray(item, np.uint8)
                 file.write(data)
                 offsets.append(offsets[-1] + len(data))
-            # The header has a fixed size, so the true length can be written over the 0.
+            # The header has a fixed size, so it can be rewritten with the true length.
             file.seek(0)
             _write_header(file, np.uint8, (offsets[-1],))
             assert file.tell() == start
@@ -94,12 +96,12 @@ class TaskWriter:
         examples: Iterable[tuple[np.ndarray | bytes, int]],
         bar: tqdm | None = None,
     ) -> int:
-        """Streams the examples of a split, each a sequence and its label; returns how many.
+        """Stream the examples of a split, each a sequence and its label; return their number.
 
         Args:
             split: `train`, `validation` or `test`.
-            examples: in the order in which they are stored.
-            bar: counts them.
+            examples: Examples in storage order.
+            bar: Progress bar to update for each example.
         """
         labels: list[int] = []
 
@@ -115,7 +117,7 @@ class TaskWriter:
         return count
 
     def array(self, name: str, values: np.ndarray) -> None:
-        """Writes one array, `name` relative to the task folder (`train/labels.npy`)."""
+        """Write an array to `name`, a path relative to the task folder (`train/labels.npy`)."""
         with open(self._path(name), "wb") as file:
             np.save(file, np.ascontiguousarray(values), allow_pickle=False)
             sync(file)
@@ -132,19 +134,19 @@ class TaskWriter:
         parameters: dict[str, Any] | None = None,
         aliases: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Writes the manifest and puts the folder in its place; returns the manifest.
+        """Write the manifest, move the folder to its final place and return the manifest.
 
         Args:
-            data: `official`, `generated`, `differs (...)`, or the user's own name for it.
-            source: where it came from, in words.
-            counts: examples per split.
-            max_length: no sequence is longer; models are built for the next power of two.
-            seed: of the generator or the shuffle, None where there is neither.
-            parameters: the generator's.
-            aliases: splits that are another one (`{"validation": "test"}`), not stored twice.
+            data: `official`, `generated`, `differs (...)`, or the user's own name.
+            source: Origin of the data, in words.
+            counts: Number of examples per split.
+            max_length: Maximum sequence length; models are built for the next power of two.
+            seed: Seed of the generator or the shuffle, or None if there is neither.
+            parameters: Parameters of the generator.
+            aliases: Splits that equal another one (`{"validation": "test"}`) and are stored once.
 
         Raises:
-            UserError: a split without examples.
+            UserError: A split has no examples.
         """
         for split, count in counts.items():
             if not count:
@@ -165,15 +167,15 @@ class TaskWriter:
         }
         manifest["sha256"] = data_sha256(manifest)
         manifest["seal"] = seal(manifest)
-        with open(self._scratch / MANIFEST, "w", encoding="utf-8") as file:
+        with open(self._partial / MANIFEST, "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")
             sync(file)
-        atomic_folder.replace(self.target, self._scratch)
+        atomic_folder.replace(self.target, self._partial)
         return manifest
 
     def _refuse_foreign_folder(self) -> None:
-        """What `finish` would remove must be prepared data, never somebody's raw files."""
+        """Raise UserError if `finish` would remove anything other than prepared data."""
         if not self.target.exists() or (self.target / MANIFEST).exists():
             return
         if not self.target.is_dir() or any(self.target.iterdir()):
@@ -183,12 +185,12 @@ class TaskWriter:
             )
 
     def _path(self, name: str) -> pathlib.Path:
-        path = self._scratch / name
+        path = self._partial / name
         path.parent.mkdir(exist_ok=True)
         return path
 
     def _record(self, name: str) -> None:
-        path = self._scratch / name
+        path = self._partial / name
         self._files[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 

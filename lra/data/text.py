@@ -1,14 +1,14 @@
 """Text: IMDb reviews as bytes (Maas et al., ACL 2011; LRA, arXiv 2011.04006).
 
-The first 4,096 bytes of each review as they are (no cleaning, `<br />` stays; so do bytes that are
-not UTF-8), labels 0 (neg) and 1 (pos), 25,000 reviews to train and 25,000 to test. `unsup` is left
-out. LRA has no validation set here: it selects on the test set (`aliases` in the manifest).
-The paper and its authors speak of 4K bytes; the code they released keeps 1,000 (padded to 1,024)
-for a model of 4,000 positions (mlpen/Nystromformer, issue 13). 3 % of the reviews are longer than
-4,000 bytes.
+The first 4,096 bytes of each review are stored unchanged (no cleaning: `<br />` and bytes that are
+not UTF-8 are kept), with labels 0 (neg) and 1 (pos); 25,000 reviews to train and 25,000 to test.
+`unsup` is not used. LRA has no validation set here: it selects on the test set (`aliases` in the
+manifest). The paper and its authors specify 4K bytes, but their released code keeps 1,000 (padded
+to 1,024) for a model of 4,000 positions (mlpen/Nystromformer, issue 13). 3 % of the reviews are
+longer than 4,000 bytes.
 
-Order: from aclImdb neg before pos, each by the number in its file name; folder, archive and
-download give the same prepared data. From TFDS the same reviews in TFDS's order.
+Order: from aclImdb, neg before pos, each sorted by the number in the file name; folder, archive and
+download give the same prepared data. From TFDS, the same reviews are in TFDS's order.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from lra.tasks import TASKS
 
 SOURCES = (tfds_source.SOURCE, "download")
 MAX_LENGTH = 4096  # LRA's paper: 4K; its code has 1,000
-# Size and sha256: TFDS, datasets/imdb_reviews/checksums.tsv.
+# Size and sha256 from TFDS, datasets/imdb_reviews/checksums.tsv.
 ARCHIVE = Remote(
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
     84_125_825,
@@ -37,7 +37,7 @@ ARCHIVE = Remote(
 RAW_NAMES = ("aclImdb", ARCHIVE.name)
 TFDS_NAME = "imdb_reviews/plain_text"
 OFFICIAL_COUNTS = TASKS["text"].counts
-# official.Fingerprint of what is stored.
+# official.Fingerprint of the stored reviews.
 OFFICIAL_CONTENT = {
     "train": "61dff2b168b56820d7db598154f9922f2352ab6cd912e6d0fdbd14165860f10b",
     "test": "1449b0426788617d1ce222beac55824c971d68500ddc41a2ab5a1bd91cc84002",
@@ -50,7 +50,7 @@ _FILE_NAME = re.compile(r"(\d+)_(\d+)\.txt")
 
 
 class Review(NamedTuple):
-    """A review: its label, its first `MAX_LENGTH` bytes, and where it lies, for errors."""
+    """A review: its label, its first `MAX_LENGTH` bytes, and its location for error messages."""
 
     label: int
     content: bytes
@@ -64,15 +64,15 @@ class _Source(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of this task."""
+    """Add the flags of this task."""
     tfds_source.add_arguments(parser)
 
 
 def estimate(options: argparse.Namespace) -> prepared.Estimate:
-    """Disk space with the download, if there is one; time without, since networks differ.
+    """Estimate disk space, including any download, and time, excluding it (networks differ).
 
     Raises:
-        UserError: no raw data.
+        UserError: There are no raw data.
     """
     if options.source not in SOURCES:
         raw.locate(options, RAW_NAMES, SOURCES)
@@ -81,16 +81,16 @@ def estimate(options: argparse.Namespace) -> prepared.Estimate:
 
 
 def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
-    """Writes the task's folder and returns its manifest.
+    """Write the task's folder and return its manifest.
 
     Args:
-        options: `source` is None (one of `RAW_NAMES` in the raw folder), the path of one of
-            them, `tfds`, or `download`.
-        writer: of the task's folder.
+        options: Options of the command. `source` is None (one of `RAW_NAMES` in the raw folder),
+            the path of one of them, `tfds`, or `download`.
+        writer: Writer of the task's folder.
 
     Raises:
-        UserError: nothing found, no network, a damaged archive, a review that is empty or whose
-            file has a foreign name, a missing split or label.
+        UserError: Nothing is found, there is no network, the archive is damaged, a review is empty
+            or its file has an unexpected name, or a split or label is missing.
     """
     source = _open(options)
     counts, content = {}, {}
@@ -121,7 +121,7 @@ def _open(options: argparse.Namespace) -> _Source:
 
 
 def _write(writer: TaskWriter, split: str, source: _Source) -> tuple[int, str]:
-    """Writes one split; returns its number of reviews and its fingerprint."""
+    """Write one split; return its number of reviews and its fingerprint."""
     fingerprint, seen = official.Fingerprint(), set()
 
     def examples() -> Iterator[tuple[bytes, int]]:
@@ -140,32 +140,32 @@ def _write(writer: TaskWriter, split: str, source: _Source) -> tuple[int, str]:
 
 
 def _from_folder(root: pathlib.Path) -> dict[str, Iterable[Review]]:
-    """The reviews below `aclImdb`, read one by one."""
+    """Return the reviews of the folder `aclImdb`, which are read lazily."""
     return {split: _read_files(root / split) for split in _SPLITS}
 
 
 def _read_files(folder: pathlib.Path) -> Iterator[Review]:
     for label, name in enumerate(_LABELS):
         paths = (folder / name).glob("[!.]*.txt")
-        for path in sorted(paths, key=lambda path: _number(path.name, str(path))):
+        for path in sorted(paths, key=lambda path: _parse_name(path.name, str(path))):
             with open(path, "rb") as file:
                 yield Review(label, file.read(MAX_LENGTH), str(path))
 
 
 def _from_archive(path: pathlib.Path) -> dict[str, Iterable[Review]]:
-    """The reviews of the `.tar.gz`, which holds them in no order: all 65 MB in memory."""
-    found: dict[str, dict[tuple, Review]] = {split: {} for split in _SPLITS}
+    """Return the reviews of the `.tar.gz`, sorted in memory (65 MB), as it is unsorted."""
+    by_split: dict[str, dict[tuple, Review]] = {split: {} for split in _SPLITS}
     members = read_members(path, lambda name: _REVIEW.search(name) is not None, MAX_LENGTH)
     for name, content in tqdm(members, path.name, unit=" reviews", disable=None):
         place = f"{path}, {name}"
         split, label_name, file_name = _REVIEW.search(name).groups()
         label = _LABELS.index(label_name)
-        found[split][label, _number(file_name, place)] = Review(label, content, place)
-    return {split: [reviews[key] for key in sorted(reviews)] for split, reviews in found.items()}
+        by_split[split][label, _parse_name(file_name, place)] = Review(label, content, place)
+    return {split: [reviews[key] for key in sorted(reviews)] for split, reviews in by_split.items()}
 
 
-def _number(file_name: str, place: str) -> tuple[int, int]:
-    """`<number>_<rating>.txt` as numbers."""
+def _parse_name(file_name: str, place: str) -> tuple[int, int]:
+    """Parse a file name `<number>_<rating>.txt` into its numbers."""
     match = _FILE_NAME.fullmatch(file_name)
     if not match:
         raise UserError(f"{place}: a review's file is called <number>_<rating>.txt")

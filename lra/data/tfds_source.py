@@ -1,8 +1,8 @@
-"""Examples of a TensorFlow Datasets (TFDS) data set, without TensorFlow where that is possible.
+"""Read a TensorFlow Datasets (TFDS) data set, without TensorFlow where possible.
 
-TFDS needs TensorFlow to download and prepare, and to read what it prepared as tfrecord (its
-default). What it prepared with `file_format='array_record'` needs none. Once prepared here, the
-data need neither.
+TFDS needs TensorFlow to download and prepare data, and to read tfrecord files (its default), but
+not to read data prepared with `file_format='array_record'`. Once prepared by `lra.data.prepare`,
+the data need neither.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SOURCE = "tfds"  # the value of --source
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flag for TFDS's folder."""
+    """Add the flag for TFDS's folder."""
     parser.add_argument(
         "--tfds_dir",
         metavar="DIR",
@@ -29,16 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class Dataset:
-    """A data set that TFDS has prepared.
+    """Data set prepared by TFDS.
 
     Args:
-        name: TFDS's name with the configuration where there is one: `imdb_reviews/plain_text`.
-        tfds_dir: TFDS's folder, or the data set's own in it (`.../cifar10/3.0.2`); None for TFDS's
-            default.
-        remote: what TFDS downloads where it has nothing prepared.
+        name: TFDS's name, with the configuration if there is one: `imdb_reviews/plain_text`.
+        tfds_dir: TFDS's folder, or the data set's own folder in it (`.../cifar10/3.0.2`); None for
+            TFDS's default.
+        remote: File that TFDS downloads if the data set is not prepared.
 
     Raises:
-        UserError: TFDS or TensorFlow is needed but not installed, or TFDS failed; with the cures.
+        UserError: TFDS or TensorFlow is needed but not installed, or TFDS failed. The message says
+            how to fix it.
     """
 
     def __init__(self, name: str, tfds_dir: str | None, remote: Remote):
@@ -60,10 +61,10 @@ class Dataset:
             )
 
     def examples(self, split: str) -> Iterator[dict[str, Any]]:
-        """The examples of `split` in TFDS's order, as NumPy values by feature.
+        """Yield the examples of `split` in TFDS's order, as NumPy values by feature.
 
         Raises:
-            UserError: no such split, or a file of it is missing or damaged.
+            UserError: There is no such split, or one of its files is missing or damaged.
         """
         if split not in self._builder.info.splits:
             raise UserError(f"{self.folder} has no split '{split}'; prepare it with TFDS again")
@@ -91,25 +92,25 @@ class Dataset:
         if isinstance(error, ImportError):
             return UserError(f"TFDS lacks a package ({error}); images need pip install pillow")
         return UserError(
-            f"{self.folder}: TFDS cannot read its split '{split}' ({_line(error)}); remove the "
+            f"{self.folder}: TFDS cannot read its split '{split}' ({_summary(error)}); remove the "
             "folder and prepare it with TFDS again"
         )
 
 
 def _find(root: pathlib.Path, name: str) -> pathlib.Path | None:
-    """The folder of the newest prepared version of the data set."""
+    """Return the folder of the newest prepared version of the data set, or None."""
     if (root / "dataset_info.json").exists():
         return root
     versions = [path.parent for path in (root / name).glob("*/dataset_info.json")]
-    return max(versions, key=lambda path: _numbers(path.name), default=None)
+    return max(versions, key=lambda path: _version_key(path.name), default=None)
 
 
-def _numbers(version: str) -> list[int]:
+def _version_key(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _prepare(root: pathlib.Path, name: str, remote: Remote) -> pathlib.Path:
-    """Lets TFDS download and prepare; as array_record, which needs TensorFlow only now."""
+    """Let TFDS download and prepare the data as array_record, to be read without TensorFlow."""
     if not _has_tensorflow():
         raise UserError(
             f"TFDS has no prepared {name} in {root}, and preparing needs TensorFlow: "
@@ -123,7 +124,7 @@ def _prepare(root: pathlib.Path, name: str, remote: Remote) -> pathlib.Path:
         builder = tfds.builder(name, data_dir=root, file_format="array_record")
         builder.download_and_prepare()
     except Exception as error:
-        raise UserError(f"TFDS could not prepare {name} in {root}: {_line(error)}") from None
+        raise UserError(f"TFDS could not prepare {name} in {root}: {_summary(error)}") from None
     return pathlib.Path(builder.data_dir)
 
 
@@ -133,13 +134,13 @@ def _open(folder: pathlib.Path) -> Any:
     try:
         return tfds.builder_from_directory(folder)
     except Exception as error:
-        raise UserError(f"{folder}: not a data set TFDS can read ({_line(error)})") from None
+        raise UserError(f"{folder}: not a data set TFDS can read ({_summary(error)})") from None
 
 
 def _has_tensorflow() -> bool:
     return importlib.util.find_spec("tensorflow") is not None
 
 
-def _line(error: Exception) -> str:
-    """The first line of TFDS's often very long messages."""
+def _summary(error: Exception) -> str:
+    """Return the first line of a message of TFDS, which are often very long."""
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -53,7 +53,7 @@ def estimate(
 
     Args:
         run: The run, restricted to the seeds to train.
-        there: Progress of the run.
+        progress: Progress of the run.
         costs: Rows to estimate from, as returned by `rows_with_costs`.
         takes: Predicate of a row's data mark: whether it is acceptable for the run.
     """
@@ -66,9 +66,9 @@ def estimate(
     similar = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
     if not similar:
         return None
-    latest_device = [row for row in similar if row.devices == costs[-1].devices]
+    same_device = [row for row in similar if row.devices == costs[-1].devices]
     return _plausible(
-        _from_rows(run, examples, latest_device or similar, takes, elsewhere=not latest_device)
+        _from_rows(run, examples, same_device or similar, takes, elsewhere=not same_device)
     )
 
 

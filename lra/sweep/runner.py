@@ -175,12 +175,12 @@ def _lock_run(folder: Workdir, budget: Budget) -> Iterator[bool]:
         yield False
         return
     try:
-        yield _wait_for_training(folder, budget)
+        yield _wait_until_free(folder, budget)
     finally:
         lock.release()
 
 
-def _wait_for_training(folder: Workdir, budget: Budget) -> bool:
+def _wait_until_free(folder: Workdir, budget: Budget) -> bool:
     """Return whether `folder` has no training; wait for one whose sweep was killed."""
     free = _is_free(folder)
     if not free and (seconds := budget.patience()) > 0:
