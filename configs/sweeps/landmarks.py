@@ -7,7 +7,7 @@ Train:     python -m lra.sweep configs/sweeps/landmarks.py --results=results/swe
 Published: 64 landmarks, in the config of each task
 Here:      30.63, 34.65 and 27.05 with 16, 32 and 128 landmarks on ListOps (means of three, one
            and two seeds, of which seed 2 never learned; results/sweeps.jsonl, discussed in
-           results/LISTOPS.md); 64 as in the table; the others not run yet
+           results/LISTOPS.md); for 64 see the table; the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """

@@ -139,9 +139,10 @@ def _guess_accuracy(
     train_features: np.ndarray,
     split_features: np.ndarray,
 ) -> float:
-    """Return the accuracy of guessing the label that is most frequent in train for a feature.
+    """Return the accuracy of guessing labels from one feature of the examples.
 
-    For values that do not occur in train, and ties, the label most frequent in all of train wins.
+    The guess is train's most frequent label for the value of the feature. For values that do not
+    occur in train, and for ties, it is the one of these labels most frequent in all of train.
 
     Args:
         train: The training split.

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def estimate(options: argparse.Namespace) -> Estimate:
-    """Estimate size and time; too large for other rules than LRA's, which favour short expressions.
+    """Estimate size and time.
+
+    For rules other than LRA's, both are overestimated, since most expressions are short.
 
     Raises:
         UserError: Options are invalid or files are missing.

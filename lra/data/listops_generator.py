@@ -87,7 +87,7 @@ def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
 
 
 def _blocks(rules: Rules, seed: int, workers: int) -> Iterator[list[bytes]]:
-    """Yield all blocks in order, prefetched by `workers` threads; compiled code has no GIL."""
+    """Yield all blocks in order, prefetched by `workers` threads; compiled code frees the GIL."""
     generate = functools.partial(block_of_expressions, rules, seed)
     numbers = itertools.count()
     pool = ThreadPoolExecutor(workers)

@@ -148,9 +148,9 @@ def _draw(
         place(scene, index, len(tables_by_margin), np.uint64(seed), first, layout)
     starts = layout.dashes[:, :2, :2]
     ends = layout.dashes[:, 2 * parameters.dashes - 2 : 2 * parameters.dashes, :2]
-    ended = np.where(layout.labels == 1, layout.marked, 1 - layout.marked)
+    end_target = np.where(layout.labels == 1, layout.marked, 1 - layout.marked)
     rows = np.arange(count)
-    discs = np.stack([starts[rows, layout.marked], ends[rows, ended]], axis=1)
+    discs = np.stack([starts[rows, layout.marked], ends[rows, end_target]], axis=1)
     images = np.zeros((count, parameters.size, parameters.size), np.uint8)
     for index, table in enumerate(tables_by_margin):
         render(table, index, layout.margins, layout.dashes, discs, images)

@@ -42,7 +42,7 @@ class TaskWriter:
         self.task = task
         self.target = (
             pathlib.Path(data_dir) / task
-        ).resolve()  # a symlink would be replaced instead of its target
+        ).resolve()  # replace a symlink's target, not the link
         self._request, self._flags = request, list(flags)
         self._partial = self.target.with_name(f".{task}.partial")
         self._files: dict[str, dict[str, Any]] = {}

@@ -153,7 +153,7 @@ def _read_files(folder: pathlib.Path) -> Iterator[Review]:
 
 
 def _from_archive(path: pathlib.Path) -> dict[str, Iterable[Review]]:
-    """Return the reviews of the `.tar.gz`, sorted in memory (65 MB), as it is unsorted."""
+    """Return the reviews of the `.tar.gz`, sorted in memory (65 MB) since it is unsorted."""
     by_split: dict[str, dict[tuple, Review]] = {split: {} for split in _SPLITS}
     members = read_members(path, lambda name: _REVIEW.search(name) is not None, MAX_LENGTH)
     for name, content in tqdm(members, path.name, unit=" reviews", disable=None):

@@ -64,7 +64,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
         repairs=not options.dry_run,
     )
     for path in place.known:
-        records.read(path, repair=False)  # fail early
+        records.read(path, repair=False)  # fail early on invalid files
     if options.dry_run:
         data_marks, problems = marks(sweep, place)
         for line in problems:

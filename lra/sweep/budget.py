@@ -35,7 +35,7 @@ class Budget:
         return left if left is None or not self._started else max(0.0, left - _SHORTEST_MINUTES)
 
     def allows_a_start(self) -> bool:
-        """Whether it is worth starting a child."""
+        """Return whether it is worth starting a child."""
         return self.to_spare() != 0.0
 
     def start(self) -> float | None:

@@ -118,7 +118,7 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
         executor = submitit.AutoExecutor(
             folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MAX_TIMEOUTS
         )
-        executor.update_parameters(**_with_defaults(parameters))
+        executor.update_parameters(**_with_required(parameters))
     except (
         NameError,
         TypeError,
@@ -131,7 +131,7 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
     return executor
 
 
-def _with_defaults(parameters: dict[str, Any]) -> dict[str, Any]:
+def _with_required(parameters: dict[str, Any]) -> dict[str, Any]:
     """Add the parameters that our jobs need to the user's parameters of submitit."""
     setup = parameters.get("slurm_setup", [])
     additional = parameters.get("slurm_additional_parameters", {})

@@ -82,7 +82,8 @@ def find(
         mark: Data mark of the rows to return, or None for any that fits the sweep's data.
 
     Returns:
-        The rows; and the reason by path for files that cannot be read, which contribute no rows.
+        The rows; and a dictionary from files that cannot be read, of which no rows are returned,
+        to the reason.
     """
     tasks = {run.task for run in runs}
     takes = {task: data.takes(task) if mark is None else mark.__eq__ for task in tasks}
@@ -125,9 +126,9 @@ def unfinished(runs: list[Run], place: Place, mark: str | None) -> list[Run]:
 def to_train(run: Run, done: Done, mark: str | None, place: Place) -> Run:
     """Return `run` restricted to the seeds still to train: those without a result.
 
-    The exception are seeds that were started together and interrupted: they resume together from
-    their checkpoint. If one of them has received its row elsewhere since, it is trained to the end
-    again, but its row is not duplicated.
+    As an exception, seeds that were started together and interrupted resume together from their
+    checkpoint. If one of them has received its row elsewhere since, it is trained to the end again,
+    but its row is not duplicated.
     """
     missing = done.missing(run, mark)
     if missing and mark is not None:

@@ -22,7 +22,7 @@ class Run:
     """One run: some seeds of one config.
 
     Attributes:
-        spec: Config file and attention, as `configs/listops.py:nystrom`.
+        spec: Config file and attention, such as `configs/listops.py:nystrom`.
         overrides: Overrides of the form `KEY=VALUE`, without the seeds.
         seeds: Seeds to train together in one program.
         task, attention, protocol: Fields of its rows.
@@ -64,7 +64,7 @@ class Run:
         return re.sub(r"[^\w.=-]+", "_", "-".join(words))[:_MAX_NAME_CHARS]
 
     def _options(self) -> list[str]:
-        """Return its overrides of attention options, as `num_landmarks=32`."""
+        """Return its overrides of attention options, such as `num_landmarks=32`."""
         return [
             f"{name.removeprefix(OPTIONS)}={value}"
             for name, value in self.changed.items()
@@ -111,7 +111,7 @@ class Done:
         self._takes = functools.cache(data.takes)
 
     def missing(self, run: Run, data: str | None) -> tuple[int, ...]:
-        """Return the seeds without a result on data marked `data`, None if not yet prepared."""
+        """Return the seeds without a result on data marked `data` (None if not yet prepared)."""
         return tuple(seed for seed in run.seeds if self._older_defaults_of(run, seed, data) is None)
 
     def finished(self, run: Run, data: str) -> list[int]:

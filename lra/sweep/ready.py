@@ -110,8 +110,8 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, 
     """Return the data marks of all tasks, and the runs that cannot start.
 
     Returns:
-        Marks by task, None for data that can be generated, without tasks whose data are
-        unavailable; and the number of runs that cannot start, by a line that says why.
+        Marks by task, None for data still to be generated and no entry for unavailable data; and
+        a dictionary from lines that say why runs cannot start to the number of these runs.
     """
     data_marks, cannot = {}, {}
     for task, runs in by_task(sweep.runs).items():
@@ -126,7 +126,7 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, 
 
 
 def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> dict[str, int]:
-    """Return the number of remaining `runs`, by a line that says why they cannot start."""
+    """Map a line that says why the remaining `runs` cannot start to their number."""
     left = len(unfinished(runs, place, None))
     # Where all runs are done, nobody needs the data.
     return {f"{task}: {count(left)} cannot start: {reason}": left} if left else {}

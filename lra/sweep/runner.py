@@ -126,7 +126,7 @@ def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failure
     try:
         return _attempt(run, place, mark, budget, failures)
     except OSError as error:
-        # Other errors may be limited to this run's folder; a full disk affects all runs.
+        # Other errors may be specific to this run's folder; a full disk affects all runs.
         if is_full(error):
             raise
         return _report_failed(run, place, mark, of_system(error))
@@ -168,7 +168,7 @@ def _other_data(run: Run, place: Place, mark: str) -> str | None:
 
 @contextlib.contextmanager
 def _lock_run(folder: Workdir, budget: Budget) -> Iterator[bool]:
-    """Try to lock the run in `folder` for the duration of the block; yield whether it worked."""
+    """Lock the run in `folder` for the duration of the block; yield whether it succeeded."""
     folder.root.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder.root / ".sweep.lock")
     if not _acquire(lock):
@@ -258,9 +258,9 @@ def _report_stopped(
 
     Args:
         run: The run.
-        told: Signal that stopped it, or None if its budget is used up.
+        stop_signal: Signal that stopped it, or None if its budget is used up.
         by_budget: Whether the run had a time budget.
-        made_some: Whether it has completed at least a step or a part of an evaluation.
+        made_progress: Whether it has completed at least a step or a part of an evaluation.
     """
     if stop_signal is None and by_budget and not made_progress:
         return Outcome.TOO_SHORT
