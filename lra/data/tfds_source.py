@@ -69,17 +69,9 @@ class Dataset:
         if split not in self._builder.info.splits:
             raise UserError(f"{self.folder} has no split '{split}'; prepare it with TFDS again")
         try:
-            source = iter(self._read(split))
+            yield from self._read(split)
         except Exception as error:
             raise self._failure(split, error) from None
-        while True:
-            try:
-                example = next(source)
-            except StopIteration:
-                return
-            except Exception as error:
-                raise self._failure(split, error) from None
-            yield example
 
     def _read(self, split: str) -> Iterable[dict[str, Any]]:
         if self._array_record:

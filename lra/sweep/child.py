@@ -29,12 +29,12 @@ class Ended(NamedTuple):
     Attributes:
         status: Exit status; -n if it was killed by signal n.
         output: End of its output.
-        told: Signal that asked it to stop (`WARNING` if among several, else the last), or None.
+        stop_signal: Signal that asked it to stop (of several `WARNING`, else the last), or None.
     """
 
     status: int
     output: str
-    told: int | None
+    stop_signal: int | None
 
     def reason(self) -> str:
         """Return one line that says why the child failed."""

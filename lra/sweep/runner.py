@@ -217,11 +217,11 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     if not left:
         seconds = time.monotonic() - started
         say(f"{run.title()}: {_format_results(run, place, mark)} ({seconds / 60:.1f} min)")
-        return _OUTCOME_OF_SIGNAL.get(ended.told, Outcome.DONE)
-    if ended.told or ended.status == STATUS_STOPPED:
+        return _OUTCOME_OF_SIGNAL.get(ended.stop_signal, Outcome.DONE)
+    if ended.stop_signal or ended.status == STATUS_STOPPED:
         made_progress = under_way.progress(folder) != before
         return _report_stopped(
-            run, ended.told, by_budget=minutes is not None, made_progress=made_progress
+            run, ended.stop_signal, by_budget=minutes is not None, made_progress=made_progress
         )
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
     silent = not ended.output.strip() and shutil.disk_usage(place.workdir).free < _FULL_BYTES
