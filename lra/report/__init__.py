@@ -1,1 +1,1 @@
-"""Tables, figures and pages from rows, and from rows alone. Imports no JAX."""
+"""Tables, figures and pages rendered from result rows alone. Imports no JAX."""

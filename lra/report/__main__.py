@@ -1,4 +1,4 @@
-"""Renders rows: accuracies beside published ones, costs, curves.
+"""Render result rows: accuracies beside published ones, costs, learning curves.
 
     python -m lra.report results/accuracy.jsonl                     tables, to the terminal
     python -m lra.report results/efficiency.jsonl                   costs, to the terminal
@@ -6,12 +6,12 @@
     python -m lra.report ROWS.jsonl --format=md,csv,latex,html --out=DIR --curves runs/table/*
     python -m lra.report ROWS.jsonl --speeds=train_step.jsonl --out=DIR
 
-Files may hold rows of accuracy, of cost, or both. Only rows of the protocol `table3` fill the table
-of the paper; all others have tables of their own. Costs have a section for each device, number of
-threads, width and number format; times are compared within one run only. As CSV
-accuracies are results.csv, costs of their programs costs.csv (only with --out), other costs
-efficiency.csv. Accuracy is drawn against the speeds of the runs themselves; what
-benchmarks.train_step measured one by one compares attentions better: give its rows as --speeds.
+Files may hold rows of accuracy, of cost, or both. Only rows of the protocol `table3` fill the
+paper's table; all others have tables of their own. Costs have one section per device, number of
+threads, width and number format; times are compared only within one run. As CSV, accuracies go to
+results.csv, the costs of their programs to costs.csv (only with --out), and other costs to
+efficiency.csv. Accuracy is plotted against the speeds of the runs themselves; speeds measured one
+by one with benchmarks.train_step compare attentions better: give its rows as --speeds.
 """
 
 import argparse
@@ -36,91 +36,93 @@ from lra.report.sections import Section
 from lra.report.tables import tables
 
 _FILES = {"md": "RESULTS.md", "csv": "results.csv", "latex": "results.tex", "html": "results.html"}
-# Costs of programs, and cells of cost, have other columns than cells of accuracy.
-_CSV_OF_PROGRAMS, _CSV_OF_COSTS = "costs.csv", "efficiency.csv"
+# Two more CSV files, since costs have other columns than accuracies.
+_PROGRAM_COSTS_CSV, _COSTS_CSV = "costs.csv", "efficiency.csv"
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that is rendered: groups of accuracies, figures, costs, and the source files."""
+    """Content of a report: groups of accuracies, figures, costs, and the source files in words."""
 
     groups: list[Group]
-    figures: list[list[Figure]]  # of each group
+    figures: list[list[Figure]]  # one list per group
     curves: list[Figure]
     costs: dict[Setting, list[Sheet]]
     sources: str
 
     @functools.cached_property
     def sections(self) -> list[Section]:
-        """All of the report."""
+        """All sections of the report: accuracies, learning curves, costs."""
         crowded = beyond_speed_figures(self.groups)
-        found = [
-            Section(one.title, tables(one), drawn, NO_SPEED_FIGURE if one in crowded else "")
-            for one, drawn in zip(self.groups, self.figures, strict=True)
+        sections = [
+            Section(
+                one.title, tables(one), group_figures, NO_SPEED_FIGURE if one in crowded else ""
+            )
+            for one, group_figures in zip(self.groups, self.figures, strict=True)
         ]
         if self.curves:
-            found.append(Section("Learning curves", [], self.curves))
-        return found + cost_sections.sections(self.costs)
+            sections.append(Section("Learning curves", [], self.curves))
+        return sections + cost_sections.sections(self.costs)
 
     def render(self, form: str, *, alone: bool = False) -> dict[str, str]:
-        """The contents of the files of one format, by file name.
+        """Return the contents of the files of one format, by file name.
 
         Args:
-            form: md, csv, latex or html.
-            alone: Markdown names no figures, as there are no files of them.
+            form: Format: md, csv, latex or html.
+            alone: Whether to leave figures out of Markdown, as their files are not written.
         """
         if form == "csv":
             texts = {}
             if self.groups:
                 texts |= {_FILES[form]: accuracy_csv(self.groups)}
-                texts |= {_CSV_OF_PROGRAMS: costs_csv(self.groups)}
+                texts |= {_PROGRAM_COSTS_CSV: costs_csv(self.groups)}
             if self.costs:
-                texts[_CSV_OF_COSTS] = cost_sections.as_csv(self.costs)
+                texts[_COSTS_CSV] = cost_sections.as_csv(self.costs)
             return texts
         if form == "html":
             text = page(self.sections, self.sources, summary(self.groups))
         elif form == "latex":
             text = formats.latex_of_all(self.sections)
         else:
-            shown = self.sections
+            sections = self.sections
             if alone:
-                shown = [section._replace(figures=[]) for section in shown]
-            text = formats.document(shown, self.sources, summary(self.groups))
+                sections = [section._replace(figures=[]) for section in sections]
+            text = formats.document(sections, self.sources, summary(self.groups))
         return {_FILES[form]: text}
 
 
 def main(argv: list[str]) -> None:
-    """Parses the flags, renders, and prints or writes."""
+    """Parse the flags, render the report, and print it or write its files."""
     options = _parser().parse_args(argv)
-    wanted = _formats(options.format)
+    forms = _formats(options.format)
     rows, costs, sources = read(options.rows)
     groups = group(rows)
     measured = speeds.read(options.speeds) if options.speeds else None
-    drawn = figures(groups, options.curves, measured)
-    report = Report(groups, *drawn, sheets(costs), sources)
+    group_and_curve_figures = figures(groups, options.curves, measured)
+    report = Report(groups, *group_and_curve_figures, sheets(costs), sources)
     if options.out is None:
-        if "csv" in wanted and groups and costs:
+        if "csv" in forms and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
-        if options.curves and "html" not in wanted:
+        if options.curves and "html" not in forms:
             raise UserError("--curves draws figures, which need a folder: say --out=DIR")
         texts = {}
-        for form in wanted:
+        for form in forms:
             texts |= report.render(form, alone=True)
-        texts.pop(_CSV_OF_PROGRAMS, None)  # a file of its own
+        texts.pop(_PROGRAM_COSTS_CSV, None)  # only with --out: two CSV files cannot share a stream
         print("\n".join(texts.values()), end="")
     else:
-        _write(report, wanted, pathlib.Path(options.out))
+        _write(report, forms, pathlib.Path(options.out))
 
 
-def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
-    """Writes RESULTS.md, what is wanted besides, and the figures; prints tables and paths."""
+def _write(report: Report, forms: list[str], out: pathlib.Path) -> None:
+    """Write figures, RESULTS.md and the other formats; print the main tables and all paths."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for section in report.sections:
         for figure in section.figures:
             written += save(figure, out / "figures")
-    # Behind the figures that they name.
-    for form in dict.fromkeys(["md", *wanted]):
+    # After the figures, which these files refer to.
+    for form in dict.fromkeys(["md", *forms]):
         for name, text in report.render(form).items():
             write_atomically(out / name, text)
             written.append(out / name)
@@ -132,11 +134,11 @@ def _write(report: Report, wanted: list[str], out: pathlib.Path) -> None:
 
 
 def _formats(text: str) -> list[str]:
-    wanted = text.split(",")
-    for form in wanted:
+    forms = text.split(",")
+    for form in forms:
         if form not in _FILES:
             raise UserError(f"unknown format '{form}'{near_match(form, _FILES)}")
-    return wanted
+    return forms
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -154,5 +156,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    gc.disable()  # rows stay to the end of this short process: saves a tenth of its time
+    gc.disable()  # rows live until this short process ends: saves a tenth of its time
     run(main)

@@ -1,4 +1,4 @@
-"""Accuracies as CSV, a line for each cell, empty ones and averages included; and their costs."""
+"""Accuracies as CSV, one line per cell, with empty cells and averages; and their costs."""
 
 import csv
 import io
@@ -13,9 +13,9 @@ from lra.report.groups import LRA_DATA, Group, Line
 from lra.report.noise import noise
 from lra.row import STATUSES, Row
 
-_OF_DIFFERENCE = ("difference", "difference_error", "difference_least")
+_DIFFERENCE = ("difference", "difference_error", "difference_least")
 _PLACE = ("group", "task", "attention", "options")
-# Fields that all rows of a cell share; then those of which a line has mean and deviation.
+# Fields that all rows of a cell share; then those given as mean and standard deviation.
 _SHARED = ("protocol", "data", "data_sha256", "val_is_test", "dtype", "matmul_precision", "steps")
 _ACCURACIES = ("test_accuracy", "test_accuracy_last", "val_accuracy")
 _HEADER = (
@@ -27,7 +27,7 @@ _HEADER = (
     *(f"seeds_{status}" for status in STATUSES),
     *(f"{field}_{what}" for field in _ACCURACIES for what in ("mean", "std")),
     "published",
-    *_OF_DIFFERENCE,
+    *_DIFFERENCE,
     "params",
     "devices",
     "jax",
@@ -35,7 +35,7 @@ _HEADER = (
 )
 _PROGRAM = ("seeds_in_program", "device", "num_devices")
 _COSTS = ("examples_per_second", "wall_seconds", "peak_memory_mb")
-_HEADER_OF_COSTS = (
+_COSTS_HEADER = (
     *_PLACE,
     *_SHARED,
     "seeds",
@@ -51,22 +51,22 @@ _Facts = dict[str, Any]
 
 
 def accuracy_csv(groups: Iterable[Group]) -> str:
-    """A line for each cell and each place without one; accuracies are fractions.
+    """Return a CSV file with one line per cell, missing ones included; accuracies are fractions.
 
-    In the table of the paper there is one more for each attention, of the task `average`; its
-    counts of seeds are sums over the tasks. `status` is `ok`, `diverged`, `failed` or `missing`,
-    `mark` says `other data` (not LRA's) and `other number format` (than the table shows there).
-    `seeds` and `options` are JSON, the seeds those with results. `difference_error` is the standard
-    deviation to expect of the difference, `difference_least` the least one that is marked
-    (`noise.noise`). Several devices, versions of JAX and commits are listed.
+    The paper's table has one more line per attention, of the task `average`, whose seed counts
+    are sums over the tasks. `status` is `ok`, `diverged`, `failed` or `missing`; `mark` holds
+    `other data` (not LRA's) and `other number format` (than the table shows there). `seeds` (those
+    with results) and `options` are JSON. `difference_error` is the expected standard deviation of
+    the difference, `difference_least` the smallest difference that is marked (see `noise.noise`).
+    If there are several devices, JAX versions or commits, all are listed.
     """
-    return csv_text(_HEADER, (facts for group in groups for facts in _of_group(group)))
+    return csv_text(_HEADER, (facts for group in groups for facts in _group_facts(group)))
 
 
 def costs_csv(groups: Iterable[Group]) -> str:
-    """A line for each program of each cell, as in the tables of costs: medians over its seeds."""
+    """Return a CSV file with one line per program of each cell: median costs over its seeds."""
     return csv_text(
-        _HEADER_OF_COSTS,
+        _COSTS_HEADER,
         (
             _place(group, line, task)
             | _shared(part.rows, (*_SHARED, "params", *_PROGRAM))
@@ -81,7 +81,7 @@ def costs_csv(groups: Iterable[Group]) -> str:
 
 
 def csv_text(header: Sequence[str], lines: Iterable[_Facts]) -> str:
-    """A CSV file; a line may lack values."""
+    """Return the text of a CSV file; values that a line lacks are left empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, header, lineterminator="\n")
     writer.writeheader()
@@ -89,18 +89,18 @@ def csv_text(header: Sequence[str], lines: Iterable[_Facts]) -> str:
     return text.getvalue()
 
 
-def _of_group(group: Group) -> Iterator[_Facts]:
+def _group_facts(group: Group) -> Iterator[_Facts]:
     for line in group.lines:
-        yield from _of_line(group, line)
+        yield from _line_facts(group, line)
         if group.is_table3:
-            yield _of_average(group, line)
+            yield _average_facts(group, line)
     for line in group.apart:
-        for facts in _of_line(group, line, apart=True):
+        for facts in _line_facts(group, line, apart=True):
             marks = [facts["mark"], "other number format"]
             yield facts | {"mark": "; ".join(filter(None, marks))}
 
 
-def _of_line(group: Group, line: Line, *, apart: bool = False) -> Iterator[_Facts]:
+def _line_facts(group: Group, line: Line, *, apart: bool = False) -> Iterator[_Facts]:
     for task in group.tasks:
         place = _place(group, line, task)
         compared = group.is_table3 and not apart
@@ -108,18 +108,18 @@ def _of_line(group: Group, line: Line, *, apart: bool = False) -> Iterator[_Fact
         parts = line.cells.get(task, [])
         for cell in parts:
             facts = place | _accuracies([cell], cell.stat, published) | _code(cell)
-            if len(parts) > 1:  # as in the table
-                facts |= dict.fromkeys(_OF_DIFFERENCE)
+            if len(parts) > 1:  # no difference is shown in the table either
+                facts |= dict.fromkeys(_DIFFERENCE)
             yield facts
         if not parts and not apart:
             yield place | _accuracies([], None, published)
 
 
-def _of_average(group: Group, line: Line) -> _Facts:
-    of_tasks, five = TABLE3.get(line.attention), line.five
-    published = statistics.fmean(of_tasks.values()) if of_tasks else None
+def _average_facts(group: Group, line: Line) -> _Facts:
+    by_task, cells = TABLE3.get(line.attention), line.five
+    published = statistics.fmean(by_task.values()) if by_task else None
     return _place(group, line, _AVERAGE) | _accuracies(
-        five, lambda field: average(five, field), published
+        cells, lambda field: average(cells, field), published
     )
 
 
@@ -137,12 +137,12 @@ def _accuracies(
     stat: Callable[[str], Stat | None] | None,
     published: float | None,
 ) -> _Facts:
-    """The accuracies of one cell, of the five cells of an average, or of an empty place.
+    """Return the accuracies of one cell, of the five cells of an average, or of an empty place.
 
     Args:
-        parts: the cells.
-        stat: from a field to its statistics over the cells.
-        published: accuracy in percent.
+        parts: The cells.
+        stat: Function from a field's name to its statistics over the cells.
+        published: Published accuracy in percent.
     """
     facts: _Facts = {"published": None if published is None else round(published / 100, 6)}
     if not parts:
@@ -154,21 +154,21 @@ def _accuracies(
     other_data = any(row.data not in LRA_DATA for row in rows)
     facts["mark"] = "other data" if other_data else ""
     for field in _ACCURACIES:
-        found = stat(field)
-        if found:
-            facts[f"{field}_mean"] = round(found.mean, 6)
-            facts[f"{field}_std"] = None if found.std is None else round(found.std, 6)
+        statistic = stat(field)
+        if statistic:
+            facts[f"{field}_mean"] = round(statistic.mean, 6)
+            facts[f"{field}_std"] = None if statistic.std is None else round(statistic.std, 6)
     if published is not None and not other_data and "test_accuracy_mean" in facts:
-        of_chance = noise(parts)
+        chance = noise(parts)
         facts["difference"] = round(facts["test_accuracy_mean"] - published / 100, 6)
-        if of_chance:
-            facts["difference_error"] = round(of_chance.std, 6)
-            facts["difference_least"] = round(of_chance.least, 6)
+        if chance:
+            facts["difference_error"] = round(chance.std, 6)
+            facts["difference_least"] = round(chance.least, 6)
     return facts
 
 
 def _code(cell: Cell) -> _Facts:
-    """Parameters, seeds, devices, versions and commits of one cell."""
+    """Return number of parameters, seeds, devices, JAX versions and commits of one cell."""
     programs = cell.by_program()
     return _shared((row for row in cell.rows if row.final), ("params",)) | {
         "seeds": json.dumps([row.seed for row in cell.ok]),
@@ -183,7 +183,7 @@ def _listed(values: Iterable[str]) -> str:
 
 
 def _shared(rows: Iterable[Row], names: Iterable[str]) -> _Facts:
-    """The values of some fields where all rows agree; None where they differ."""
+    """Return the values of the named fields, None for those in which rows differ."""
     rows = list(rows)
-    values = {name: {getattr(row, name) for row in rows} for name in names}
-    return {name: next(iter(found)) if len(found) == 1 else None for name, found in values.items()}
+    distinct = {name: {getattr(row, name) for row in rows} for name in names}
+    return {name: next(iter(s)) if len(s) == 1 else None for name, s in distinct.items()}

@@ -1,4 +1,4 @@
-"""Logarithmic axes, and labels of ticks in plain text (matplotlib's own are formulas)."""
+"""Logarithmic axes, and tick labels in plain text (matplotlib's own are formulas)."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def logarithmic(axis: Any) -> None:
-    """Makes the y axis logarithmic; over a short range it has labels between powers of ten too."""
+    """Make the y axis logarithmic; a short range is also labelled between powers of ten."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_yscale("log")
@@ -20,7 +20,7 @@ def logarithmic(axis: Any) -> None:
 
 
 def tick_label(value: float, _position: int | None = None) -> str:
-    """A number that fits: `0.01`, `500`, `2.5k`, `20k`, `1M`, `10⁻⁹`, `2·10⁻⁹`."""
+    """Format a number briefly: `0.01`, `500`, `2.5k`, `20k`, `1M`, `10⁻⁹`, `2·10⁻⁹`."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if size <= abs(value) < 1e9:
             return f"{value / size:g}{unit}"

@@ -1,4 +1,4 @@
-"""Cells of the tables: the rows of one configuration, one a seed, and their statistics."""
+"""Cells of the tables: the rows of one configuration, one per seed, and their statistics."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from lra.report.provenance import (
 from lra.row import NUMBER_FORMAT, OF_LAST_DEVICE, STATUSES, Row
 from lra.tasks import TASKS
 
-# What tables call the attentions, in the order of Table 3 of the Nyströmformer paper.
+# Display names of the attentions, in the order of Table 3 of the Nyströmformer paper.
 TITLES = {
     "standard": "Standard",
     "reformer": "Reformer",
@@ -30,12 +30,12 @@ TITLES = {
 
 
 def attention_title(attention: str) -> str:
-    """What tables call an attention: its name where it is not one of ours."""
+    """Return the display name of an attention; its plain name if it is not one of ours."""
     return TITLES.get(attention, attention)
 
 
 def task_title(task: str) -> str:
-    """What tables call a task; the average over tasks where it is empty."""
+    """Return the display name of a task; `Average` for the empty name."""
     return TASKS[task].title if task in TASKS else task or "Average"
 
 
@@ -48,65 +48,68 @@ class Stat(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Rows of one configuration on the same data, one a seed, all trained for as long."""
+    """Rows of one configuration on the same data, one per seed, trained for equally many steps."""
 
     rows: tuple[Row, ...]
 
     @property
     def ok(self) -> tuple[Row, ...]:
-        """The rows that have accuracies."""
+        """The rows with accuracies."""
         return tuple(row for row in self.rows if row.status == "ok")
 
     @property
     def status(self) -> str:
-        """`ok` with any result, else `diverged` or `failed`."""
+        """`ok` if any row has a result, else `diverged` or `failed`."""
         return next(status for status in STATUSES if self.number_of(status))
 
     def stat(self, field: str = "test_accuracy") -> Stat | None:
-        """Statistics of a field over the seeds that have it; None without any."""
+        """Return statistics of a field over the seeds that have it; None if none has."""
         return stat(getattr(row, field) for row in self.rows)
 
     @property
     def costly(self) -> "Cell":
-        """Without seeds that ended early, unless all did: those were mostly compilation."""
+        """The cell without seeds that ended early (mostly compilation), unless all did."""
         steps = {row.steps for row in self.ok}
         kept = [row for row in self.rows if row.status != "diverged" or row.steps in steps]
         return Cell(tuple(kept)) if steps else self
 
     def on(self, platform: Platform | None) -> "Cell":
-        """Its finished rows of this platform, from the programs that trained most seeds at once.
+        """Select finished rows of a platform, from the programs that trained most seeds at once.
 
         Seeds trained together cost less than one by one, so their speeds are not mixed.
         """
-        there = [row for row in self.costly.rows if row.final and platform_of(row) == platform]
-        most = max((row.seeds_in_program or 0 for row in there), default=0)
-        return Cell(tuple(row for row in there if (row.seeds_in_program or 0) == most))
+        rows = [row for row in self.costly.rows if row.final and platform_of(row) == platform]
+        most = max((row.seeds_in_program or 0 for row in rows), default=0)
+        return Cell(tuple(row for row in rows if (row.seeds_in_program or 0) == most))
 
     def by_program(self) -> dict[Program, "Cell"]:
-        """Its finished rows (diverged ones too) by program; costs may be pooled within each."""
-        found: dict[Program, list[Row]] = defaultdict(list)
+        """Split finished rows (diverged ones too) by program, within which costs may be pooled."""
+        members: dict[Program, list[Row]] = defaultdict(list)
         for row in self.rows:
             if row.final:
-                found[program_of(row)].append(row)
-        return {program: Cell(tuple(rows)) for program, rows in found.items()}
+                members[program_of(row)].append(row)
+        return {program: Cell(tuple(rows)) for program, rows in members.items()}
 
     def known(self, field: str) -> list[float]:
-        """The values of a field, without None; none of a last device alone (`Row.moved`)."""
+        """Return the known values of a field over the rows.
+
+        If a run moved (`Row.moved`), fields that describe only its last device are left out.
+        """
         rows = [row for row in self.rows if not (row.moved and field in OF_LAST_DEVICE)]
         return [value for row in rows if (value := getattr(row, field)) is not None]
 
     def median(self, field: str) -> float | None:
-        """Median of a field over comparable rows, those that have it; None without any."""
+        """Return the median of the known values of a field; None if there are none."""
         values = self.known(field)
         return statistics.median(values) if values else None
 
     def number_of(self, status: str) -> int:
-        """How many rows have this status."""
+        """Count the rows with this status."""
         return sum(row.status == status for row in self.rows)
 
 
 def stat(values: Iterable[float | None]) -> Stat | None:
-    """Statistics of those values that are not None; None without any."""
+    """Return statistics of the values that are not None; None if there are none."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -115,24 +118,24 @@ def stat(values: Iterable[float | None]) -> Stat | None:
 
 
 def average(parts: Sequence[Cell], field: str = "test_accuracy") -> Stat:
-    """Statistics of the mean over cells with results, one a task.
+    """Return statistics of the mean over cells with results, one cell per task.
 
-    The standard deviation is that of such a mean over single runs, one of each cell: sqrt(sum s^2)
-    over the number of cells, or None where one of them has no s (it has one seed). The number of
-    seeds is the least of any cell.
+    The standard deviation is that of a mean over single runs, one from each cell: sqrt(sum s^2)
+    divided by the number of cells, or None if a cell has no s because it has one seed. The number
+    of seeds is the smallest of any cell.
     """
     stats = [stat(getattr(row, field) for row in part.ok) for part in parts]
-    mean = statistics.fmean(one.mean for one in stats)
+    mean = statistics.fmean(each.mean for each in stats)
     std = None
-    if all(one.std is not None for one in stats):
-        std = math.hypot(*(one.std for one in stats)) / len(stats)
-    return Stat(mean, std, min(one.n for one in stats))
+    if all(each.std is not None for each in stats):
+        std = math.hypot(*(each.std for each in stats)) / len(stats)
+    return Stat(mean, std, min(each.n for each in stats))
 
 
 def seeds(parts: Sequence[Cell]) -> str:
-    """How many seeds are behind a mean over cells: `3`, `2 of 3 seeds`, `1 to 3`, `14 of 15 runs`.
+    """Describe how many seeds a mean has: `3`, `2 of 3 seeds`, `1 to 3`, `14 of 15 runs`.
 
-    Runs are seeds of several cells.
+    Seeds of several cells are called runs.
     """
     ok = [len(part.ok) for part in parts]
     total = sum(len(part.rows) for part in parts)
@@ -142,41 +145,42 @@ def seeds(parts: Sequence[Cell]) -> str:
 
 
 def number_formats(parts: Iterable[Cell], usual: str | None) -> str:
-    """Number formats in words: `float32 and bfloat16`; nothing if all cells have the usual one."""
-    found = dict.fromkeys(map(number_format, parts))
-    return "" if set(found) <= {usual} else " and ".join(found)
+    """Name the number formats: `float32 and bfloat16`; empty if all cells have the usual one."""
+    formats = dict.fromkeys(map(number_format, parts))
+    return "" if set(formats) <= {usual} else " and ".join(formats)
 
 
 def cells(rows: Iterable[Row]) -> list[Cell]:
-    """The rows of one place in a table as cells, the one with most results first.
+    """Divide the rows of one place in a table into cells, the one with most results first.
 
-    Rows that differ in number format, overrides, data (mark or hash) or number of steps are
-    different cells: they are shown side by side, never averaged. A diverged seed joins the largest
-    cell of its configuration on the same data, and so does a failed one whose row names its data;
-    others join the largest cell. If a cell has two rows of one seed, the first result counts.
+    Rows that differ in number format, overrides, data (mark or hash) or number of steps belong to
+    different cells, which are shown side by side and never averaged. A diverged seed joins the
+    largest cell of its configuration on the same data, and so does a failed one whose row names
+    its data; others join the largest cell. If a cell has two rows of one seed, the first result
+    counts.
     """
     configurations = defaultdict(list)
     for row in rows:
         configurations[_overrides(row), row.protocol, row.data, number_format_of(row)].append(row)
-    found = []
+    result = []
     for members in configurations.values():
         alike: dict[tuple, dict[int, Row]] = defaultdict(dict)
         for row in members:
             if row.status == "ok":
                 alike[row.steps, row.data_sha256].setdefault(row.seed, row)
         parts = sorted(alike.values(), key=len, reverse=True)
-        # Rows that name no data last, so that there is a cell for them to join.
+        # Rows that name no data come last, so that there is a cell for them to join.
         for row in sorted(members, key=lambda row: (not row.final, row.data_sha256 is None)):
             if row.status != "ok":
-                _part_of(row, parts).setdefault(row.seed, row)
-        found += [Cell(tuple(part[seed] for seed in sorted(part))) for part in parts]
-    return sorted(found, key=lambda cell: len(cell.ok), reverse=True)
+                _cell_to_join(row, parts).setdefault(row.seed, row)
+        result += [Cell(tuple(part[seed] for seed in sorted(part))) for part in parts]
+    return sorted(result, key=lambda cell: len(cell.ok), reverse=True)
 
 
-def _part_of(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
-    """The cell of `parts`, largest first, that a row without a result joins, or a new one.
+def _cell_to_join(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
+    """Return the cell of `parts` (largest first), or a new one, that a row without result joins.
 
-    A failed run may not have come as far as its data: its row need not name them.
+    A failed run may have ended before it read its data, so its row need not name them.
     """
     for part in parts:
         if row.data_sha256 in {other.data_sha256 for other in part.values()}:
@@ -188,54 +192,57 @@ def _part_of(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
 
 
 def _overrides(row: Row) -> str:
-    """A row's overrides as text, without seeds and number format, which not every row lists."""
+    """Format overrides as JSON, without seeds and number format, which not every row lists."""
     left_out = ("seeds", *NUMBER_FORMAT)
     values = {key: value for key, value in row.config_overrides.items() if key not in left_out}
     return json.dumps(values, sort_keys=True)
 
 
 def differences(parts: list[Cell]) -> list[str]:
-    """For each of several cells in one place, how it differs: `2,500 steps`, `data=mine`.
+    """Label each of several cells in one place by how it differs: `2,500 steps`, `data=mine`.
 
     Number formats are left out: `number_formats` names them. Protocol and overrides are named only
-    where nothing else tells two cells apart, as when the same options are spelled differently.
+    if nothing else distinguishes two cells, as when the same options are spelled differently.
     """
     rows = [(part.ok or part.rows)[0] for part in parts]
     labels: list[list[str]] = [[] for _ in rows]
-    for told in (
+    for texts in (
         [f"{row.steps:,} step{'s' * (row.steps != 1)}" for row in rows],
         [f"data={row.data}" for row in rows],
         [f"data {(row.data_sha256 or 'unknown')[:8]}" for row in rows],
     ):
-        if len(set(told)) > 1:
-            for label, text in zip(labels, told, strict=True):
+        if len(set(texts)) > 1:
+            for label, text in zip(labels, texts, strict=True):
                 label.append(text)
-    for rest in ([row.protocol for row in rows], [_overrides(row) for row in rows]):
-        if len(set(map(tuple, labels))) < len(rows) and len(set(rest)) > 1:
-            for label, text in zip(labels, rest, strict=True):
+    for texts in ([row.protocol for row in rows], [_overrides(row) for row in rows]):
+        if len(set(map(tuple, labels))) < len(rows) and len(set(texts)) > 1:
+            for label, text in zip(labels, texts, strict=True):
                 label.append(text)
     return [", ".join(label) for label in labels]
 
 
 def number_format(cell: Cell) -> str:
-    """The number format of all its seeds: `float32`, `bfloat16`, `tensorfloat32 products`."""
+    """Return the number format of a cell: `float32`, `bfloat16`, `tensorfloat32 products`."""
     return number_format_of(cell.rows[0])
 
 
 def usual_platform(parts: Iterable[Cell]) -> Platform | None:
-    """The platform with most results, if possible of runs that did not move; None without any."""
+    """Return the platform with most results, preferably of runs that did not move.
+
+    None if there are no results.
+    """
     rows = [row for part in parts for row in part.ok]
     stayed = [row for row in rows if not row.moved]
     results = Counter(platform_of(row) for row in stayed or rows)
-    return min(results, key=lambda found: (-results[found], str(found)), default=None)
+    return min(results, key=lambda platform: (-results[platform], str(platform)), default=None)
 
 
 def value_order(value: Any) -> tuple[int, float, str]:
-    """Sort key of an option's values: numbers by size, before anything else."""
+    """Sort key for the values of an option: numbers by size, before anything else."""
     return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
 
 
 def attention_order(attention: str) -> tuple[int, str]:
-    """Sort key: the order of `TITLES`, others behind."""
+    """Sort key for attentions: the order of `TITLES`, then the others by name."""
     order = list(TITLES)
     return (order.index(attention) if attention in TITLES else len(order), attention)

@@ -1,4 +1,4 @@
-"""How rows differ from the protocol of Table 3: in options of the attention, in other keys."""
+"""How rows differ from the protocol of Table 3: in attention options and in other keys."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,22 +7,22 @@ from typing import Any
 from lra.protocol import TABLE3, defaults_of, departures
 from lra.row import NUMBER_FORMAT, Row
 
-# What the keys of an attention's own options begin with.
+# Prefix of the config keys of an attention's own options.
 OPTIONS = "model.attention."
 
 
 def is_table3(row: Row) -> bool:
-    """Whether it follows the protocol of the present code: the row's own word is not enough."""
+    """Whether a row claims the protocol `table3` and follows it as the present code has it."""
     return row.protocol == TABLE3 and not _departures(row)
 
 
 def options(row: Row) -> dict[str, Any]:
-    """Overrides of the attention's own options."""
+    """Return the overrides of the attention's own options."""
     return {k: v for k, v in _overrides(row).items() if k.startswith(OPTIONS)}
 
 
 def of_protocol(row: Row) -> dict[str, Any]:
-    """Overrides that change the protocol: all but the attention's options and number formats."""
+    """Return the overrides that change the protocol: neither attention options nor formats."""
     return {
         key: value
         for key, value in _overrides(row).items()
@@ -31,26 +31,26 @@ def of_protocol(row: Row) -> dict[str, Any]:
 
 
 def varying(rows: list[Row]) -> list[str]:
-    """Of rows that change the same keys of the protocol, the keys whose values differ."""
+    """Return the keys whose values differ, for rows that change the same protocol keys."""
     names = of_protocol(rows[0])
     return [k for k in names if len({str(values(row, [k])[k]) for row in rows}) > 1]
 
 
 def values(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    """The values that a row has for some keys, whether it changes them or not."""
+    """Return a row's values of the named keys, whether it changes them or not."""
     overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
     return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:
-    """By key what titles call it: its last word, or all of it where two keys share that."""
+    """Map each key to its last word, or to itself if two keys share that word."""
     last = {key: key.rpartition(".")[2] for key in keys}
-    number = Counter(last.values())
-    return {key: word if number[word] == 1 else key for key, word in last.items()}
+    count = Counter(last.values())
+    return {key: word if count[word] == 1 else key for key, word in last.items()}
 
 
 def told(rows: list[Row]) -> str:
-    """In a sentence, which keys such rows have changed, with the values that all of them share."""
+    """Describe in a sentence which keys the rows change, with the values that all share."""
     several = varying(rows)
     parts = [k if k in several else f"{k}={v}" for k, v in of_protocol(rows[0]).items()]
     if any(options(row) for row in rows):
@@ -61,7 +61,7 @@ def told(rows: list[Row]) -> str:
 
 
 def _overrides(row: Row) -> dict[str, Any]:
-    """Changed keys: those that the row lists, and those seen in its configuration."""
+    """Return changed keys: those that the row lists and those seen in its configuration."""
     return row.config_overrides | _departures(row)
 
 
