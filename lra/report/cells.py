@@ -207,7 +207,7 @@ def differences(parts: list[Cell]) -> list[str]:
     rows = [(part.ok or part.rows)[0] for part in parts]
     labels: list[list[str]] = [[] for _ in rows]
     for texts in (
-        [f"{row.steps:,} step{'s' * (row.steps != 1)}" for row in rows],
+        [f"{row.steps:,} step{'' if row.steps == 1 else 's'}" for row in rows],
         [f"data={row.data}" for row in rows],
         [f"data {(row.data_sha256 or 'unknown')[:8]}" for row in rows],
     ):

@@ -1,4 +1,4 @@
-"""Learning curves, read from the folders of runs."""
+"""Learning curves, read from the workdirs of runs."""
 
 import itertools
 import os
@@ -14,17 +14,17 @@ from lra.report.changes import OPTIONS, short_names
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
-# The most points of a curve. More losses than a column can show are noise. Evaluations choose the
-# parameters, so there is room for each one of every task's protocol.
+# Maximal number of points of a curve. More losses than a column can show are noise. Evaluations
+# select the parameters, so every evaluation of every task's protocol has a point.
 MOST_LOSSES, MOST_EVALUATIONS = 80, 200
 
 
-# The number of steps that a point stands for; its step, and mean, lowest and highest of the seeds.
+# Number of steps that a point covers; its step, then mean, minimum and maximum over the seeds.
 _Point = tuple[int, tuple[float, float, float, float]]
 
 
 class Curve(NamedTuple):
-    """Mean and range over the seeds at some training steps."""
+    """Mean, minimum and maximum over the seeds at some training steps."""
 
     steps: list[float]
     mean: list[float]
@@ -33,10 +33,10 @@ class Curve(NamedTuple):
 
 
 class History(NamedTuple):
-    """Training loss and validation accuracy of one run, over those seeds that have not diverged.
+    """Training loss and validation accuracy of one run, over the seeds that have not diverged.
 
-    `seeds` is their number at first; `ends` has, each time that some diverge, the step and how many
-    are left.
+    `seeds` is the number of seeds at the start. `ends` has an entry each time that seeds diverge:
+    the step, and the number of seeds left.
     """
 
     attention: str
@@ -48,14 +48,14 @@ class History(NamedTuple):
 
 
 def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
-    """By task, the curves of the runs in `workdirs`; folders that hold no run are skipped.
+    """Read the curves of the runs in `workdirs`, by task; folders that hold no run are skipped.
 
     They are sorted as in tables: by attention, then by the values that differ.
 
     Raises:
-        UserError: none of them holds a run that has been evaluated, one is damaged or not there.
+        UserError: No folder holds a run that has been evaluated, or one is missing or damaged.
     """
-    found: dict[str, list[_Run]] = {}
+    runs_by_task: dict[str, list[_Run]] = {}
     for root in sorted(workdirs):
         folder = Workdir(root)
         if not folder.root.exists():
@@ -70,14 +70,14 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
         ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
         curves = _curve(loss, MOST_LOSSES), _curve(accuracy, MOST_EVALUATIONS)
         history = History(attention, "", *curves, seeds, ends)
-        found.setdefault(config.task, []).append(_Run(str(root), config, history))
-    if not found:
+        runs_by_task.setdefault(config.task, []).append(_Run(str(root), config, history))
+    if not runs_by_task:
         raise UserError("--curves names no folder of a run that has been evaluated")
-    return {task: _titled(runs) for task, runs in found.items()}
+    return {task: _titled(runs) for task, runs in runs_by_task.items()}
 
 
 class _Run(NamedTuple):
-    """A run: its folder, its configuration, and its curves without their title."""
+    """A run: its folder, its config, and its curves without a title."""
 
     root: str
     config: Any
@@ -85,34 +85,38 @@ class _Run(NamedTuple):
 
 
 def _titled(runs: list[_Run]) -> list[History]:
-    """The curves of a task's runs, in order and with titles that differ.
+    """Sort the curves of a task's runs and give them distinct titles.
 
-    To equal titles the seeds are added, and the folders where these are equal too.
+    Equal titles get the seeds of their runs appended and, if still equal, the folders.
     """
     flat = [flatten(run.config) for run in runs]
     keys_of = _keys_in_titles(runs, flat)
     names = short_names(itertools.chain.from_iterable(keys_of.values()))
-    found = []
+    sortable = []
     for run, values in zip(runs, flat, strict=True):
         attention = run.history.attention
         keys = keys_of[attention]
         words = [f"{names[key]}={values[key]}" for key in keys]
         order = attention_order(attention), [value_order(values[key]) for key in keys]
         order = (*order, tuple(run.config.seeds), run.root)
-        found.append((order, run, ", ".join([attention_title(attention), *words])))
-    found.sort(key=lambda each: each[0])
-    _, ordered, titles = zip(*found, strict=True)
+        sortable.append((order, run, ", ".join([attention_title(attention), *words])))
+    sortable.sort(key=lambda each: each[0])
+    _, ordered, titles = zip(*sortable, strict=True)
     seeds = [run.config.seeds for run in ordered]
-    titles = _apart(titles, [f"seed{'s' * (len(s) > 1)} {' '.join(map(str, s))}" for s in seeds])
-    titles = _apart(titles, [os.fsencode(run.root).decode(errors="replace") for run in ordered])
+    titles = _distinguish(
+        titles, [f"seed{'s' if len(s) > 1 else ''} {' '.join(map(str, s))}" for s in seeds]
+    )
+    titles = _distinguish(
+        titles, [os.fsencode(run.root).decode(errors="replace") for run in ordered]
+    )
     return [run.history._replace(title=title) for run, title in zip(ordered, titles, strict=True)]
 
 
 def _keys_in_titles(runs: list[_Run], flat: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """By attention the keys whose values are in the titles of its runs.
+    """Return, by attention, the keys whose values appear in the titles of its runs.
 
-    They are the options that any run of the attention changes, and other keys that are changed and
-    differ among the runs; none where each run has another attention.
+    These are the options that any run of the attention changes, and other changed keys that differ
+    among the runs. There are none if each run has a different attention.
     """
     options: dict[str, dict[str, None]] = {run.history.attention: {} for run in runs}
     others: dict[str, None] = {}
@@ -126,27 +130,27 @@ def _keys_in_titles(runs: list[_Run], flat: list[dict[str, Any]]) -> dict[str, l
     return {attention: [*own, *differing] for attention, own in options.items()}
 
 
-def _apart(titles: Sequence[str], words: list[str]) -> list[str]:
-    """The titles, with their words added to those that are equal."""
-    number = Counter(titles)
+def _distinguish(titles: Sequence[str], words: list[str]) -> list[str]:
+    """Append to each title that is not unique its entry of `words`."""
+    count = Counter(titles)
     return [
-        f"{title}, {more}" if number[title] > 1 else title
+        f"{title}, {more}" if count[title] > 1 else title
         for title, more in zip(titles, words, strict=True)
     ]
 
 
 def _ends(seeds: int, entries: Iterable[tuple[int, list[float]]]) -> tuple[tuple[int, int], ...]:
-    """Each step from which on fewer seeds are left than before, and how many are left."""
-    found = []
+    """Return each step at which the number of remaining seeds falls, with that number."""
+    ends = []
     for step, known in entries:
         if len(known) < seeds:
             seeds = len(known)
-            found.append((step, seeds))
-    return tuple(found)
+            ends.append((step, seeds))
+    return tuple(ends)
 
 
 def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
-    """Training losses and validation accuracies: of each a list of (step, values of the seeds)."""
+    """Read training losses and validation accuracies, each as a list of (step, seeds' values)."""
     loss, accuracy = [], []
     for entry in read_metrics(path):
         if entry["kind"] == "train":
@@ -157,15 +161,16 @@ def _read_metrics(path: pathlib.Path) -> tuple[list, list]:
 
 
 def _known(values: list[float | None]) -> list[float]:
-    """The values of the seeds that have not diverged."""
+    """Return the values of the seeds that have not diverged."""
     return [value for value in values if value is not None]
 
 
 def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
-    """Mean and range over the seeds, in points of at least one `most`-th of the steps.
+    """Merge entries into points that cover at least 1/`most` of the steps each.
 
-    The value of an entry is a mean over the steps since the one before it, so each counts by its
-    number of steps: an evaluation often cuts a call to a few steps, whose loss is mostly noise.
+    The value of an entry is a mean over the steps since the previous one, so entries are weighted
+    by their number of steps: an evaluation often cuts a call short, and the loss of few steps is
+    mostly noise.
     """
     steps = [step for step, _ in entries]
     lengths = [max(1, step - before) for before, step in itertools.pairwise([0, *steps])]
@@ -179,7 +184,7 @@ def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
 
 
 def _parts(points: list[_Point], least: float) -> list[list[_Point]]:
-    """Neighbouring points, as many together as have `least` steps; what is left joins the last."""
+    """Group neighbouring points that cover `least` steps together; the rest joins the last."""
     parts: list[list[_Point]] = []
     part: list[_Point] = []
     for point in points:

@@ -1,4 +1,4 @@
-"""Dots of figures, one a cell, and the panels of accuracy against speed."""
+"""Dots of figures, one per cell, and the panels of accuracy against speed."""
 
 import statistics
 from collections import Counter
@@ -16,14 +16,14 @@ class Dot(NamedTuple):
     """A cell, or an average over five, in a figure.
 
     Attributes:
-        accuracy: of the test set, a fraction.
-        speed: training examples/s, as measured apart or else of the fastest of its programs on the
-            platform of the figure.
-        params: number of parameters.
-        seeds_together: how many seeds these programs train at once; None for an average or a speed
-            that was measured apart.
-        slowest: speed of the slowest of them.
-        marked: whether the table marks the cell: its data are not LRA's.
+        accuracy: Test accuracy, a fraction.
+        speed: Training examples/s, as measured separately, or else of the fastest of the cell's
+            programs on the platform of the figure.
+        params: Number of parameters.
+        seeds_together: Number of seeds that these programs train at once; None for an average or
+            a speed that was measured separately.
+        slowest: Training examples/s of the slowest of these programs.
+        marked: Whether the table marks the cell because its data are not LRA's.
     """
 
     accuracy: Stat
@@ -35,13 +35,13 @@ class Dot(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """Accuracy against speed.
+    """Panels of accuracy against speed, one per task.
 
     Attributes:
-        by_task: the dot of each attention, by task, and under `""` for the average over the five
-            tasks; only tasks with two dots or more.
-        platform: where all speeds were taken.
-        missing: which cells with results have no dot: `of other devices`, ...
+        by_task: Dot of each attention, by task, with `""` for the average over the five tasks;
+            only tasks with two dots or more.
+        platform: Platform on which all speeds were measured.
+        missing: Kinds of cells that have results but no dot: `of other devices`, ...
     """
 
     by_task: dict[str, dict[str, Dot]]
@@ -50,55 +50,55 @@ class Panels(NamedTuple):
 
 
 def dot(cell: Cell, platform: Platform | None) -> Dot:
-    """The dot of a cell with a result; without a speed if it did not run on this platform."""
-    there = cell.on(platform)
-    speeds = there.known("examples_per_second")
+    """Return the dot of a cell with a result; it has no speed if the cell ran elsewhere."""
+    part = cell.on(platform)
+    speeds = part.known("examples_per_second")
     return Dot(
         cell.stat(),
         max(speeds, default=None),
         cell.median("params"),
-        there.rows[0].seeds_in_program if there.rows else None,
+        part.rows[0].seeds_in_program if part.rows else None,
         min(speeds, default=None),
     )
 
 
 def panels(group: Group, measured: Speeds | None = None) -> Panels:
-    """The panels of a group; the speed of an average is the geometric mean.
+    """Return the panels of a group; the speed of an average is the geometric mean.
 
     Args:
-        group: whose cells are drawn.
-        measured: speeds of the protocol's steps, which then take the place of the runs' own.
+        group: Group whose cells are drawn.
+        measured: Measured speeds of the protocol's steps, used in place of the runs' own.
     """
     platform = usual_platform(
         cell for line in group.lines for parts in line.cells.values() for cell in parts
     )
     if measured:
         platform = measured.platform
-    found: dict[str, dict[str, Dot]] = {task: {} for task in group.tasks}
+    by_task: dict[str, dict[str, Dot]] = {task: {} for task in group.tasks}
     missing: dict[str, None] = {}
-    lines_of = Counter(line.attention for line in group.lines)
+    num_lines = Counter(line.attention for line in group.lines)
     for line in group.lines:
         for task in group.tasks:
-            several = lines_of[line.attention] > 1
-            reason = _why_none(line, task, platform, measured, several=several)
+            several = num_lines[line.attention] > 1
+            reason = _why_no_dot(line, task, platform, measured, several=several)
             if reason is None:
                 cell = line.cell(task)
                 marked = group.is_table3 and bool(mark_of_data([cell]))
-                shown = _shown(cell, platform, measured)
-                found[task][line.attention] = shown._replace(marked=marked)
+                cell_dot = _measured_dot(cell, platform, measured)
+                by_task[task][line.attention] = cell_dot._replace(marked=marked)
             elif reason:
                 missing[reason] = None
     if group.is_table3:
-        averages = {line.attention: _average_dot(line, found) for line in group.lines}
-        found[""] = {attention: mean for attention, mean in averages.items() if mean}
-    if any(len(of_task) == 1 for of_task in found.values()):
+        averages = {line.attention: _average_dot(line, by_task) for line in group.lines}
+        by_task[""] = {attention: mean for attention, mean in averages.items() if mean}
+    if any(len(dots) == 1 for dots in by_task.values()):
         missing["alone in their column"] = None
-    by_task = {task: of_task for task, of_task in found.items() if len(of_task) > 1}
+    by_task = {task: dots for task, dots in by_task.items() if len(dots) > 1}
     return Panels(by_task, platform, list(missing))
 
 
-def _shown(cell: Cell, platform: Platform | None, measured: Speeds | None) -> Dot:
-    """The dot of a cell, with the speed that was measured of it if any were."""
+def _measured_dot(cell: Cell, platform: Platform | None, measured: Speeds | None) -> Dot:
+    """Return the dot of a cell, with its measured speed if speeds were measured."""
     if measured is None:
         return dot(cell, platform)
     row = cell.rows[0]
@@ -106,17 +106,17 @@ def _shown(cell: Cell, platform: Platform | None, measured: Speeds | None) -> Do
     return Dot(cell.stat(), speed, cell.median("params"))
 
 
-def _why_none(
+def _why_no_dot(
     line: Line, task: str, platform: Platform | None, measured: Speeds | None, *, several: bool
 ) -> str | None:
-    """Why a place has no dot; '' if it has no result, None if it has a dot.
+    """Return why a place has no dot; '' if it has no result, None if it has a dot.
 
     Args:
-        line: of the place.
-        task: of the place.
-        platform: where all speeds were taken.
-        measured: the speeds, if they are not those of the runs.
-        several: whether its attention has other lines too.
+        line: Line of the place.
+        task: Task of the place.
+        platform: Platform of all speeds of the figure.
+        measured: Measured speeds; None for those of the runs.
+        several: Whether the attention has other lines too.
     """
     parts = [cell for cell in line.cells.get(task, []) if cell.ok]
     if not parts:
@@ -129,28 +129,28 @@ def _why_none(
         return f"of seeds that differ in {'data or overrides' if alike else 'steps'}"
     if measured is None and not cell.on(platform).rows:
         return f"of other {_difference(cell, platform)}"
-    shown = _shown(cell, platform, measured)
-    if shown.speed and shown.params:
+    cell_dot = _measured_dot(cell, platform, measured)
+    if cell_dot.speed and cell_dot.params:
         return None
-    return f"without a {'number of parameters' if shown.speed else 'speed'}"
+    return f"without a {'number of parameters' if cell_dot.speed else 'speed'}"
 
 
 def _difference(cell: Cell, platform: Platform) -> str:
-    """How the platforms of a cell's programs differ from the one of the figure."""
+    """Name what distinguishes the platforms of a cell's programs from that of the figure."""
     if number_format(cell) != platform.number_format:
         return "number formats"
-    elsewhere = (program.platform for program in cell.by_program())
-    same_devices = any(other.devices == platform.devices for other in elsewhere)
+    platforms = (program.platform for program in cell.by_program())
+    same_devices = any(other.devices == platform.devices for other in platforms)
     return "versions of JAX" if same_devices else "devices"
 
 
 def _average_dot(line: Line, by_task: dict[str, dict[str, Dot]]) -> Dot | None:
-    own = [by_task[task][line.attention] for task in TASKS if line.attention in by_task[task]]
-    if len(own) < len(TASKS) or not line.five:
+    dots = [by_task[task][line.attention] for task in TASKS if line.attention in by_task[task]]
+    if len(dots) < len(TASKS) or not line.five:
         return None
     return Dot(
         average(line.five),
-        statistics.geometric_mean(each.speed for each in own),
-        sum(each.params for each in own) / len(own),
-        marked=any(each.marked for each in own),
+        statistics.geometric_mean(each.speed for each in dots),
+        sum(each.params for each in dots) / len(dots),
+        marked=any(each.marked for each in dots),
     )

@@ -1,6 +1,6 @@
-"""Drawing, for a column of a paper (3.3 inches) and readable without colour.
+"""Drawing of figures that fit a column of a paper (3.3 inches) and are readable without colour.
 
-Attentions look as `styles` says. matplotlib is imported only to draw.
+`styles` defines how attentions look. matplotlib is imported only to draw.
 """
 
 import math
@@ -19,14 +19,14 @@ from lra.report.styles import RC, Style
 from lra.report.sweep_points import Sweep
 
 COLUMN = 3.3  # inches
-_TICK_LABELS = 6.5  # points
-# Columns of a legend and size of its letters in points, best first; `_LONGEST_TITLE` characters fit
-# in a line of the last.
+_TICK_FONT_SIZE = 6.5  # points
+# Number of columns and font size (points) of a legend, in order of preference; a line of the last
+# has room for `_LONGEST_TITLE` characters.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
-_LEAST_POINTS = 5  # of accuracy on an axis: on a shorter one noise looks like a trend
+_LEAST_POINTS = 5  # shortest accuracy axis (percent): on a shorter one noise looks like a trend
 
-# What axes call the options that are sizes.
+# Axis labels of the options that are sizes.
 OPTIONS = {
     "num_landmarks": "landmarks",
     "proj_dim": "projection dimension",
@@ -37,33 +37,35 @@ OPTIONS = {
 
 
 def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> Any:
-    """Accuracy (%) against training examples/s, a panel a task; a dot's area is its parameters.
+    """Draw accuracy (%) against training examples/s, a panel per task.
+
+    The area of a dot is proportional to the number of parameters.
 
     Args:
-        by_task: the dot of each attention.
-        looks: the style of each attention.
+        by_task: Dot of each attention, by task.
+        looks: Style of each attention.
     """
     from matplotlib import pyplot
 
     columns = min(2, len(by_task))
     rows = -(-len(by_task) // columns)
     height = 2.6 if columns == 1 else 0.75 + 1.35 * rows
-    drawn, axes = pyplot.subplots(rows, columns, figsize=(COLUMN, height), squeeze=False)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(COLUMN, height), squeeze=False)
     for axis in axes.flat[len(by_task) :]:
         axis.remove()
     largest = max(dot.params for dots in by_task.values() for dot in dots.values())
     for axis, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
         for attention, dot in dots.items():
             _draw_dot(axis, dot, largest, looks[attention])
-        # Given its place, none is looked for each time the panel is drawn.
+        # With y given, matplotlib does not search for a free place in every draw.
         axis.set_title(task_title(task), y=1)
         axis.margins(0.18)
         axis.xaxis.set_major_formatter(tick_label)
-    drawn.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
-    label = drawn.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
-    _legend_of_dots(drawn, by_task.values(), looks)
-    label.set_y(height / 2 / drawn.get_figheight())  # beside the panels, not beside a tall legend
-    return drawn
+    figure.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
+    label = figure.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
+    _legend_of_dots(figure, by_task.values(), looks)
+    label.set_y(height / 2 / figure.get_figheight())  # beside the panels, not beside a tall legend
+    return figure
 
 
 def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
@@ -72,7 +74,7 @@ def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
     colour, marker, _ = own
     x, y = dot.speed, 100 * dot.accuracy.mean
     size = _size(dot.params, largest, marker)
-    # Pale inside, so that a bar shorter than its dot is seen.
+    # A pale fill shows error bars that are shorter than the dot.
     look = {"color": to_rgba(colour, 0.35), "edgecolors": colour, "linewidths": 0.9}
     axis.scatter(x, y, s=size**2, marker=marker, zorder=3, **look)
     if dot.slowest not in (x, None):
@@ -80,21 +82,20 @@ def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
     if dot.accuracy.std:
         axis.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
     if dot.marked:
-        # Beside the dot, whatever its size.
-        place = (size / 2 + 1, 1)
+        place = (size / 2 + 1, 1)  # beside the dot, whatever its size
         axis.annotate(OTHER_DATA, (x, y), place, textcoords="offset points", fontsize=7)
 
 
 def _size(params: float, largest: float, marker: str) -> float:
-    """The size of a marker in points: its area is proportional to the parameters.
+    """Return the size of a marker (points) whose area is proportional to the parameters.
 
-    Very small ones are enlarged so that they are seen.
+    Very small markers are enlarged so that they can be seen.
     """
     area = max(12.0, 100.0 * params / largest)
     return math.sqrt(area / styles.area_of_marker(marker))
 
 
-def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[str, Style]) -> None:
+def _legend_of_dots(figure: Any, panels: Iterable[dict[str, Dot]], looks: dict[str, Style]) -> None:
     from matplotlib.colors import to_rgba
     from matplotlib.lines import Line2D
 
@@ -106,48 +107,48 @@ def _legend_of_dots(drawn: Any, panels: Iterable[dict[str, Dot]], looks: dict[st
         title = attention_title(attention)
         handles.append(Line2D([], [], marker=marker, linestyle="", label=title, **look))
     smallest, largest = min(params), max(params)
-    # If all dots have about the same size, one of them explains it.
+    # If all dots have about the same size, one entry explains it.
     for number in [smallest, largest] if largest > 1.5 * smallest else [largest]:
         look = {"color": "#D0D0D0", "markersize": _size(number, largest, "o")}
         title = f"{_millions(number)} parameters"
         handles.append(Line2D([], [], marker="o", linestyle="", label=title, **look))
-    _legend(drawn, handles)
+    _legend(figure, handles)
 
 
-def _legend(drawn: Any, handles: list[Any]) -> None:
-    """A legend above the axes, in as many columns, up to three, as the figure has room for.
+def _legend(figure: Any, handles: list[Any]) -> None:
+    """Add a legend above the axes, in as many columns (up to three) as the figure has room for.
 
-    If one column is too wide, letters become smaller; the figure is then as much higher, and so it
-    is if the legend would take more than a fifth of it.
+    If even one column is too wide, the font is made smaller. The figure grows by the height of the
+    legend if the font is smaller or the legend would take more than a fifth of the figure.
     """
     for handle in handles:
-        longest = int(_LONGEST_TITLE * drawn.get_figwidth() / COLUMN)
+        longest = int(_LONGEST_TITLE * figure.get_figwidth() / COLUMN)
         handle.set_label(textwrap.fill(handle.get_label(), longest))
     look = {"handles": handles, "loc": "outside upper center"}
-    for columns, letters in _LEGENDS:
-        legend = drawn.legend(ncols=columns, fontsize=letters, **look)
+    for columns, font_size in _LEGENDS:
+        legend = figure.legend(ncols=columns, fontsize=font_size, **look)
         extent = legend.get_window_extent()
-        if extent.width <= drawn.bbox.width or (columns, letters) == _LEGENDS[-1]:
+        if extent.width <= figure.bbox.width or (columns, font_size) == _LEGENDS[-1]:
             break
         legend.remove()
-    if letters < RC["legend.fontsize"] or extent.height > drawn.bbox.height / 5:
-        drawn.set_figheight(drawn.get_figheight() + extent.height / drawn.dpi)
+    if font_size < RC["legend.fontsize"] or extent.height > figure.bbox.height / 5:
+        figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
 
 
 def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
-    """Accuracy (%) and cost against the values of one option, a column a task.
+    """Draw accuracy (%) and cost against the values of one option, a column per task.
 
     Args:
-        option: of an attention.
-        sweeps: a curve each; if there are several, a legend has the options that each fixes.
-        own: style of the attention; curves after the first have shades of it.
+        option: Name of the attention's option.
+        sweeps: Sweeps, one per curve; with several, a legend names the options that each fixes.
+        own: Style of the attention; curves after the first have shades of it.
     """
     from matplotlib import pyplot
     from matplotlib.lines import Line2D
 
     tasks = list(dict.fromkeys(task for sweep in sweeps for task in sweep.by_task))
     width = max(COLUMN, COLUMN / 2 * len(tasks))
-    drawn, axes = pyplot.subplots(2, len(tasks), figsize=(width, 2.7), sharex="col", squeeze=False)
+    figure, axes = pyplot.subplots(2, len(tasks), figsize=(width, 2.7), sharex="col", squeeze=False)
     looks = [styles.as_options(styles.shade(own, nth)) for nth in range(len(sweeps))]
     for (upper, lower), task in zip(axes.T, tasks, strict=True):
         for sweep, look in zip(sweeps, looks, strict=True):
@@ -158,22 +159,22 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         _show_points(upper)
         if not any(dot.speed for sweep in sweeps for dot in sweep.by_task.get(task, {}).values()):
             middle = {"ha": "center", "va": "center", "transform": lower.transAxes}
-            lower.text(0.5, 0.5, "no speeds known", fontsize=_TICK_LABELS, **middle)
+            lower.text(0.5, 0.5, "no speeds known", fontsize=_TICK_FONT_SIZE, **middle)
             lower.set_yticks([])
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
-    drawn.supxlabel(OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
+    figure.supxlabel(OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
     if len(sweeps) > 1:
         titles = [sweep.fixed or "defaults" for sweep in sweeps]
         _legend(
-            drawn,
+            figure,
             [
                 Line2D([], [], label=title, **look)
                 for title, look in zip(titles, looks, strict=True)
             ],
         )
-    drawn.align_ylabels(axes[:, 0])
-    return drawn
+    figure.align_ylabels(axes[:, 0])
+    return figure
 
 
 def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, Any]) -> None:
@@ -198,14 +199,14 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
 
 
 def _show_points(axis: Any) -> None:
-    """Makes an axis of accuracies (%) span at least `_LEAST_POINTS`."""
+    """Make an accuracy axis (%) span at least `_LEAST_POINTS`."""
     low, high = axis.get_ylim()
     more = max(0, _LEAST_POINTS - (high - low)) / 2
     axis.set_ylim(low - more, high + more)
 
 
 def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
-    """Sets scale and ticks for the values of an option, on an axis that is `width` points wide."""
+    """Set scale and ticks for the values of an option, on an axis that is `width` points wide."""
     from matplotlib.ticker import NullLocator
 
     places, positive = values, [value for value in values if value > 0]
@@ -213,45 +214,45 @@ def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
         axis.set_xscale("log", base=2)
         places = [math.log2(value) for value in values]
     elif min(values) == 0 and len(positive) > 1:
-        # 0 first, then the others on a logarithmic scale.
+        # 0 comes first, then the others on a logarithmic scale.
         axis.set_xscale("symlog", linthresh=positive[0], linscale=1)
         places = [1 + math.log10(value / positive[0]) if value else 0 for value in values]
     labels = _with_room(values, places, width)
-    axis.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_LABELS)
+    axis.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_FONT_SIZE)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(tick_label)
     axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
 
 
 def _with_room(values: list[float], places: list[float], width: float) -> dict[float, str]:
-    """The values that are labelled, with their labels: those whose labels do not touch."""
+    """Choose values whose labels do not touch; return them with their labels."""
     margins = 1.1  # of the axis, on both sides together
-    points_of_place = width / margins / (max(places) - min(places))
+    points_per_unit = width / margins / (max(places) - min(places))
     chosen, end = {}, -math.inf
     for value, place in zip(values, places, strict=True):
         label = f"{value:g}"
-        # DejaVu's digits are 0.64 as wide as high; a label is around its place.
-        middle, half = place * points_of_place, 0.32 * _TICK_LABELS * len(label)
+        # DejaVu's digits are 0.64 times as wide as high; labels are centred on their places.
+        middle, half = place * points_per_unit, 0.32 * _TICK_FONT_SIZE * len(label)
         if middle - half > end:
             chosen[value] = label
-            end = middle + half + 0.25 * _TICK_LABELS
+            end = middle + half + 0.25 * _TICK_FONT_SIZE
     return chosen
 
 
 def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
-    """Training loss above validation accuracy (%), against steps; bands span the seeds.
+    """Draw training loss above validation accuracy (%) against steps; bands span the seeds.
 
     Args:
-        runs: in the order of the legend.
-        looks: the style of each attention; its runs after the first have shades of it.
+        runs: Runs in the order of the legend.
+        looks: Style of each attention; its runs after the first have shades of it.
     """
     from matplotlib import pyplot
 
-    drawn, (upper, lower) = pyplot.subplots(2, 1, figsize=(COLUMN, 3.6), sharex=True)
+    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(COLUMN, 3.6), sharex=True)
     for run, (colour, marker, line) in zip(runs, run_styles(runs, looks), strict=True):
         look = {"color": colour, "linestyle": line}
         loss, accuracy = run.loss, run.accuracy
-        single = marker if len(loss.steps) == 1 else None  # no line shows it
+        single = marker if len(loss.steps) == 1 else None  # a line through one point is invisible
         upper.plot(loss.steps, loss.mean, linewidth=1, marker=single, **look)
         lower.plot(
             accuracy.steps,
@@ -268,19 +269,19 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
     lower.set_ylabel("validation accuracy (%)")
     lower.set_xlabel("step")
     lower.xaxis.set_major_formatter(tick_label)
-    _legend(drawn, lower.get_legend_handles_labels()[0])
-    drawn.align_ylabels()
-    return drawn
+    _legend(figure, lower.get_legend_handles_labels()[0])
+    figure.align_ylabels()
+    return figure
 
 
 def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
-    """A style for each run: the first of an attention has its style, the others shades of it."""
-    before: Counter[str] = Counter()
-    found = []
+    """Return a style per run: the first of an attention has its style, the others shades of it."""
+    seen: Counter[str] = Counter()
+    result = []
     for run in runs:
-        found.append(styles.shade(looks[run.attention], before[run.attention]))
-        before[run.attention] += 1
-    return found
+        result.append(styles.shade(looks[run.attention], seen[run.attention]))
+        seen[run.attention] += 1
+    return result
 
 
 def _millions(params: float) -> str:

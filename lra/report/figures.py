@@ -18,26 +18,25 @@ from lra.report.speeds import Speeds
 from lra.report.styles import RC, Style, styles
 from lra.report.sweep_points import Sweep, sweeps
 
-_MOST_CURVES = 6  # of a panel
-_MOST_SPEED_FIGURES = 6  # of groups other than the table
+_MOST_CURVES = 6  # in a panel
+_MOST_SPEED_FIGURES = 6  # for groups other than the paper's table
 NO_SPEED_FIGURE = (
     "Accuracy against speed is drawn for the table and for the "
     f"{_MOST_SPEED_FIGURES} other groups with most results, of which this is none: give its rows "
     "to lra.report alone."
 )
 _PNG_DPI = 300
-_COMPRESSION = {"compress_level": 3}  # 6 % larger than at 6, in 70 % of its time
-# Where an SVG names a part of itself, or refers to one.
+_COMPRESSION = {"compress_level": 3}  # files 6 % larger than at level 6, in 70 % of its time
+# What precedes an id in an SVG, at its definition or a reference.
 _BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
-_NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that XML forbids
 _RUNS_APART = "Each speed is of a run of its own, beside whatever else its machine did. Speeds: "
 _MEASURED = "Speeds are those of one seed, measured by benchmarks.train_step: "
-# The same rows give the same bytes.
-_NO_DATE = {"Date": None}
+_NO_DATE = {"Date": None}  # so that the same rows give the same bytes
 
 
 class Rendered(NamedTuple):
-    """The contents of a figure's files."""
+    """Contents of a figure's files."""
 
     png: bytes
     svg: str
@@ -45,7 +44,7 @@ class Rendered(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A name for its files, a caption, and how to draw it."""
+    """A figure: the stem of its file names, its caption, and a function that draws it."""
 
     name: str
     caption: str
@@ -58,7 +57,7 @@ class Figure:
 
     @functools.cached_property
     def rendered(self) -> Rendered:
-        """Drawn on first use."""
+        """The files' contents, drawn on first use."""
         import matplotlib
 
         matplotlib.use("Agg")
@@ -68,24 +67,24 @@ class Figure:
 
         png, svg = io.BytesIO(), io.StringIO()
         with matplotlib.rc_context(RC):
-            drawn = self.draw()
-            _ease_layout(drawn)
-            # Not by savefig, which draws everything twice.
-            drawn.set_dpi(_PNG_DPI)
-            FigureCanvasAgg(drawn).print_png(png, pil_kwargs=_COMPRESSION)
-            drawn.set_layout_engine("none")  # laid out
-            FigureCanvasSVG(drawn).print_svg(svg, metadata=_NO_DATE)
-            pyplot.close(drawn)
+            figure = self.draw()
+            _ease_layout(figure)
+            # savefig would draw everything twice.
+            figure.set_dpi(_PNG_DPI)
+            FigureCanvasAgg(figure).print_png(png, pil_kwargs=_COMPRESSION)
+            figure.set_layout_engine("none")  # already laid out
+            FigureCanvasSVG(figure).print_svg(svg, metadata=_NO_DATE)
+            pyplot.close(figure)
         return Rendered(png.getvalue(), _NOT_OF_XML.sub("\ufffd", svg.getvalue()))
 
 
-def _ease_layout(drawn: Any) -> None:
-    """Makes laying out faster by skipping what does not matter.
+def _ease_layout(figure: Any) -> None:
+    """Speed up the layout by skipping what does not affect it.
 
-    Finding the places of empty labels would take a fifth of the time of drawing, so they are given
-    one. Spines are left out of the layout, since measuring them would update all ticks once more.
+    Empty labels get fixed coordinates, since placing them would take a fifth of the drawing time.
+    Spines are left out of the layout, since measuring them would update all ticks once more.
     """
-    for axes in drawn.axes:
+    for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             if not axis.get_label_text():
                 axis.set_label_coords(0, 0)
@@ -96,19 +95,20 @@ def _ease_layout(drawn: Any) -> None:
 def figures(
     groups: list[Group], workdirs: list[str], measured: Speeds | None = None
 ) -> tuple[list[list[Figure]], list[Figure]]:
-    """The figures of each group, and those of learning curves of the runs in `workdirs`.
+    """Return the figures of each group, and the learning curves of the runs in `workdirs`.
 
     Args:
-        groups: of the rows.
-        workdirs: of runs.
-        measured: speeds of the protocol's steps, for the table; else those of its rows are drawn.
+        groups: Groups of the rows.
+        workdirs: Workdirs of the runs.
+        measured: Measured speeds of the protocol's steps, drawn for the paper's table; None to
+            draw the speeds of its rows.
     """
     runs = curves.histories(workdirs) if workdirs else {}
     looks = styles(
         each.attention
         for each in [
             *(line for group in groups for line in group.lines),
-            *(run for of_task in runs.values() for run in of_task),
+            *(run for task_runs in runs.values() for run in task_runs),
         ]
     )
     crowded = beyond_speed_figures(groups)
@@ -119,21 +119,24 @@ def figures(
         ]
         for each in groups
     ]
-    return of_groups, [_curves_figure(task, of_task, looks) for task, of_task in runs.items()]
+    return of_groups, [_curves_figure(task, task_runs, looks) for task, task_runs in runs.items()]
 
 
 def beyond_speed_figures(groups: list[Group]) -> list[Group]:
-    """The groups whose figure of accuracy against speed is left out: all but the largest."""
+    """Return the groups whose figure of accuracy against speed is left out.
 
-    def results(one: Group) -> int:
-        return sum(len(cell.ok) for _, _, cell in one.all_cells())
+    Those are all but the paper's table and the groups with the most results.
+    """
 
-    others = [one for one in groups if not one.is_table3 and panels(one).by_task]
-    return sorted(others, key=lambda one: -results(one))[_MOST_SPEED_FIGURES:]
+    def results(each: Group) -> int:
+        return sum(len(cell.ok) for _, _, cell in each.all_cells())
+
+    others = [each for each in groups if not each.is_table3 and panels(each).by_task]
+    return sorted(others, key=lambda each: -results(each))[_MOST_SPEED_FIGURES:]
 
 
 def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes `<name>.png` and `<name>.svg` to `folder`; returns their paths."""
+    """Write `<name>.png` and `<name>.svg` to `folder` and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{figure.name}.{kind}" for kind in Rendered._fields]
     for path, content in zip(paths, figure.rendered, strict=True):
@@ -142,7 +145,7 @@ def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def svg_element(figure: Figure, prefix: str) -> str:
-    """The figure as the text of an SVG element; its ids begin with `prefix`."""
+    """Return the figure as an SVG element whose ids begin with `prefix`."""
     text = figure.rendered.svg
     return _BEFORE_ID.sub(rf"\g<0>{prefix}", text[text.index("<svg") :])
 
@@ -173,23 +176,23 @@ def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | Non
 
 
 def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
-    found = []
-    for (attention, option), every in sweeps(group).items():
-        # A legend has room for few curves: those with most values are shown.
-        largest = sorted(every, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
-        shown = [sweep for sweep in every if sweep in largest[:_MOST_CURVES]]
+    result = []
+    for (attention, option), all_sweeps in sweeps(group).items():
+        # A legend has room for few curves, so only those with most values are shown.
+        largest = sorted(all_sweeps, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
+        shown = [sweep for sweep in all_sweeps if sweep in largest[:_MOST_CURVES]]
         fixed = shown[0].fixed if len(shown) == 1 else ""
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
             f"{option}{f', {fixed}' if fixed else ''}; bars are standard deviations over seeds, "
             f"open marks single seeds. {_RUNS_APART}{_platforms(shown)}.{_left_out(shown)}"
         )
-        if len(every) > len(shown):
-            caption += f" Not drawn: {len(every) - len(shown)} with other options fixed."
+        if len(all_sweeps) > len(shown):
+            caption += f" Not drawn: {len(all_sweeps) - len(shown)} with other options fixed."
         name = file_name(f"{group.slug}-{attention}-{option}")
         draw = functools.partial(drawing.draw_sweep, option, shown, looks[attention])
-        found.append(Figure(name, caption, draw))
-    return found
+        result.append(Figure(name, caption, draw))
+    return result
 
 
 def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
@@ -211,47 +214,47 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
 
 
 def _left_out(shown: list[Sweep]) -> str:
-    """Names the values that have rows but no point: ` No point: ListOps at 32 (no result).`"""
-    told = [
-        f"{_place(shown, sweep, task)} at {value:g} ({why})"
+    """Name the values that have rows but no point: ` No point: ListOps at 32 (no result).`"""
+    points = [
+        f"{_curve_name(shown, sweep, task)} at {value:g} ({why})"
         for sweep in shown
         for task, values in sweep.left_out.items()
         for value, why in values.items()
     ]
-    return f" No point: {', '.join(told)}." if told else ""
+    return f" No point: {', '.join(points)}." if points else ""
 
 
 def _platforms(shown: list[Sweep]) -> str:
-    """The platform of all curves of a figure, `a device, float32`, or the platform of each."""
+    """Name the platform of all curves of a figure, `a device, float32`, or that of each."""
     programs = _programs(
         dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()
     )
     titles = {
-        _place(shown, sweep, task): platform.title_with_jax
+        _curve_name(shown, sweep, task): platform.title_with_jax
         for sweep in shown
         for task, platform in sweep.platforms.items()
     }
     if len(set(titles.values())) > 1:
-        told = "; ".join(f"{place}: {title}" for place, title in titles.items())
-        return f"{told}{programs}"
+        places = "; ".join(f"{place}: {title}" for place, title in titles.items())
+        return f"{places}{programs}"
     return f"{next(iter(titles.values()))}{programs}"
 
 
-def _place(shown: list[Sweep], sweep: Sweep, task: str) -> str:
-    """A curve in words: `ListOps`, or `ListOps with pinv_iterations=8` if a panel has several."""
+def _curve_name(shown: list[Sweep], sweep: Sweep, task: str) -> str:
+    """Name a curve: `ListOps`, or `ListOps with pinv_iterations=8` if a panel has several."""
     title = task_title(task)
     return f"{title} with {sweep.fixed or 'defaults'}" if len(shown) > 1 else title
 
 
-def _programs(timed: Iterable[Dot]) -> str:
-    """Which speeds are shown: of programs of how many seeds, and which if a cell has several."""
-    timed = list(timed)
-    seeds = sorted({one.seeds_together for one in timed} - {None})
-    told = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
-    if all(one.slowest in (one.speed, None) for one in timed):
-        return told
+def _programs(dots: Iterable[Dot]) -> str:
+    """Describe which speeds are shown: seeds per program, and the choice among programs."""
+    dots = list(dots)
+    seeds = sorted({dot.seeds_together for dot in dots} - {None})
+    text = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
+    if all(dot.slowest in (dot.speed, None) for dot in dots):
+        return text
     return (
-        f"{told}; of several programs of a cell the fastest, with a line to the slowest, which "
+        f"{text}; of several programs of a cell the fastest, with a line to the slowest, which "
         "other work on the machine or older code held up: what benchmarks.train_step measures in "
         "one run compares methods better"
     )

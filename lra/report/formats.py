@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from lra.report.sections import Section
 from lra.report.tables import Table
 
-# What GitHub's Markdown would read as markup. Signs that mean nothing where they stand (`a_b`,
-# `(~3.61×)`, `x < 3`) are not matched, so that the file stays readable.
+# Characters that GitHub's Markdown would read as markup. Those without effect where they stand
+# (`a_b`, `(~3.61×)`, `x < 3`) are not matched, so that the file stays readable.
 _MARKUP = r"""[\\`*$|]
     | <(?=[a-zA-Z/!?])
     | &(?=\#?\w+;)
@@ -21,10 +21,10 @@ _MARKUP = r"""[\\`*$|]
 _IN_TEXT = re.compile(_MARKUP, re.VERBOSE)
 _IN_LABEL = re.compile(rf"{_MARKUP}|[][]", re.VERBOSE)
 
-# Line breaks and other control characters: a cell is one line, and LaTeX refuses some of them.
+# Line breaks and other control characters: a cell is one line, and LaTeX rejects some of them.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-# Signs that become others in LaTeX, depending on what is around them: minus, hyphen, quotes.
+# Characters replaced in LaTeX depending on their context: minus, hyphen, quotes.
 _TYPOGRAPHIC = (
     (re.compile(r"(?<![\w)\]])-(?=\d)|(?<=\d[eE])-(?=\d)"), "−"),
     (re.compile(r"-(?=-)"), "‐"),
@@ -61,14 +61,14 @@ _LATEX = {
     ">": r"$>$",
     "<": r"$<$",
 }
-# Tables between two page breaks: LaTeX stops with an error when 18 wait for a place.
+# Tables between two page breaks: LaTeX fails with 18 floats that are not yet placed.
 _MOST_FLOATS = 15
-# A box that shrinks a table that is wider than the text.
+# A box that shrinks a table wider than the text.
 _SHRUNK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 
 def document(sections: list[Section], sources: str, summary: str = "") -> str:
-    """All sections as one Markdown document, whose figures are files in `figures/`."""
+    """Render all sections as one Markdown document that refers to files in `figures/`."""
     origin = f"Rendered by `python -m lra.report` from {_markdown(sources)}."
     lines = ["# Results", "", *([_markdown(summary), ""] if summary else []), origin, ""]
     if len(sections) > 1:
@@ -76,42 +76,42 @@ def document(sections: list[Section], sources: str, summary: str = "") -> str:
     for section in sections:
         lines += [f"## {_markdown(section.title)}", ""]
         lines += [_markdown(section.legend), ""] if section.legend else []
-        before, behind = section.around_figures
-        lines += map(_section_of, before)
+        before, after = section.around_figures
+        lines += map(_markdown_table, before)
         for figure in section.figures:
             image = f"![{_label(figure.title)}](figures/{figure.name}.png)"
             lines += [image, "", _markdown(figure.caption), ""]
-        lines += map(_section_of, behind)
+        lines += map(_markdown_table, after)
     return "\n".join(lines)
 
 
 def _contents(titles: list[str]) -> Iterable[str]:
-    """A list of links to the sections; GitHub numbers headings of the same name."""
-    before: Counter[str] = Counter()
+    """List links to the sections; like GitHub, number headings of the same name."""
+    seen: Counter[str] = Counter()
     for title in titles:
         anchor = _anchor(title)
-        number = f"-{before[anchor]}" if before[anchor] else ""
-        before[anchor] += 1
+        number = f"-{seen[anchor]}" if seen[anchor] else ""
+        seen[anchor] += 1
         yield f"- [{_label(title)}](#{anchor}{number})"
 
 
 def _anchor(title: str) -> str:
-    """What GitHub names a heading: its letters, digits and hyphens, spaces as hyphens."""
+    """Return GitHub's anchor of a heading: letters, digits and hyphens, spaces as hyphens."""
     kept = (letter for letter in one_line(title).lower() if letter.isalnum() or letter in " -_")
     return "".join(kept).replace(" ", "-")
 
 
-def _section_of(table: Table) -> str:
+def _markdown_table(table: Table) -> str:
     lines = [f"### {_markdown(table.title)}", "", _markdown(table.caption), "", plain(table)]
     if table.folded:
-        # Between blank lines Markdown goes on inside the element.
+        # Markdown inside an HTML element must be set off by blank lines.
         lines[0] = f"<details><summary>{html.escape(table.title)}</summary>"
         lines += ["</details>", ""]
     return "\n".join(lines)
 
 
 def plain(table: Table) -> str:
-    """Header, lines and notes as a pipe table that reads well as it is."""
+    """Render header, lines and notes as a pipe table that is readable as plain text."""
     is_text = table.text_columns()
     cells = [list(map(_markdown, line)) for line in (table.header, *table.lines)]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
@@ -126,7 +126,7 @@ def plain(table: Table) -> str:
 
 
 def latex_of_all(sections: list[Section]) -> str:
-    """The tables of all sections, with a page break between sections.
+    """Render the tables of all sections, with a page break between sections.
 
     If there are several sections, each begins with its heading and its legend.
     """
@@ -145,7 +145,7 @@ def _opening(section: Section) -> str:
 
 
 def latex(table: Table) -> str:
-    """A `table` environment that needs the packages booktabs, amssymb and graphicx."""
+    """Render a `table` environment; it needs the packages booktabs, amssymb and graphicx."""
     columns = "".join("l" if text else "r" for text in table.text_columns())
     caption = " ".join([f"{table.title}.", table.caption, *table.notes])
     return "\n".join(
@@ -178,23 +178,23 @@ def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
 
 def _ampersand(cells: Iterable[str]) -> str:
     line = " & ".join(map(_escape, cells))
-    # After `\\` or a rule, LaTeX would read these two as an argument.
+    # After `\\` or a rule, LaTeX would read `[` or `*` as the start of an argument.
     start = "{}" if line.lstrip().startswith(("[", "*")) else ""
     return rf"{start}{line} \\"
 
 
 def one_line(text: str) -> str:
-    """The text with spaces for line breaks and other control characters."""
+    """Replace line breaks and other control characters by spaces."""
     return _CONTROL.sub(" ", text)
 
 
 def _markdown(text: str) -> str:
-    """Text escaped so that Markdown shows it as it is, on one line, as tables need it."""
+    """Escape text so that Markdown shows it verbatim, on one line, as tables require."""
     return _IN_TEXT.sub(r"\\\g<0>", one_line(text))
 
 
 def _label(text: str) -> str:
-    """The same for text within the brackets of a link or an image."""
+    """Escape text within the brackets of a link or an image."""
     return _IN_LABEL.sub(r"\\\g<0>", one_line(text))
 
 

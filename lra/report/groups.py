@@ -1,11 +1,11 @@
-"""Groups: rows that may stand in one table, because protocol and data are comparable.
+"""Groups of rows that may share a table, because protocol and data are comparable.
 
-The first group is the table of the paper: rows that follow the protocol `table3` as the present
-code has it, on official or generated data; a task that has none shows its rows on other data, with
-a mark. All other rows are grouped by the keys that they change (options of the attention aside) and
-by their data. Keys whose values vary, as in a sweep, tell the lines of a group apart. A group that
-is a sweep over options of an attention, or over one other key, shows the cells of the table again,
-since they are a point of it.
+The first group is the paper's table: rows that follow the protocol `table3` as the present code
+has it, on official or generated data; a task without such rows shows those on other data, with a
+mark. All other rows are grouped by the keys that they change (other than options of the attention)
+and by their data. Keys whose values vary, as in a sweep, distinguish the lines of a group. A group
+that is a sweep over options of an attention, or over one other key, repeats the cells of the
+paper's table that are points of the sweep.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import Row
 from lra.tasks import TASKS as ALL_TASKS
 
-# The marks of data whose accuracies can be compared with LRA's; all others are shown.
+# Values of `Row.data` whose accuracies are comparable with LRA's; tables mark all others.
 LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
 _LONGEST_SLUG, _LONGEST_NAME = 60, 120
@@ -41,7 +41,7 @@ _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of a table: the cells of an attention, with the options that tell lines apart."""
+    """One line of a table: the cells of an attention, and the options that distinguish lines."""
 
     attention: str
     options: dict[str, Any]
@@ -49,40 +49,41 @@ class Line:
 
     @property
     def title(self) -> str:
-        """What the table calls it: `Nyströmformer, num_landmarks=32`."""
+        """Title of the line in the table: `Nyströmformer, num_landmarks=32`."""
         options = [f"{k.removeprefix(changes.OPTIONS)}={v}" for k, v in self.options.items()]
         return ", ".join([attention_title(self.attention), *options])
 
     def cell(self, task: str) -> Cell | None:
-        """The cell of a task; None unless there is exactly one and it has a result."""
-        found = self.cells.get(task, [])
-        return found[0] if len(found) == 1 and found[0].ok else None
+        """Return the cell of a task; None unless there is exactly one and it has a result."""
+        cells = self.cells.get(task, [])
+        return cells[0] if len(cells) == 1 and cells[0].ok else None
 
     @property
     def five(self) -> tuple[Cell, ...]:
         """The cells of the five tasks of Table 3, to average over.
 
-        Empty unless each task has exactly one, with a result, and no failed run is to be repeated.
+        Empty unless each task has exactly one cell, with a result and without failed runs, which
+        are to be repeated.
         """
-        found = tuple(cell for task in TASKS if (cell := self.cell(task)))
-        complete = len(found) == len(TASKS) and not any(c.number_of("failed") for c in found)
-        return found if complete else ()
+        cells = tuple(cell for task in TASKS if (cell := self.cell(task)))
+        complete = len(cells) == len(TASKS) and not any(c.number_of("failed") for c in cells)
+        return cells if complete else ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Rows that may stand in one table.
+    """Rows that may share a table.
 
     Attributes:
-        slug: its name in names of files.
-        title: of its section; no two groups share one.
-        setting: in sentences, what its rows change of the protocol, and their data; empty for the
-            table of the paper.
-        is_table3: whether it is the table of the paper.
-        tasks: its columns.
-        lines: its lines; the cells of a place have one number format.
-        apart: the other cells of such places, which are in another number format.
-        number_formats: of its rows, the one with most results first.
+        slug: Name of the group in file names.
+        title: Unique title of the group's section.
+        setting: Sentences on what the rows change in the protocol and on their data; empty for
+            the paper's table.
+        is_table3: Whether this is the paper's table.
+        tasks: Tasks, the columns of the table.
+        lines: Lines of the table; the cells in one place share a number format.
+        apart: Lines with the cells of the same places in other number formats.
+        number_formats: Number formats of the rows, the one with most results first.
     """
 
     slug: str
@@ -95,7 +96,7 @@ class Group:
     number_formats: tuple[str, ...]
 
     def all_cells(self) -> list[tuple[Line, str, Cell]]:
-        """Every cell with its line and task, in the order of the table; those of `apart` last."""
+        """List every cell with its line and task, in the order of the table, `apart` last."""
         return [
             (line, task, cell)
             for line in (*self.lines, *self.apart)
@@ -104,9 +105,9 @@ class Group:
         ]
 
     def programs(self) -> Iterator[tuple[Line, str, Program, Cell]]:
-        """Every program with its line, its task and those `costly` rows of a cell that it trained.
+        """Iterate over programs: line, task, program, and the `costly` rows that it trained.
 
-        Programs differ in costs: by device, number of seeds or code.
+        The costs of programs differ by device, number of seeds or code.
         """
         for task in self.tasks:
             for line in (*self.lines, *self.apart):
@@ -115,7 +116,7 @@ class Group:
                         yield line, task, program, part
 
     def data_of(self, task: str) -> list[str]:
-        """The marks of a task's data that are not LRA's."""
+        """Return the values of `Row.data` of a task that are not LRA's."""
         marks = {
             row.data for _, name, cell in self.all_cells() if name == task for row in cell.rows
         }
@@ -123,12 +124,12 @@ class Group:
 
 
 def group(rows: Iterable[Row]) -> list[Group]:
-    """All rows in groups, the table first."""
+    """Divide rows into groups, the paper's table first."""
     rows = list(rows)
-    of_table = _data_of_the_table(rows)
+    table_data = _data_of_the_table(rows)
     table, members = [], defaultdict(list)
     for row in rows:
-        if changes.is_table3(row) and row.data in of_table[row.task]:
+        if changes.is_table3(row) and row.data in table_data[row.task]:
             table.append(row)
         else:
             members[tuple(sorted(changes.of_protocol(row))), _data_title(row)].append(row)
@@ -136,10 +137,10 @@ def group(rows: Iterable[Row]) -> list[Group]:
     if table:
         groups.append(_make("table3", "", table, is_table3=True))
     for (keys, data), others in sorted(members.items()):
-        is_of_options = not keys and data == _LRA_DATA_TITLE
-        slug = "options" if is_of_options else _slug(keys, data)
+        only_options = not keys and data == _LRA_DATA_TITLE
+        slug = "options" if only_options else _slug(keys, data)
         if not keys or (len(keys) == 1 and changes.varying(others)):
-            # A sweep, of which cells of the table are points.
+            # Cells of the paper's table are points of this sweep.
             swept = {(row.task, row.attention) for row in others}
             same_data = (row for row in table if _data_title(row) == data)
             others += [row for row in same_data if (row.task, row.attention) in swept]
@@ -151,31 +152,31 @@ def group(rows: Iterable[Row]) -> list[Group]:
 
 
 def _numbered(groups: list[Group]) -> list[Group]:
-    """The groups, with a number added to titles that an earlier group has: `... (2)`."""
-    taken: Counter[str] = Counter()
-    found = []
-    for one in groups:
-        taken[one.title] += 1
-        number = f" ({taken[one.title]})" if taken[one.title] > 1 else ""
-        found.append(dataclasses.replace(one, title=one.title + number))
-    return found
+    """Make titles unique by appending a number to those that an earlier group has: `... (2)`."""
+    count: Counter[str] = Counter()
+    result = []
+    for group in groups:
+        count[group.title] += 1
+        number = f" ({count[group.title]})" if count[group.title] > 1 else ""
+        result.append(dataclasses.replace(group, title=group.title + number))
+    return result
 
 
 def _slug(keys: tuple[str, ...], data: str) -> str:
-    """A name that depends on keys and data alone, not on the other groups."""
+    """Return a name that depends only on keys and data, not on the other groups."""
     words = [name.rpartition(".")[2] for name in keys] or ["data"]
     number = zlib.crc32(json.dumps([keys, data]).encode()) & 0xFFFF
     return f"{file_name('-'.join(words)[:_LONGEST_SLUG])}-{number:04x}"
 
 
 def file_name(text: str) -> str:
-    """`text` as the name of a file, without its ending.
+    """Turn `text` into the stem of a file name.
 
-    If more than dots had to be replaced, a checksum keeps the name unlike others.
+    If more than dots had to be replaced, a checksum is appended to keep names distinct.
     """
-    wanted = text.replace(".", "-")
-    name = re.sub(r"[^\w=-]+", "-", wanted, flags=re.ASCII)[:_LONGEST_NAME]
-    if name == wanted:
+    dotless = text.replace(".", "-")
+    name = re.sub(r"[^\w=-]+", "-", dotless, flags=re.ASCII)[:_LONGEST_NAME]
+    if name == dotless:
         return name
     return f"{name}-{zlib.crc32(text.encode(errors='replace')) & 0xFFFF:04x}"
 
@@ -185,12 +186,12 @@ def _data_title(row: Row) -> str:
 
 
 def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
-    """By task, the marks of data whose rows fill cells of the table."""
+    """Return, by task, the values of `Row.data` whose rows fill the paper's table."""
     chosen: dict[str, set[str]] = {}
     for task in {row.task for row in rows}:
-        of_task = [row for row in rows if row.task == task and changes.is_table3(row)]
-        # Failed runs count only if there are no others.
-        marks = Counter(row.data for row in [row for row in of_task if row.final] or of_task)
+        task_rows = [row for row in rows if row.task == task and changes.is_table3(row)]
+        # Failed runs count only if the task has no others.
+        marks = Counter(row.data for row in [row for row in task_rows if row.final] or task_rows)
         chosen[task] = set(LRA_DATA)
         if marks and not chosen[task] & set(marks):
             chosen[task] = {marks.most_common(1)[0][0]}
@@ -206,44 +207,44 @@ def _make(
     *,
     is_table3: bool = False,
 ) -> Group:
-    """A group of rows that change the same `keys`; its title ends with `other`, if anything."""
+    """Build a group of rows that change the same `keys`; its title ends with `other`, if any."""
     tasks = _in_order({row.task for row in rows})
     if is_table3:
         tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
     # If any line of an attention changes an option, all of its lines show it.
     varying = {} if is_table3 else dict.fromkeys(changes.varying(rows))
-    shown: dict[str, dict[str, None]] = defaultdict(varying.copy)
+    shown_keys: dict[str, dict[str, None]] = defaultdict(varying.copy)
     for row in rows:
-        shown[row.attention].update(dict.fromkeys(changes.options(row)))
-    lines: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        shown_keys[row.attention].update(dict.fromkeys(changes.options(row)))
+    rows_by_line: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        lines[row.attention, str(changes.values(row, shown[row.attention]))].append(row)
+        rows_by_line[row.attention, str(changes.values(row, shown_keys[row.attention]))].append(row)
     if is_table3:
         for attention in PUBLISHED:
-            lines.setdefault((attention, "{}"), [])
-    made = [
+            rows_by_line.setdefault((attention, "{}"), [])
+    lines = [
         Line(
             attention,
-            changes.values(members[0], shown[attention]) if members else {},
+            changes.values(members[0], shown_keys[attention]) if members else {},
             {task: cells(row for row in members if row.task == task) for task in tasks},
         )
-        for (attention, _), members in lines.items()
+        for (attention, _), members in rows_by_line.items()
     ]
-    if not is_table3 and len(tasks) == 1 and len({line.attention for line in made}) == len(made):
-        made.sort(key=lambda line: _rank(line.cells[tasks[0]]))
+    if not is_table3 and len(tasks) == 1 and len({line.attention for line in lines}) == len(lines):
+        lines.sort(key=lambda line: _rank(line.cells[tasks[0]]))
     else:
-        made.sort(key=_order)
+        lines.sort(key=_order)
     formats = _number_formats(rows)
-    lines_of_table, apart = zip(*(_divide(line, formats) for line in made), strict=True)
+    shown, apart = zip(*(_divide(line, formats) for line in lines), strict=True)
     apart = tuple(line for line in apart if line.cells)
-    title = _TITLE_OF_TABLE if is_table3 else _title(made, tasks, keys, other)
-    return Group(slug, title, setting, is_table3, tasks, lines_of_table, apart, formats)
+    title = _TITLE_OF_TABLE if is_table3 else _title(lines, tasks, keys, other)
+    return Group(slug, title, setting, is_table3, tasks, shown, apart, formats)
 
 
 def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], other: str) -> str:
     """`Other settings: Performer on ListOps, epsilon, learning_rate and 3 more, other data`."""
     attentions = {line.attention for line in lines}
-    who = (
+    subject = (
         f"{len(attentions)} attentions"
         if len(attentions) > 1
         else attention_title(lines[0].attention)
@@ -251,19 +252,21 @@ def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], oth
     where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
     options = (name for line in lines for name in line.options)
     changed = list(changes.short_names((*options, *keys)).values())
-    named = [", ".join(changed[:2]) + f" and {len(changed) - 2} more" * (len(changed) > 2)]
-    return ", ".join(filter(None, [f"Other settings: {who} on {where}", *named, other]))
+    named = ", ".join(changed[:2])
+    if len(changed) > 2:
+        named += f" and {len(changed) - 2} more"
+    return ", ".join(filter(None, [f"Other settings: {subject} on {where}", named, other]))
 
 
 def _number_formats(rows: list[Row]) -> tuple[str, ...]:
-    """The formats of the rows, the one with most results first; if equal, float32."""
+    """Return the rows' number formats, the one with most results first; float32 wins ties."""
     results = Counter({number_format_of(row): 0 for row in rows})
     results.update(number_format_of(row) for row in rows if row.status == "ok")
     return tuple(sorted(results, key=lambda name: (-results[name], name != FLOAT32, name)))
 
 
 def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
-    """A line in two: one number format for each place, and the cells in other formats.
+    """Split a line into cells of one number format per place, and the cells in other formats.
 
     A place shows the first of `formats` in which it has a result.
     """
@@ -287,11 +290,11 @@ def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def _rank(parts: list[Cell]) -> float:
-    """Sort key: the best accuracy first."""
-    found = parts[0].stat() if parts else None
-    return -found.mean if found else 0.0
+    """Sort key for lines with one task: the best accuracy first."""
+    accuracy = parts[0].stat() if parts else None
+    return -accuracy.mean if accuracy else 0.0
 
 
 def _order(line: Line) -> tuple:
-    """Sort key: by attention, then by the values of the options."""
+    """Sort key for lines: by attention, then by the values of the options."""
     return attention_order(line.attention), [value_order(v) for v in line.options.values()]

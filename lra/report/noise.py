@@ -1,4 +1,4 @@
-"""Marks of differences from published accuracies that are larger than chance explains."""
+"""Marks for differences from published accuracies that are larger than chance explains."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,74 +11,74 @@ from lra.tasks import TASKS as ALL_TASKS
 
 BELOW = "▼"
 ABOVE = "▲"
-# How often a normal variable is below two standard deviations.
+# Probability that a normal variable is less than two standard deviations above its mean.
 _UP_TO_TWO = 0.5 * (1 + math.erf(math.sqrt(2)))
 
 
 class Noise(NamedTuple):
-    """The standard deviation to expect of a difference, a fraction, and its degrees of freedom."""
+    """Expected standard deviation of a difference (a fraction), and its degrees of freedom."""
 
     std: float
     freedom: float
 
     @property
     def least(self) -> float:
-        """The least difference that is marked, a fraction.
+        """The smallest difference that is marked, a fraction.
 
         Student's quantile takes the place of 2: chance exceeds it as rarely as a normal variable
         exceeds two standard deviations.
         """
-        from scipy.special import stdtrit  # not needed to read rows
+        from scipy.special import stdtrit  # imported only when differences are judged
 
         return self.std * float(stdtrit(self.freedom, _UP_TO_TWO))
 
 
 def noise(ours: Sequence[Cell]) -> Noise | None:
-    """What chance does to our mean minus the published one; None where that is unknown.
+    """Estimate the noise of our mean accuracy minus the published one; None if unknown.
 
-    Accuracies vary by chance with the test set and with the seed. Let p be the published accuracy,
+    Accuracies vary by chance with the test set and with the seed. Let p be the published accuracy
     of one run, m our mean over n seeds, s their standard deviation and N the number of test
     examples. The variance of the difference in one cell is
 
         p (1 - p) / N + m (1 - m) / N + s^2 (1 + 1 / n)
 
-    On LRA's own test set the second term is left out: both sides answer the same examples, and one
+    On LRA's own test set the second term is dropped: both models answer the same examples, and one
     term allows for those that only one of them gets right. Pathfinder keeps both terms, since the
     published code split its data anew in every run. The variance of the mean of five cells is the
-    sum of theirs over 25.
+    sum of their variances divided by 25.
 
-    s^2 has n - 1 degrees of freedom, the noise of a test set arbitrarily many. Those of the sum are
-    Welch and Satterthwaite's: its square over the sum of [s^2 (1 + 1 / n)]^2 / (n - 1).
+    s^2 has n - 1 degrees of freedom, the noise of a test set infinitely many. The sum has those of
+    Welch and Satterthwaite: its square divided by the sum of [s^2 (1 + 1 / n)]^2 / (n - 1).
 
     Args:
-        ours: cells on LRA's data with a published number; the result is None if one of them has
+        ours: Cells on LRA's data with a published accuracy. The result is None if one of them has
             fewer than two seeds with a result.
     """
-    variance, uncertain = 0.0, 0.0
+    variance, uncertainty = 0.0, 0.0
     for cell in ours:
-        row, found = cell.ok[0], cell.stat()
-        if found.std is None:
+        row, stat = cell.ok[0], cell.stat()
+        if stat.std is None:
             return None
         published = TABLE3[row.attention][row.task] / 100
-        of_test_sets = published * (1 - published)
+        binomial = published * (1 - published)
         if row.data != "official" or row.task == "pathfinder":
-            of_test_sets += found.mean * (1 - found.mean)
-        of_seeds = found.std**2 * (1 + 1 / found.n)
-        variance += of_test_sets / ALL_TASKS[row.task].counts["test"] + of_seeds
-        uncertain += of_seeds**2 / (found.n - 1)
-    freedom = variance**2 / uncertain if uncertain else math.inf
+            binomial += stat.mean * (1 - stat.mean)
+        seed_variance = stat.std**2 * (1 + 1 / stat.n)
+        variance += binomial / ALL_TASKS[row.task].counts["test"] + seed_variance
+        uncertainty += seed_variance**2 / (stat.n - 1)
+    freedom = variance**2 / uncertainty if uncertainty else math.inf
     return Noise(math.sqrt(variance) / len(ours), freedom)
 
 
-def mark_of_noise(difference: float, of_chance: Noise | None) -> str:
-    """▼ or ▲ if chance rarely makes a difference this large, else nothing."""
-    if of_chance is None or abs(difference) <= of_chance.least:
+def mark_of_noise(difference: float, chance: Noise | None) -> str:
+    """Return ▼ or ▲ if chance rarely causes a difference this large, else an empty string."""
+    if chance is None or abs(difference) <= chance.least:
         return ""
     return BELOW if difference < 0 else ABOVE
 
 
 def on_marks(cells: Iterable[Cell]) -> str:
-    """A note: what the marks mean, given the cells of the table that have results."""
+    """Return a note on what the marks mean, for a table whose cells with results are `cells`."""
     if not any(_is_judged(cell) for cell in cells):
         return "No difference is judged: no cell on LRA's data has two seeds."
     return (

@@ -1,4 +1,4 @@
-"""Notes on accuracies: under their tables, and the first paragraph of a report."""
+"""Notes on accuracies: those under the tables, and the first paragraph of a report."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,51 +12,52 @@ from lra.row import Row
 
 OTHER_DATA = "†"
 OTHER_FORMATS = "Other number formats"
-# How `lra.data.listops` marks what it generates with other lengths.
+# Start of the mark that `lra.data.listops` gives to data generated with other lengths.
 _SHORTER = "differs (lengths"
-# Tasks of LRA whose examples `lra.data` can draw anew; a task of one's own has no others.
+# LRA tasks whose examples `lra.data` can generate anew; for a user's own task there are no released
+# examples to tell them from.
 _DRAWN_ANEW = ("listops", "pathfinder", "pathx")
 
 
 def notes(group: Group, *, selected: bool) -> list[str]:
-    """What must be known to read an accuracy table.
+    """Return the notes needed to read an accuracy table.
 
     Args:
-        group: of the table.
-        selected: whether the accuracies are those of the best parameters on the validation set.
+        group: Group of the table.
+        selected: Whether the accuracies are those of the best parameters on the validation set.
     """
     rows = [row for _, _, cell in group.all_cells() for row in cell.rows]
-    found = [*_on_comparability(group), *_on_generated_data(rows), *on_number_formats(group)]
+    texts = [*_on_comparability(group), *_on_generated_data(rows), *on_number_formats(group)]
     if any(row.status != "ok" for row in rows):
-        found.append("n of m seeds: the others diverged or failed and are in no mean.")
+        texts.append("n of m seeds: the others diverged or failed and are in no mean.")
     if selected:
-        found += [
+        texts += [
             f"{task_title(task)}: validation = test, as LRA has it: the parameters were chosen on "
             "the test set."
             for task in dict.fromkeys(row.task for row in rows if row.val_is_test)
         ]
-        found += _on_chance({row.data for row in rows if row.task == "listops"})
-    return found
+        texts += _on_chance({row.data for row in rows if row.task == "listops"})
+    return texts
 
 
 def on_averages(group: Group, texts: list[str]) -> list[str]:
-    """How to read the averages of a table, and why a line with five filled cells has none.
+    """Explain the averages of a table, and why a line with five filled cells has none.
 
     Args:
-        group: of the table.
-        texts: its averages as shown; only what occurs in them is explained.
+        group: Group of the table.
+        texts: Averages as shown; only what occurs in them is explained.
     """
-    found = []
+    remarks = []
     if any("(" in text for text in texts):
-        found.append(
+        remarks.append(
             "Average: ± is sqrt(s1^2 + ... + s5^2) / 5 of the five cells' standard deviations, "
             "that of an average over single runs; none where a cell has one seed."
         )
     if any(" to " in text for text in texts):
-        found.append("k to n: the least and the most seeds of the five cells.")
+        remarks.append("k to n: the least and the most seeds of the five cells.")
     if any("runs" in text for text in texts):
-        found.append("n of m runs: seeds of some of the five cells diverged, and are in no mean.")
-    return found + [
+        remarks.append("n of m runs: seeds of some of the five cells diverged, and are in no mean.")
+    return remarks + [
         f"{line.title} has no average: {', '.join(reasons)}."
         for line in group.lines
         if all(line.cells.get(task) for task in TASKS) and (reasons := _why_no_average(line))
@@ -64,7 +65,7 @@ def on_averages(group: Group, texts: list[str]) -> list[str]:
 
 
 def _why_no_average(line: Line) -> list[str]:
-    """What keeps a line with five filled places from an average; empty if it has one."""
+    """Return why a line with five filled places has no average; empty if it has one."""
     reasons = []
     for task in TASKS:
         cell = line.cell(task)
@@ -82,34 +83,34 @@ def _on_comparability(group: Group) -> list[str]:
         return on_other_data(group)
     if any(group.data_of(task) for task in group.tasks):
         return ["These are not LRA numbers: the data are others."]
-    same = _of_table3(group)
-    but = f", except that of {'; '.join(same)}" if same else ""
+    exceptions = _lines_of_table3(group)
+    but = f", except that of {'; '.join(exceptions)}" if exceptions else ""
     return [f"Not comparable with Table 3: the protocol is another{but}."]
 
 
-def _of_table3(group: Group) -> list[str]:
-    """The lines of a sweep that are cells of Table 3; with their tasks, if not all of them are."""
-    found = []
+def _lines_of_table3(group: Group) -> list[str]:
+    """Name the lines of a sweep that are cells of Table 3, with their tasks if not all are."""
+    titles = []
     for line in (*group.lines, *group.apart):
-        there = {task: parts for task, parts in line.cells.items() if parts}
+        filled = {task: parts for task, parts in line.cells.items() if parts}
         tasks = [
             task_title(task)
-            for task, parts in there.items()
+            for task, parts in filled.items()
             if all(is_table3(row) for cell in parts for row in cell.rows)
         ]
         if tasks:
-            where = f" on {', '.join(tasks)}" if len(tasks) < len(there) else ""
-            found.append(f"{line.title}{where}")
-    return list(dict.fromkeys(found))
+            where = f" on {', '.join(tasks)}" if len(tasks) < len(filled) else ""
+            titles.append(f"{line.title}{where}")
+    return list(dict.fromkeys(titles))
 
 
 def on_other_data(group: Group) -> list[str]:
-    """What the mark of other data means in this table."""
+    """Explain the mark of other data in a table."""
     marks = {task: group.data_of(task) for task in group.tasks}
     return [
-        f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(of_task)}."
-        for task, of_task in marks.items()
-        if of_task
+        f"{OTHER_DATA} {task_title(task)} on other data: {'; '.join(task_marks)}."
+        for task, task_marks in marks.items()
+        if task_marks
     ]
 
 
@@ -125,30 +126,30 @@ def _on_generated_data(rows: list[Row]) -> list[str]:
 
 
 def on_number_formats(group: Group, whose: str = "") -> list[str]:
-    """The number format of cells that do not name theirs, and where other formats are shown.
+    """Name the number format of cells that do not name theirs, and where others are shown.
 
     Args:
-        group: of the table.
-        whose: `Ours` in a table that has numbers of others too.
+        group: Group of the table.
+        whose: `Ours` in a table that also has published numbers.
     """
     usual = group.number_formats[0]
     shown = {number_format(cell) for line in group.lines for c in line.cells.values() for cell in c}
-    found = []
+    texts = []
     if usual != FLOAT32:
         text = f"all in {usual}." if shown == {usual} else f"in {usual} where nothing else is said."
         text = f"{whose} {text}".strip()
-        found.append(text[0].upper() + text[1:])
+        texts.append(text[0].upper() + text[1:])
     if group.apart:
-        found.append(
+        texts.append(
             "Of results in several number formats in one place, those in the format of most "
             f"results are here ({' before '.join(group.number_formats)}), the others in the table "
             f"'{OTHER_FORMATS}'."
         )
-    return found
+    return texts
 
 
 def _on_chance(data: set[str]) -> list[str]:
-    """What guessing gives on ListOps (measured on generated expressions)."""
+    """State the accuracy of guessing on ListOps (measured on generated expressions)."""
     if data.intersection(LRA_DATA):
         return [
             "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
@@ -163,9 +164,9 @@ def _on_chance(data: set[str]) -> list[str]:
 
 
 def summary(groups: Iterable[Group]) -> str:
-    """The first paragraph: how many cells of Table 3 have results, on which data and devices.
+    """Return the first paragraph: number of cells of Table 3 with results, data and devices.
 
-    Empty if no row is of the table.
+    Empty if no row belongs to Table 3.
     """
     table = next((group for group in groups if group.is_table3), None)
     if table is None:
@@ -183,10 +184,10 @@ def summary(groups: Iterable[Group]) -> str:
     seeds = sorted(sum(len(cell.ok) for cell in cells) for cells in filled)
     number = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
     rows = [row for cells in filled for cell in cells for row in cell.ok]
-    tasks_of: dict[str, dict[str, None]] = defaultdict(dict)
+    tasks_by_data: dict[str, dict[str, None]] = defaultdict(dict)
     for row in rows:
-        tasks_of[row.data][task_title(row.task)] = None
-    data = "; ".join(f"{mark} ({', '.join(tasks)})" for mark, tasks in tasks_of.items())
+        tasks_by_data[row.data][task_title(row.task)] = None
+    data = "; ".join(f"{mark} ({', '.join(tasks)})" for mark, tasks in tasks_by_data.items())
     devices = "; ".join(dict.fromkeys(platform_of(row).title for row in rows))
-    seeds_of_each = f"of {number} seed{'s' * (number != '1')} each"
-    return f"{text}, {seeds_of_each}. Data: {data}. Devices: {devices}."
+    seeds_per_cell = f"of {number} seed{'' if number == '1' else 's'} each"
+    return f"{text}, {seeds_per_cell}. Data: {data}. Devices: {devices}."

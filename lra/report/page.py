@@ -40,12 +40,12 @@ figure svg { width: 100%; height: auto; }
 
 
 def page(sections: list[Section], sources: str, summary: str = "") -> str:
-    """The page of a report.
+    """Render a report as one HTML page.
 
     Args:
-        sections: of the report.
-        sources: the files of rows, in words.
-        summary: its first paragraph, if any.
+        sections: Sections of the report.
+        sources: Names of the files of rows, in words.
+        summary: First paragraph of the page, if any.
     """
     opening = f"<p>{_escape(summary)}</p>" if summary else ""
     body = [f"<h1>Results</h1>{opening}<p class='caption'>Rendered from {_escape(sources)}.</p>"]
@@ -56,12 +56,12 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
     for number, section in enumerate(sections):
         body.append(f"<section><h2 id='s{number}'>{_escape(section.title)}</h2>")
         body += [f"<p>{_escape(section.legend)}</p>"] if section.legend else []
-        before, behind = section.around_figures
+        before, after = section.around_figures
         body += map(_table, before)
         if section.figures:
-            drawn = (_figure(f, f"s{number}f{nth}-") for nth, f in enumerate(section.figures))
-            body += ["<div class='figures'>", *drawn, "</div>"]
-        body += map(_table, behind)
+            figures = (_figure(f, f"s{number}f{nth}-") for nth, f in enumerate(section.figures))
+            body += ["<div class='figures'>", *figures, "</div>"]
+        body += map(_table, after)
         body.append("</section>")
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
@@ -73,23 +73,23 @@ def page(sections: list[Section], sources: str, summary: str = "") -> str:
 def _table(table: Table) -> str:
     is_text = table.text_columns()
     notes = "".join(f"<p class='note'>{_escape(note)}</p>" for note in table.notes)
-    below = (
+    content = (
         f"<p class='caption'>{_escape(table.caption)}</p>"
         f"<div class='scroll'><table><thead>{_row('th', table.header, is_text)}</thead><tbody>"
         + "".join(_row("td", line, is_text) for line in table.lines)
         + f"</tbody></table></div>{notes}"
     )
     if table.folded:
-        return f"<details><summary>{_escape(table.title)}</summary>{below}</details>"
-    return f"<h3>{_escape(table.title)}</h3>{below}"
+        return f"<details><summary>{_escape(table.title)}</summary>{content}</details>"
+    return f"<h3>{_escape(table.title)}</h3>{content}"
 
 
 def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:
-    marked = (
+    tagged = (
         f"<{tag}{' class=text' if text else ''}>{_escape(cell)}</{tag}>"
         for cell, text in zip(cells, is_text, strict=True)
     )
-    return f"<tr>{''.join(marked)}</tr>"
+    return f"<tr>{''.join(tagged)}</tr>"
 
 
 def _figure(figure: Figure, prefix: str) -> str:

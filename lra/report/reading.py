@@ -1,4 +1,4 @@
-"""Reads rows from files and chooses those that count."""
+"""Reading of rows from files, and the choice of those that count."""
 
 import os
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ class Rows(NamedTuple):
     """The rows of some files.
 
     Attributes:
-        accuracies: one row for each seed of a run on the same data in the same number format; in
-            the order in which they finished, whatever that of the files.
-        costs: all rows of cost.
-        sources: the files in words, and how many rows of each were left out.
+        accuracies: One row per run, seed, data and number format, in the order in which they
+            finished, whatever the order of the files.
+        costs: All rows of cost.
+        sources: Names of the files, with the number of rows of each that were left out.
     """
 
     accuracies: list[Row]
@@ -28,13 +28,13 @@ class Rows(NamedTuple):
 
 
 def read(paths: Iterable[str]) -> Rows:
-    """All rows of the files.
+    """Read all rows of the files.
 
-    If a seed has several results, the first counts; a result counts before any failure. A later
-    result that differs is left out, which is said on stderr and in the sources.
+    If a seed has several results, the first counts; any result takes precedence over failures. A
+    later result that differs is left out, which is reported on stderr and in the sources.
 
     Raises:
-        UserError: a file that cannot be read, or no rows in any.
+        UserError: A file cannot be read, or no file has rows.
     """
     results: dict[tuple, Row] = {}
     failures, costs, sources = [], [], []
@@ -46,13 +46,13 @@ def read(paths: Iterable[str]) -> Rows:
             elif not row.final:
                 failures.append(row)
             else:
-                left_out += _found_out(results.setdefault(_key(row), row)) != _found_out(row)
-        told = _told(left_out)
-        # Names of files need not be text.
+                left_out += _outcome(results.setdefault(_key(row), row)) != _outcome(row)
+        note = _note(left_out)
+        # File names need not be valid text.
         name = os.fsencode(path).decode(errors="replace")
-        sources.append(f"{name} ({told})" if told else name)
-        if told:
-            say(f"{path}: {told}")
+        sources.append(f"{name} ({note})" if note else name)
+        if note:
+            say(f"{path}: {note}")
     finished = {records.key(row) for row in results.values()}
     unfinished = [row for row in failures if records.key(row) not in finished]
     accuracies = [*results.values(), *records.latest(unfinished)]
@@ -63,20 +63,20 @@ def read(paths: Iterable[str]) -> Rows:
 
 
 def _key(row: Row) -> tuple:
-    """What identifies a result: its run and seed, its data, its number format."""
-    # Not every row lists its number format among the overrides.
-    rest = without_number_format(row.config_overrides)
-    run = records.make_key(row.task, row.attention, rest, row.seed, row.protocol, row.data)
+    """Return what identifies a result: its run and seed, its data, its number format."""
+    # The number format is added apart, since not every row lists it among the overrides.
+    overrides = without_number_format(row.config_overrides)
+    run = records.make_key(row.task, row.attention, overrides, row.seed, row.protocol, row.data)
     return run, row.data_sha256, number_format_of(row)
 
 
-def _found_out(row: Row) -> tuple:
-    """What was found, costs aside: results that differ in this contradict each other."""
+def _outcome(row: Row) -> tuple:
+    """Return the result without costs: rows that differ in it contradict each other."""
     return row.status, row.test_accuracy, row.test_accuracy_last, row.diverged_step
 
 
-def _told(left_out: int) -> str:
+def _note(left_out: int) -> str:
     if not left_out:
         return ""
-    rows = f"{left_out} row{'s' * (left_out > 1)}"
+    rows = f"{left_out} row{'s' if left_out > 1 else ''}"
     return f"{rows} left out: a row before it is of the same run and seed, with another result"

@@ -1,4 +1,4 @@
-"""A section of the report: everything under one heading, in any format."""
+"""A section of a report: everything under one heading, in any format."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from lra.report.tables import Table
 
 
 class Section(NamedTuple):
-    """A title, tables, figures, and a legend: a paragraph that explains all of the tables."""
+    """A title, tables, figures, and a legend: a paragraph that explains all the tables."""
 
     title: str
     tables: list[Table]
@@ -16,7 +16,7 @@ class Section(NamedTuple):
 
     @property
     def around_figures(self) -> tuple[list[Table], list[Table]]:
-        """The tables before and after the figures: after them folded ones, else all but one."""
+        """Tables before and after the figures: folded ones go after, else all but the first."""
         folded = [table for table in self.tables if table.folded]
         if folded:
             return [table for table in self.tables if not table.folded], folded

@@ -1,4 +1,4 @@
-"""Training speeds as `benchmarks.train_step` measured them, for accuracy against speed."""
+"""Training speeds measured by `benchmarks.train_step`, for figures of accuracy against speed."""
 
 import os
 from collections import defaultdict
@@ -11,11 +11,11 @@ from lra.training_rows import StepRow
 
 
 class Speeds(NamedTuple):
-    """How fast the steps of the protocol train one seed, all on one platform.
+    """Training speeds of one seed with the steps of the protocol, all on one platform.
 
     Attributes:
-        platform: where they were measured.
-        examples_per_second: by task and attention.
+        platform: Platform on which the speeds were measured.
+        examples_per_second: Training examples per second, by task and attention.
     """
 
     platform: Platform
@@ -23,15 +23,15 @@ class Speeds(NamedTuple):
 
 
 def read(path: str | os.PathLike) -> Speeds:
-    """The speeds of the platform that has most of them, the later one if two have as many.
+    """Read the speeds of the platform with most of them; in a tie, of the one measured last.
 
-    Rows of several seeds, of overrides, or of another batch than the protocol's are left out; of
-    several rows of a task and attention the last counts.
+    Rows of several seeds, with overrides, or with another batch size than the protocol's are left
+    out; of several rows of a task and attention the last counts.
 
     Raises:
-        UserError: no such file, a line that is no row of a training step, or none that counts.
+        UserError: The file is missing, a line is no row of a training step, or no row counts.
     """
-    found: dict[Platform, dict[tuple[str, str], float]] = defaultdict(dict)
+    speeds: dict[Platform, dict[tuple[str, str], float]] = defaultdict(dict)
     latest: dict[Platform, int] = {}
     for position, values in enumerate(training_rows.read(path, StepRow)):
         if "failed" in values:
@@ -39,12 +39,12 @@ def read(path: str | os.PathLike) -> Speeds:
         row = StepRow(**values)
         if row.seeds == 1 and not row.overrides and row.protocol_hours:
             platform = _platform(row)
-            found[platform][row.task, row.attention] = row.examples_per_second
+            speeds[platform][row.task, row.attention] = row.examples_per_second
             latest[platform] = position
-    if not found:
+    if not speeds:
         raise UserError(f"{path}: no step of the protocol with one seed was measured")
-    chosen = max(found, key=lambda platform: (len(found[platform]), latest[platform]))
-    return Speeds(chosen, found[chosen])
+    chosen = max(speeds, key=lambda platform: (len(speeds[platform]), latest[platform]))
+    return Speeds(chosen, speeds[chosen])
 
 
 def _platform(row: StepRow) -> Platform:
