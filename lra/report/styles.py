@@ -1,4 +1,4 @@
-"""How figures look: settings of matplotlib, and a colour, marker and line for each attention.
+"""Look of the figures: matplotlib settings, and a colour, marker and line for each attention.
 
 matplotlib is imported only to draw.
 """
@@ -12,7 +12,8 @@ Style = tuple[Any, str, Any]
 
 LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
-# Okabe and Ito, "Color Universal Design", 2008; without yellow, which is too pale for lines.
+# Colours from Okabe and Ito, "Color Universal Design", 2008, without yellow, which is too pale for
+# lines.
 STYLES: dict[str, Style] = {
     "standard": ("#000000", "o", "-"),
     "reformer": ("#CC79A7", "D", (0, (5, 1.5))),
@@ -23,13 +24,12 @@ STYLES: dict[str, Style] = {
     "linear": ("#56B4E9", "X", (0, (3, 1, 1, 1))),
 }
 
-# For attentions without a style. The numbers of colours, markers and lines differ, so that
-# combinations repeat late.
+# For attentions without a style. The numbers of colours, markers and lines differ, so that it takes
+# long for a combination to repeat.
 _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
-# No attention above has one of these. Shades of an attention have them too.
+# None of `STYLES` has one of these markers; shades of an attention use them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
-_SHADES = 6  # of a colour
-
+_SHADES = 6  # per colour
 
 RC = {
     "font.family": "DejaVu Sans",
@@ -57,15 +57,14 @@ RC = {
     "lines.linewidth": 1.3,
     "lines.markersize": 4,
     "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # a $ in a name is no formula
+    "text.parse_math": False,  # a $ in a name starts no formula
     "svg.fonttype": "path",
-    # The same rows give the same bytes.
-    "svg.hashsalt": "lra",
+    "svg.hashsalt": "lra",  # so that the same rows give the same bytes
 }
 
 
 def styles(attentions: Iterable[str]) -> dict[str, Style]:
-    """`STYLES`, and for each other attention, in the order of names, a style of its own."""
+    """Return `STYLES` extended by a style for each other attention, assigned in order of names."""
     others = sorted(set(attentions) - set(STYLES))
     return STYLES | {name: _other(number) for number, name in enumerate(others)}
 
@@ -76,41 +75,42 @@ def _other(number: int) -> Style:
 
 
 def shade(own: Style, nth: int) -> Style:
-    """The style of a further line of an attention (`nth` 1, 2, ...): paler, with other marks.
+    """Return the style of the `nth` further line of an attention: paler, with other marks.
 
-    A seventh shade could not be told from the sixth: those of other colours follow.
+    `nth` counts from 1; for 0 the style is returned unchanged. A seventh shade would look like the
+    sixth, so shades of other colours follow.
     """
     from matplotlib.colors import to_rgb
 
     if not nth:
         return own
     colour, _, line = own
-    before, shades = divmod(nth, _SHADES)
+    colour_index, shade_index = divmod(nth, _SHADES)
     colours = (colour, *_OTHER_COLOURS)
-    strength = max(0.3, 0.6 * 0.75 ** (shades - 1) + 0.1) if shades else 1.0
-    full = to_rgb(colours[before % len(colours)])
+    strength = max(0.3, 0.6 * 0.75 ** (shade_index - 1) + 0.1) if shade_index else 1.0
+    full = to_rgb(colours[colour_index % len(colours)])
     paler = tuple(1 - strength * (1 - part) for part in full)
     marker = _OTHER_MARKERS[nth % len(_OTHER_MARKERS)]
     return paler, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
 
 
 def as_options(style: Style) -> dict[str, Any]:
-    """A style as matplotlib's functions for lines take it."""
+    """Return a style as keyword arguments of matplotlib's line functions."""
     return dict(zip(("color", "marker", "linestyle"), style, strict=True))
 
 
 @functools.cache
 def area_of_marker(marker: str) -> float:
-    """The area inside a marker of `markersize` 1, or of `s` 1: pi / 4 for a circle."""
+    """Return the area of a marker of `markersize` 1, or of `s` 1: pi / 4 for a circle."""
     from matplotlib.markers import MarkerStyle
     from matplotlib.transforms import Affine2D
 
-    drawn = MarkerStyle(marker)
-    large = 1000  # since curves become polygons only to the precision of a pixel
-    outline = drawn.get_path().transformed(drawn.get_transform() + Affine2D().scale(large))
+    style = MarkerStyle(marker)
+    scale = 1000  # large, since curves become polygons only to the precision of a pixel
+    outline = style.get_path().transformed(style.get_transform() + Affine2D().scale(scale))
     area = 0.0
     for corners in outline.to_polygons():
         x, y = corners.T
-        # The shoelace formula; the last corner is the first.
+        # The shoelace formula; the last corner repeats the first.
         area += abs(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2
-    return area / large**2
+    return area / scale**2

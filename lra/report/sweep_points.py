@@ -1,4 +1,4 @@
-"""The points of sweep figures: accuracy and speed against each option that was swept."""
+"""Points of sweep figures: accuracy and speed against each option that was swept."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from lra.report.dots import Dot, dot
 from lra.report.groups import Group
 from lra.report.provenance import Platform
 
-# Pairs of a value of an option and a cell that has it.
+# Pairs of an option's value and a cell with this value.
 _Sized = list[tuple[float, Cell]]
 _LARGEST = 2**31  # `lra.setting_values` refuses larger integers
 
@@ -20,10 +20,10 @@ class Sweep(NamedTuple):
     """One option of an attention at several values, all others fixed.
 
     Attributes:
-        fixed: the other options that differ from their defaults: `pinv_iterations=8`.
-        by_task: a dot for each value, by task.
-        platforms: by task, the platform of all speeds.
-        left_out: by task, the values that have rows but no dot, and why.
+        fixed: Other options that differ from their defaults: `pinv_iterations=8`.
+        by_task: Dot of each value, by task.
+        platforms: Platform of all speeds, by task.
+        left_out: Values that have rows but no dot, and why, by task.
     """
 
     fixed: str
@@ -33,21 +33,24 @@ class Sweep(NamedTuple):
 
 
 def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
-    """By attention and option, every sweep of two values or more; that at the defaults first."""
-    found = {
+    """Return all sweeps of two or more values, by attention and option.
+
+    The sweep with all other options at their defaults comes first.
+    """
+    by_option = {
         key: [
             sweep
-            for fixed in sorted(of_option, key=bool)
-            if (sweep := _sweep(fixed, of_option[fixed], group)).by_task
+            for fixed in sorted(cells, key=bool)
+            if (sweep := _sweep(fixed, cells[fixed], group)).by_task
         ]
-        for key, of_option in _swept(group).items()
+        for key, cells in _swept_cells(group).items()
     }
-    return {key: of_option for key, of_option in found.items() if of_option}
+    return {key: option_sweeps for key, option_sweeps in by_option.items() if option_sweeps}
 
 
-def _swept(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
-    """By attention and option, then by the fixed options and by task: values with cells."""
-    found: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+def _swept_cells(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
+    """Return values with cells by attention and option, then by fixed options, then by task."""
+    result: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for line, task, cell in group.all_cells():
         defaults = defaults_of(task, line.attention)
         options = {name: value for name, value in line.options.items() if value is not None}
@@ -55,12 +58,12 @@ def _swept(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
         for name, value in options.items():
             if _can_be_drawn(value):
                 option, fixed = name.removeprefix(OPTIONS), _titled(changed, but=name)
-                found[line.attention, option][fixed][task].append((value, cell))
-    return found
+                result[line.attention, option][fixed][task].append((value, cell))
+    return result
 
 
 def _can_be_drawn(value: Any) -> bool:
-    """Whether it is a number that a configuration may have; on an axis, larger ones overflow."""
+    """Whether a value is a number that a config may hold; larger ones overflow on an axis."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) <= _LARGEST
 
@@ -72,25 +75,25 @@ def _titled(options: dict[str, Any], but: str) -> str:
 
 
 def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
-    """The curves of the tasks that have two values or more."""
-    found = Sweep(fixed, {}, {}, {})
+    """Build the sweep of one option, with a curve for each task that has two or more values."""
+    sweep = Sweep(fixed, {}, {}, {})
     for task in group.tasks:
         sized = cells_of_task.get(task, [])
         chosen = _chosen(sized, group.number_formats)
-        usual = {number_format(cell) for cell in chosen.values()}
+        formats = {number_format(cell) for cell in chosen.values()}
         if missing := sorted({value for value, _ in sized} - set(chosen)):
-            found.left_out[task] = {
-                value: _why([cell for size, cell in sized if size == value], usual)
+            sweep.left_out[task] = {
+                value: _why_no_dot([cell for size, cell in sized if size == value], formats)
                 for value in missing
             }
         if len(chosen) > 1:
-            platform = found.platforms[task] = usual_platform(chosen.values())
-            found.by_task[task] = {value: dot(chosen[value], platform) for value in sorted(chosen)}
-    return found
+            platform = sweep.platforms[task] = usual_platform(chosen.values())
+            sweep.by_task[task] = {value: dot(chosen[value], platform) for value in sorted(chosen)}
+    return sweep
 
 
 def _chosen(sized: _Sized, formats: Iterable[str]) -> dict[float, Cell]:
-    """By value its cell, in the number format in which most values have exactly one."""
+    """Return the cell of each value in the number format in which most values have just one."""
     by_format: dict[str, dict[float, list[Cell]]] = {name: {} for name in formats}
     for value, cell in sized:
         by_format[number_format(cell)].setdefault(value, []).append(cell)
@@ -101,15 +104,15 @@ def _chosen(sized: _Sized, formats: Iterable[str]) -> dict[float, Cell]:
     return max(single, key=len)
 
 
-def _why(parts: list[Cell], usual: set[str]) -> str:
-    """Why the cells of a value have no dot.
+def _why_no_dot(parts: list[Cell], curve_formats: set[str]) -> str:
+    """Return why the cells of a value have no dot.
 
     Args:
-        parts: the cells.
-        usual: the number format of the curve.
+        parts: Cells of the value.
+        usual: Number format of the curve; empty if there is no curve.
     """
     results = [cell for cell in parts if cell.ok]
     if not results:
         return "no result"
     formats = dict.fromkeys(map(number_format, results))
-    return "seeds that differ" if usual.intersection(formats) else " and ".join(formats)
+    return "seeds that differ" if curve_formats.intersection(formats) else " and ".join(formats)

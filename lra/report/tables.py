@@ -1,4 +1,4 @@
-"""The tables of a group, with text in their cells; `formats` and `page` write them out."""
+"""Tables of a group, with text in their cells; `formats` and `page` render them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,10 +24,10 @@ _HEADER = ["Attention", *map(task_title, TASKS), "Average"]
 
 
 class Table(NamedTuple):
-    """A title, a caption that says what the numbers are, header, lines of cells, and notes.
+    """A title, a caption that describes the numbers, a header, lines of cells, and notes.
 
-    Columns in `words`, counted from 0, hold words, the others numbers. A folded table holds
-    details: its title is shown, and the rest when the reader unfolds it.
+    The columns with indices in `words` hold text, the others numbers. A folded table holds details:
+    only its title is shown until the reader unfolds it.
     """
 
     title: str
@@ -39,13 +39,13 @@ class Table(NamedTuple):
     folded: bool = False
 
     def text_columns(self) -> list[bool]:
-        """For each column, whether it holds words, which are set to the left."""
+        """Return for each column whether it holds text, which is left-aligned."""
         return [column in self.words for column in range(len(self.header))]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Accuracy:
-    """What an accuracy table shows: one field of the rows."""
+    """An accuracy shown in a table: a field of the rows, with title and caption of the table."""
 
     field: str
     title: str
@@ -75,38 +75,38 @@ _SOURCES = (
 
 
 def tables(group: Group) -> list[Table]:
-    """All tables of a group: accuracies, published ones, costs, seeds without a result."""
-    # The first caption also says what the section is about.
-    first = _accuracy(group, _SELECTED)
-    found = [first._replace(caption=" ".join(filter(None, [group.setting, first.caption])))]
+    """Return all tables of a group: accuracies, published ones, costs, seeds without a result."""
+    # The first caption also describes the section.
+    first = _accuracy_table(group, _SELECTED)
+    result = [first._replace(caption=" ".join(filter(None, [group.setting, first.caption])))]
     if group.is_table3:
-        found += [_published(group), _reruns()]
-    found.append(_accuracy(group, _LAST))
-    details = (_costs(group), _other_formats(group), _unfinished(group))
-    return found + [table for table in details if table.lines]
+        result += [_published_table(group), _reruns_table()]
+    result.append(_accuracy_table(group, _LAST))
+    details = (_costs_table(group), _other_formats_table(group), _unfinished_table(group))
+    return result + [table for table in details if table.lines]
 
 
-def _accuracy(group: Group, what: _Accuracy) -> Table:
+def _accuracy_table(group: Group, accuracy: _Accuracy) -> Table:
     header = ["Attention", *map(task_title, group.tasks)]
-    usual, remarks = group.number_formats[0], notes(group, selected=what is _SELECTED)
-    lines = [_places(group, line, what, usual) for line in group.lines]
+    usual, remarks = group.number_formats[0], notes(group, selected=accuracy is _SELECTED)
+    lines = [_places(group, line, accuracy, usual) for line in group.lines]
     if group.is_table3:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
-            texts.append(average_text(line.five, what.field, usual))
+            texts.append(average_text(line.five, accuracy.field, usual))
         remarks += on_averages(group, [texts[-1] for texts in lines])
-    return Table(what.title, what.caption, header, lines, remarks)
+    return Table(accuracy.title, accuracy.caption, header, lines, remarks)
 
 
-def _places(group: Group, line: Line, what: _Accuracy, usual: str | None) -> list[str]:
-    """The cells of a line: its title, and a text for each task."""
-    every = (line.cells.get(task, []) for task in group.tasks)
-    texts = (place_text(parts, what.field, usual, marked=group.is_table3) for parts in every)
+def _places(group: Group, line: Line, accuracy: _Accuracy, usual: str | None) -> list[str]:
+    """Return the texts of a line: its title, and one text per task."""
+    cells = (line.cells.get(task, []) for task in group.tasks)
+    texts = (place_text(parts, accuracy.field, usual, marked=group.is_table3) for parts in cells)
     return [line.title, *texts]
 
 
-def _other_formats(group: Group) -> Table:
-    """The cells that stand in no other table of accuracies."""
+def _other_formats_table(group: Group) -> Table:
+    """Return the table of cells that no other table of accuracies shows."""
     lines = [_places(group, line, _SELECTED, None) for line in group.apart]
     caption = (
         "Cells in another number format than the other tables show in their place; they are in "
@@ -118,7 +118,7 @@ def _other_formats(group: Group) -> Table:
     return Table(OTHER_FORMATS, caption, header, lines, remarks)
 
 
-def _published(group: Group) -> Table:
+def _published_table(group: Group) -> Table:
     lines, usual = [], group.number_formats[0]
     for line in group.lines:
         if line.attention not in TABLE3 or line.options:
@@ -137,13 +137,13 @@ def _published(group: Group) -> Table:
     if any(len(parts) > 1 for line in group.lines for parts in line.cells.values()):
         remarks.append("No difference where several cells stand in one place.")
     if "(" in text:
-        every = (line.cell(task) for line in group.lines for task in TASKS)
-        remarks.append(on_marks(filter(None, every)))
+        cells = (line.cell(task) for line in group.lines for task in TASKS)
+        remarks.append(on_marks(filter(None, cells)))
     caption = "In percent; in brackets ours minus published."
     return Table("Published accuracy and difference", caption, _HEADER, lines, remarks)
 
 
-def _reruns() -> Table:
+def _reruns_table() -> Table:
     lines = [
         [
             TITLES[name],
@@ -162,7 +162,7 @@ def _reruns() -> Table:
     return Table("Run again by others (xFormers)", caption, _HEADER, lines, notes)
 
 
-def _costs(group: Group) -> Table:
+def _costs_table(group: Group) -> Table:
     header = [
         "Task",
         "Attention",
@@ -203,17 +203,17 @@ def _cost(part: Cell, program: Program) -> list[str]:
 
 
 def number(value: float | None) -> str:
-    """`12,345`, two digits below ten, `–` for None."""
+    """Format a number: `12,345`, two significant digits below ten, `–` for None."""
     if value is None:
         return MISSING
     return f"{value:,.2g}" if value < 10 else f"{value:,.0f}"
 
 
-def _span(values: list[float], told: Callable[[float], str]) -> str:
-    """`28`, or `28 to 63` if programs differ, or `–` without any."""
+def _span(values: list[float], format_value: Callable[[float], str]) -> str:
+    """Format a range of values: `28`, `28 to 63` if they differ, `–` if there are none."""
     if not values:
         return MISSING
-    return " to ".join(dict.fromkeys(map(told, (min(values), max(values)))))
+    return " to ".join(dict.fromkeys(map(format_value, (min(values), max(values)))))
 
 
 def _diverged(row: Row) -> str:
@@ -221,7 +221,7 @@ def _diverged(row: Row) -> str:
     return f"diverged{at}"
 
 
-def _unfinished(group: Group) -> Table:
+def _unfinished_table(group: Group) -> Table:
     lines = [
         [
             task_title(task),
