@@ -1,1 +1,1 @@
-"""Costs: rows of `lra.efficiency` as tables and figures."""
+"""Tables and figures of costs, from rows of `lra.efficiency`."""

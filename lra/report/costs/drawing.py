@@ -1,4 +1,4 @@
-"""Drawing of costs, in the style of `drawing`; lengths and costs on logarithmic axes."""
+"""Drawing of costs in the style of `lra.report.drawing`, with logarithmic lengths and costs."""
 
 import re
 from collections import Counter
@@ -10,24 +10,26 @@ from lra.report.costs.tables import ratio
 from lra.report.drawing import COLUMN
 from lra.report.styles import as_options, shade, styles
 
-_PANEL = 1.75  # inches of height
+_PANEL = 1.75  # height in inches
 _LEGEND_LINE = 0.142
-_LETTERS, _LONGEST_LABEL = 7, 59  # size in points; so many characters of it fit in a column
+_FONT_SIZE, _LONGEST_LABEL = 7, 59  # font size in points; characters of it that fit in a column
 
 
-def draw_costs(drawn: list) -> Any:
-    """Time above memory against length; the legend holds the fitted exponents."""
-    span = _usual_span(drawn)
-    labels = [f"{_literal(each.line.title)}{_exponents(each.fits, span)}" for each in drawn]
-    figure, (upper, lower) = _panels(2, len(drawn) + (span is not None))
-    labelled = list(zip(drawn, labels, strict=True))
-    handles = [_plot(upper, each, each.time, label=label) for each, label in labelled]
-    for each in drawn:
-        _plot(lower, each, each.memory)
+def draw_costs(all_series: list) -> Any:
+    """Draw time above memory against length; the legend holds the fitted exponents."""
+    span = _usual_span(all_series)
+    labels = [
+        f"{_literal(series.line.title)}{_exponents(series.fits, span)}" for series in all_series
+    ]
+    figure, (upper, lower) = _panels(2, len(all_series) + (span is not None))
+    labelled = list(zip(all_series, labels, strict=True))
+    handles = [_plot(upper, series, series.time, label=label) for series, label in labelled]
+    for series in all_series:
+        _plot(lower, series, series.memory)
     upper.set_ylabel("time (ms)")
     lower.set_ylabel("memory (MB)")
-    _finish(figure, (upper, lower), drawn)
-    look = {"title": _title(drawn, span), "title_fontsize": 7, "fontsize": _fitting(labels)}
+    _finish(figure, (upper, lower), all_series)
+    look = {"title": _title(all_series, span), "title_fontsize": 7, "fontsize": _fitting(labels)}
     legend = figure.legend(handles=handles, loc="outside upper center", **look)
     for label in legend.get_texts():
         label.set_parse_math(True)  # exponents
@@ -35,40 +37,40 @@ def draw_costs(drawn: list) -> Any:
 
 
 def _literal(text: str) -> str:
-    """Escapes dollar signs: in a label with exponents they would begin a formula."""
+    """Escape dollar signs, which would start a formula in a label with exponents."""
     return text.replace("$", r"\$")
 
 
 def _fitting(labels: list[str]) -> float:
-    """A size of letters (points) at which the longest label fits in a column."""
+    """Return a font size (points) at which the longest label fits in a column."""
     longest = max(len(re.sub(r"[${}^]", "", label)) for label in labels)
-    return _LETTERS * min(1.0, _LONGEST_LABEL / longest)
+    return _FONT_SIZE * min(1.0, _LONGEST_LABEL / longest)
 
 
-def draw_fixed_tokens(drawn: list) -> Any:
-    """Time against length."""
-    figure, (axis,) = _panels(1, -(-len(drawn) // 2))
-    handles = [_plot(axis, each, each.time, label=each.line.title) for each in drawn]
+def draw_fixed_tokens(all_series: list) -> Any:
+    """Draw time against length."""
+    figure, (axis,) = _panels(1, -(-len(all_series) // 2))
+    handles = [_plot(axis, series, series.time, label=series.line.title) for series in all_series]
     axis.set_ylabel("time (ms)")
-    _finish(figure, (axis,), drawn)
+    _finish(figure, (axis,), all_series)
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
 
 
-def draw_races(drawn: list) -> Any:
-    """How many times less ours costs than the best peer, time above memory."""
-    with_memory = any(race.memory for race in drawn)
-    figure, axes = _panels(2 if with_memory else 1, len(drawn))
+def draw_races(races: list) -> Any:
+    """Draw how many times less ours costs than the best peer, time above memory."""
+    with_memory = any(race.memory for race in races)
+    figure, axes = _panels(2 if with_memory else 1, len(races))
     handles = [
         _plot(axes[0], race, race.time, label=f"{race.line.title}{_means(race.means)}")
-        for race in drawn
+        for race in races
     ]
-    for race in drawn if with_memory else ():
+    for race in races if with_memory else ():
         _plot(axes[1], race, race.memory)
-    for axis, what in zip(axes, ("time", "memory"), strict=False):
+    for axis, cost in zip(axes, ("time", "memory"), strict=False):
         axis.axhline(1, color="#7F7F7F", linewidth=0.8, zorder=1)
-        axis.set_ylabel(f"{what}, best peer / ours")
-    _finish(figure, axes, drawn)
+        axis.set_ylabel(f"{cost}, best peer / ours")
+    _finish(figure, axes, races)
     figure.legend(handles=handles, loc="outside upper center")
     return figure
 
@@ -81,28 +83,38 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
     return figure, axes[:, 0]
 
 
-def _plot(axis: Any, each: Any, marks: list, label: str | None = None) -> Any:
-    """Draws measured points filled, others hollow after them, joined by a dotted line."""
+def _plot(axis: Any, series: Any, marks: list, label: str | None = None) -> Any:
+    """Draw measured points filled, others hollow with a dotted line; return a legend handle."""
     from matplotlib.lines import Line2D
 
-    look = as_options(shade(styles([each.line.method])[each.line.method], each.nth))
-    measured = [(mark.length, mark.value) for mark in marks if mark.measured]
-    others = [(mark.length, mark.value) for mark in marks if not mark.measured]
-    if measured:
-        axis.plot(*zip(*measured, strict=True), **look)
-    if others:
-        joined = [*[point for point in measured if point < others[0]][-1:], *others]
-        dotted = look | {"linestyle": (0, (1, 2)), "linewidth": 0.8, "marker": "", "zorder": 1.5}
-        axis.plot(*zip(*joined, strict=True), **dotted)
-        hollow = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 0.8}
-        axis.plot(*zip(*others, strict=True), **hollow)
+    look = as_options(shade(styles([series.line.method])[series.line.method], series.nth))
+    filled_points = [(mark.length, mark.value) for mark in marks if mark.measured]
+    hollow_points = [(mark.length, mark.value) for mark in marks if not mark.measured]
+    if filled_points:
+        axis.plot(*zip(*filled_points, strict=True), **look)
+    if hollow_points:
+        dotted_points = [
+            *[point for point in filled_points if point < hollow_points[0]][-1:],
+            *hollow_points,
+        ]
+        dotted_look = look | {
+            "linestyle": (0, (1, 2)),
+            "linewidth": 0.8,
+            "marker": "",
+            "zorder": 1.5,
+        }
+        axis.plot(*zip(*dotted_points, strict=True), **dotted_look)
+        hollow_look = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 0.8}
+        axis.plot(*zip(*hollow_points, strict=True), **hollow_look)
     return Line2D([], [], label=label, **look)
 
 
-def _finish(figure: Any, axes: Any, drawn: list) -> None:
+def _finish(figure: Any, axes: Any, all_series: list) -> None:
     from matplotlib.ticker import NullLocator
 
-    lengths = sorted({mark.length for each in drawn for mark in [*each.time, *each.memory]})
+    lengths = sorted(
+        {mark.length for series in all_series for mark in [*series.time, *series.memory]}
+    )
     for axis in axes:
         axis.set_xscale("log", base=2)
         axis.set_xticks(lengths, [_length(length) for length in lengths])
@@ -116,33 +128,35 @@ def _length(length: int) -> str:
     return f"{length // 1024}k" if length % 1024 == 0 else f"{length:,}"
 
 
-def _usual_span(drawn: list) -> tuple[int, int] | None:
-    """The lengths between which most exponents were fitted; if several are as many, the widest."""
-    spans = Counter((found.low, found.high) for each in drawn for found in each.fits if found)
+def _usual_span(all_series: list) -> tuple[int, int] | None:
+    """Return the range of lengths to which most exponents were fitted; in a tie, the widest."""
+    spans = Counter((fit.low, fit.high) for series in all_series for fit in series.fits if fit)
     return max(spans, key=lambda span: (spans[span], span == FIT, span[1] - span[0]), default=None)
 
 
-def _title(drawn: list, span: tuple[int, int] | None) -> str | None:
-    """The title of the legend: the range of lengths of exponents that do not name theirs."""
+def _title(all_series: list, span: tuple[int, int] | None) -> str | None:
+    """Return the title of the legend: the range of lengths of exponents that name none."""
     if span is None:
         return None
-    several = any((found.low, found.high) != span for each in drawn for found in each.fits if found)
+    several = any(
+        (fit.low, fit.high) != span for series in all_series for fit in series.fits if fit
+    )
     others = ", else in brackets" if several else ""
     return f"exponents fitted from {_length(span[0])} to {_length(span[1])}{others}"
 
 
 def _exponents(fits: tuple[Fit | None, Fit | None], span: tuple[int, int] | None) -> str:
-    r"""`: time $n^{1.02}$, memory $n^{1.00}$`; lengths are added if they are not `span`."""
+    r"""`: time $n^{1.02}$, memory $n^{1.00}$`; lengths that differ from `span` are added."""
     parts = []
-    for name, found in zip(("time", "memory"), fits, strict=True):
-        if found:
-            own = "" if (found.low, found.high) == span else f" ({_span(found)})"
-            parts.append(f"{name} $n^{{{found.exponent:.2f}}}${own}")
+    for name, fit in zip(("time", "memory"), fits, strict=True):
+        if fit:
+            lengths = "" if (fit.low, fit.high) == span else f" ({_span(fit)})"
+            parts.append(f"{name} $n^{{{fit.exponent:.2f}}}${lengths}")
     return f": {', '.join(parts)}" if parts else ""
 
 
-def _span(found: Fit) -> str:
-    return f"{_length(found.low)}–{_length(found.high)}"
+def _span(fit: Fit) -> str:
+    return f"{_length(fit.low)}–{_length(fit.high)}"
 
 
 def _means(means: tuple[float | None, float | None]) -> str:

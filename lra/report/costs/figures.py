@@ -1,4 +1,4 @@
-"""Figures of cost: cost against length with fitted exponents, and ours against the best peer."""
+"""Figures of costs: cost against length with fitted exponents, and ours against the best peer."""
 
 from functools import partial
 from typing import NamedTuple
@@ -11,12 +11,12 @@ from lra.report.costs.summaries import against_peers, best_peer, mean_ratio
 from lra.report.costs.tables import SCALES
 from lra.report.figures import Figure
 
-# The size that a figure shows of a method measured in several: that of Table 3.
+# Size (that of Table 3) that figures show of a method measured in several sizes.
 _USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}
 
 
 class Mark(NamedTuple):
-    """A point: length, milliseconds or megabytes, whether it was measured."""
+    """A point: length, cost (ms, MB or a ratio), and whether it was measured."""
 
     length: int
     value: float
@@ -24,7 +24,7 @@ class Mark(NamedTuple):
 
 
 class Series(NamedTuple):
-    """A line of a sheet, the `nth` of its method, with the `fits` of its time and memory."""
+    """A curve: a line of a sheet, the `nth` of its method, with fits of its time and memory."""
 
     line: Line
     nth: int
@@ -34,7 +34,7 @@ class Series(NamedTuple):
 
 
 class Race(NamedTuple):
-    """Ours against the best peer: how many times less ours costs, at each length and on average."""
+    """Ours against the best peer: how many times less ours costs, by length and on average."""
 
     line: Line
     nth: int
@@ -44,24 +44,24 @@ class Race(NamedTuple):
 
 
 def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
-    """The figures of one setting; if sheets differ only in their batch, of the smallest batch."""
-    found = []
+    """Return the figures of one setting; of sheets that differ only in batch, the smallest one."""
+    result = []
     for sheet in first_of_each_mode(sheets):
         mode = sheet.mode.replace("_", "-")
         where = (
             f"{MODES[sheet.mode]}; {sheet.setting.shape}, {sheet.batches}; {sheet.setting.place}."
         )
         if sheet.setting.benchmark == "fixed_tokens":
-            found += _fixed_tokens(f"{slug}-{mode}", where, sheet)
+            result += _fixed_tokens(f"{slug}-{mode}", where, sheet)
         else:
-            found += _costs(f"{slug}-{mode}", where, sheet)
-            found += _races(f"{slug}-{mode}-peers", where, sheet)
-    return found
+            result += _costs(f"{slug}-{mode}", where, sheet)
+            result += _races(f"{slug}-{mode}-peers", where, sheet)
+    return result
 
 
 def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
-    drawn = series(sheet, _usual(sheet))
-    if not drawn:
+    all_series = series(sheet, _usual(sheet))
+    if not all_series:
         return []
     caption = (
         f"Time and peak memory against length, {where} In the legend the exponents of fitted power "
@@ -71,83 +71,83 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
         caption += " Points are of several runs, as in the table."
     if sheet.in_parts:
         caption += " The batch was taken in parts: memory is that of one."
-    return [Figure(name, caption, partial(drawing.draw_costs, drawn))]
+    return [Figure(name, caption, partial(drawing.draw_costs, all_series))]
 
 
 def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
-    drawn = series(sheet, [line for line in sheet.lines if line.ours])
-    if not drawn:
+    all_series = series(sheet, [line for line in sheet.lines if line.ours])
+    if not all_series:
         return []
     caption = f"Time of all tokens against length, {where} As Linformer's Figure 2."
-    return [Figure(name, caption, partial(drawing.draw_fixed_tokens, drawn))]
+    return [Figure(name, caption, partial(drawing.draw_fixed_tokens, all_series))]
 
 
 def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
-    drawn = races(sheet)
-    if not drawn:
+    all_races = races(sheet)
+    if not all_races:
         return []
     caption = (
         f"Cost of the best peer over ours, {where} Above 1 ours needs less. In the legend the "
         "geometric means over all lengths measured."
     )
-    return [Figure(name, caption, partial(drawing.draw_races, drawn))]
+    return [Figure(name, caption, partial(drawing.draw_races, all_races))]
 
 
 def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
-    """The lines that have numbers to draw."""
-    found = []
+    """Return the series of those lines that have numbers to draw."""
+    result = []
     for line, nth in _numbered(lines):
-        time, memory = (_marks(sheet, line, what) for what in SCALES)
+        time, memory = (_marks(sheet, line, field) for field in SCALES)
         if time or memory:
             fits = fit(sheet, line, "seconds"), fit(sheet, line, "peak_memory_mb")
-            found.append(Series(line, nth, time, memory, fits))
-    return found
+            result.append(Series(line, nth, time, memory, fits))
+    return result
 
 
 def races(sheet: Sheet) -> list[Race]:
-    """Ours that have peers, against the best of them.
+    """Return our lines that have peers, compared with the best of these.
 
-    Exact attention in its plain form is left out if it was measured block by block too: its memory
-    would leave the others a small part of the scale.
+    Exact attention in its plain form is left out if it was also measured block by block: its memory
+    would squeeze the others into a small part of the scale.
     """
-    time, memory = (against_peers(sheet, what) for what in SCALES)
+    time, memory = (against_peers(sheet, field) for field in SCALES)
     lines = [line for line in _usual(sheet) if line in time]
     blockwise = {line.method for line in lines if not line.holds_scores}
-    found = []
+    result = []
     for line, nth in _numbered(lines):
         if line.holds_scores and line.method in blockwise:
             continue
-        ratios = [best_peer(of_lines.get(line, {})) for of_lines in (time, memory)]
+        ratios = [best_peer(by_line.get(line, {})) for by_line in (time, memory)]
         marks = [[Mark(n, *ratio) for n, ratio in each.items()] for each in ratios]
-        found.append(Race(line, nth, *marks, tuple(map(mean_ratio, ratios))))
-    return found
+        result.append(Race(line, nth, *marks, tuple(map(mean_ratio, ratios))))
+    return result
 
 
 def _usual(sheet: Sheet) -> list[Line]:
-    """Our methods in one size each: the usual one if it was measured, else the first."""
+    """Select one size of each of our methods: the usual one if it was measured, else the first."""
     sizes: dict[str, dict[int | None, None]] = {}
     ours = [line for line in sheet.lines if line.ours]
     for line in ours:
         sizes.setdefault(line.method, {})[line.size] = None
     chosen = {
-        method: usual if (usual := _USUAL.get(method)) in of_method else next(iter(of_method))
-        for method, of_method in sizes.items()
+        method: usual if (usual := _USUAL.get(method)) in own_sizes else next(iter(own_sizes))
+        for method, own_sizes in sizes.items()
     }
     return [line for line in ours if line.size == chosen[line.method]]
 
 
 def _numbered(lines: list[Line]) -> list[tuple[Line, int]]:
-    """Each line with the number of lines of its method before it."""
+    """Pair each line with the number of preceding lines of its method."""
     return [
         (line, sum(other.method == line.method for other in lines[:position]))
         for position, line in enumerate(lines)
     ]
 
 
-def _marks(sheet: Sheet, line: Line, what: str) -> list[Mark]:
-    found = []
+def _marks(sheet: Sheet, line: Line, field: str) -> list[Mark]:
+    marks = []
     for row in sheet.all_rows(line):
-        value = cost(row, what)
+        value = cost(row, field)
         if value:
-            found.append(Mark(row.length, SCALES[what] * value, is_measured(row, what)))
-    return found
+            marks.append(Mark(row.length, SCALES[field] * value, is_measured(row, field)))
+    return marks

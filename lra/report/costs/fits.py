@@ -1,4 +1,4 @@
-"""How costs grow with length: exponents of power laws fitted to what was measured."""
+"""Growth of costs with length: exponents of power laws fitted to measured costs."""
 
 import math
 import statistics
@@ -8,30 +8,29 @@ from typing import NamedTuple
 from lra.report.costs.ratios import cost, is_measured
 from lra.report.costs.sheets import Line, Sheet
 
-# Exponents are fitted between these lengths where there are so many points.
-FIT = (4096, 65536)
-_LEAST = 3
+FIT = (4096, 65536)  # range of lengths to fit if it has enough points
+_LEAST = 3  # points of a fit
 
 
 class Fit(NamedTuple):
-    """A power law: cost grows as length to this exponent, from one length to another."""
+    """A power law: cost grows as length to this exponent, between lengths `low` and `high`."""
 
     exponent: float
     low: int
     high: int
 
 
-def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
-    """The exponent of a line's measured costs.
+def fit(sheet: Sheet, line: Line, field: str) -> Fit | None:
+    """Fit a power law to a line's measured costs.
 
-    It is fitted to the lengths within `FIT`, or to the three longest of all if fewer than three lie
-    there: a line through two points would be their noise. All points are of one run, the one with
-    most of them, and of one way to measure memory. None with fewer than three points, or for memory
-    if the batch was taken in parts.
+    It is fitted to the lengths within `FIT`, or to the three longest of all if fewer than three are
+    in this range: the slope between two points would be their noise. All points come from one run,
+    the one with most of them, and from one way to measure memory. None with fewer than three
+    points, or for memory if the batch was processed in parts.
     """
-    if what == "peak_memory_mb" and sheet.in_parts:
+    if field == "peak_memory_mb" and sheet.in_parts:
         return None
-    points = max((_points(sheet, line, what, run) for run in sheet.runs), key=len)
+    points = max((_points(sheet, line, field, run) for run in sheet.runs), key=len)
     if len(points) < _LEAST:
         return None
     logarithms = ([math.log(point[axis]) for point in points] for axis in (0, 1))
@@ -39,21 +38,21 @@ def fit(sheet: Sheet, line: Line, what: str) -> Fit | None:
     return Fit(slope, points[0][0], points[-1][0])
 
 
-def _points(sheet: Sheet, line: Line, what: str, run: str) -> list[tuple[int, float]]:
-    """Lengths and costs that a run has measured of a line, those to fit.
+def _points(sheet: Sheet, line: Line, field: str, run: str) -> list[tuple[int, float]]:
+    """Return the lengths and measured costs of a line in one run to which to fit.
 
-    If memory was measured in several ways, the way with most points.
+    If memory was measured in several ways, the way with most points is taken.
     """
     series: dict[str | None, list[tuple[int, float]]] = defaultdict(list)
     for length in sheet.lengths:
         for row in sheet.rows.get((line, length), ()):
-            value = cost(row, what)
-            if row.run == run and value and is_measured(row, what):
-                way = row.memory_source if what == "peak_memory_mb" else None
-                series[way].append((length, value))
+            value = cost(row, field)
+            if row.run == run and value and is_measured(row, field):
+                source = row.memory_source if field == "peak_memory_mb" else None
+                series[source].append((length, value))
     return max(map(_to_fit, series.values()), key=len, default=[])
 
 
 def _to_fit(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    inside = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
-    return inside if len(inside) >= _LEAST else points[-_LEAST:]
+    in_range = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
+    return in_range if len(in_range) >= _LEAST else points[-_LEAST:]

@@ -1,4 +1,4 @@
-"""The legend of a section of costs: what the names of lines mean in all of its tables."""
+"""Legend of a section of costs: the meaning of the names of lines in all its tables."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from lra.report.cells import TITLES
 from lra.report.costs.sheets import Line, Sheet
 from lra.report.tables import Table
 
-# What the number after the name of a method counts.
+# Meaning of the number after the name of a method.
 _SIZES = {
     "reformer": "hash rounds",
     "linformer": "projection dimension",
@@ -15,14 +15,14 @@ _SIZES = {
     "nystrom": "landmarks",
     "longformer": "positions in the window",
 }
-# Our implementations of exact attention, by the word in brackets.
+# Our implementations of exact attention, by the name in brackets.
 _EXACT = {
     "xla": "keeps all scores in memory",
     "chunked": "computes them block by block and keeps none",
     "cudnn": "is a fused kernel of cuDNN",
     "flash": "is kernels of our own",
 }
-# Peers, by their distribution on PyPI.
+# Peers, by name of their distribution on PyPI.
 _PEERS = {
     "jax": "jax.nn",
     "torch": "torch (plain: written out, sdpa: its fused function)",
@@ -34,11 +34,11 @@ _PEERS = {
 
 
 def legend(sheets: list[Sheet], tables: list[Table]) -> str:
-    """One paragraph on the lines of a setting.
+    """Return one paragraph that explains the lines of a setting.
 
     Args:
-        sheets: of the setting.
-        tables: that show them.
+        sheets: Sheets of the setting.
+        tables: Tables that show the sheets.
     """
     lines = list(dict.fromkeys(line for sheet in sheets for line in sheet.lines))
     published = any("published" in line[0] for table in tables for line in table.lines)
@@ -52,17 +52,21 @@ def legend(sheets: list[Sheet], tables: list[Table]) -> str:
 
 
 def _on_exact(lines: Iterable[Line]) -> list[str]:
-    named = [re.sub(r".*\((.*)\)", r"\1", line.label) for line in lines]
-    told = [f"({name}) {_EXACT[name]}" for name in named if name in _EXACT]
-    return [f"Standard is exact attention: {', '.join(told)}."] if told else []
+    names = [re.sub(r".*\((.*)\)", r"\1", line.label) for line in lines]
+    meanings = [f"({name}) {_EXACT[name]}" for name in names if name in _EXACT]
+    return [f"Standard is exact attention: {', '.join(meanings)}."] if meanings else []
 
 
 def _on_sizes(methods: Iterable[str]) -> list[str]:
-    there = set(methods)
-    told = [f"{what} of {TITLES[name]}" for name, what in _SIZES.items() if name in there]
-    return [f"The number behind a name: {', '.join(told)}."] if told else []
+    present = set(methods)
+    meanings = [f"{size} of {TITLES[name]}" for name, size in _SIZES.items() if name in present]
+    return [f"The number behind a name: {', '.join(meanings)}."] if meanings else []
 
 
 def _on_peers(sources: Iterable[str]) -> list[str]:
-    told = dict.fromkeys(_PEERS.get(source, source) for source in sources)
-    return [f"Peers, by others, have their package in brackets: {', '.join(told)}."] if told else []
+    packages = dict.fromkeys(_PEERS.get(source, source) for source in sources)
+    return (
+        [f"Peers, by others, have their package in brackets: {', '.join(packages)}."]
+        if packages
+        else []
+    )

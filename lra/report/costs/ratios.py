@@ -1,27 +1,27 @@
-"""The cost of a row, and how many times less it is than that of another row of its run."""
+"""The cost of a row, and its ratio to the cost of another row of the same run."""
 
 from lra.efficiency import CostRow
 from lra.report.costs.sheets import Line, Sheet
 
-# Ways to measure memory that work for JAX and PyTorch; XLA's analysis is for JAX alone.
+# Ways to measure memory that work for both JAX and PyTorch; XLA's analysis is only for JAX.
 _ANY_SOURCE = ("device", "process")
-# Options that change how something is computed, not what.
+# Options that change how a result is computed, not the result.
 _HOW = ("implementation",)
-# Repeats that differ by more than this part of their median are marked: something disturbed them.
+# Repeats that differ by more than this fraction of their median are marked as disturbed.
 SCATTER = 0.3
 
 
-def cost(row: CostRow | None, what: str) -> float | None:
-    """Seconds or megabytes, of a module per input, else of the whole batch; None if unknown."""
-    value = getattr(row, what, None)
+def cost(row: CostRow | None, field: str) -> float | None:
+    """Return seconds or MB: per input for a module, else of the whole batch; None if unknown."""
+    value = getattr(row, field, None)
     if not value:
         return None
     return value / row.batch if row.benchmark == "module" else value
 
 
-def is_measured(row: CostRow, what: str) -> bool:
+def is_measured(row: CostRow, field: str) -> bool:
     """Whether a cost was measured, rather than extrapolated or estimated."""
-    if row.status == "extrapolated" and what != "seconds":
+    if row.status == "extrapolated" and field != "seconds":
         return row.memory_source == "xla" and row.xla_memory_mb is not None
     return row.status == "ok"
 
@@ -38,55 +38,56 @@ def times_less(
     line: Line | None,
     reference: Line | None,
     length: int,
-    what: str,
+    field: str,
     run: str | None = None,
 ) -> tuple[float, bool] | None:
-    """How many times less `line` costs than `reference`, and whether both were measured.
+    """Return how many times less `line` costs than `reference`, and whether both were measured.
 
-    Both costs are of `run`, or if it is None of the first run of the sheet that has both lines, and
-    memory is measured in the same way. None if there is no such run, or a cost is missing.
+    Both costs are of `run` or, if it is None, of the first run of the sheet that has both lines;
+    memory is compared only if measured in the same way. None if there is no such run or a cost is
+    missing.
     """
     for row, other in sheet.together(line, reference, length):
         if run not in (None, row.run):
             continue
-        if what == "peak_memory_mb":
-            less, more = _memory(row, other)
+        if field == "peak_memory_mb":
+            own_cost, other_cost = _memory(row, other)
         else:
-            less, more = cost(row, what), cost(other, what)
-        if not less or not more:
+            own_cost, other_cost = cost(row, field), cost(other, field)
+        if not own_cost or not other_cost:
             return None
-        return more / less, is_measured(row, what) and is_measured(other, what)
+        return other_cost / own_cost, is_measured(row, field) and is_measured(other, field)
     return None
 
 
 def _memory(row: CostRow, other: CostRow) -> tuple[float | None, float | None]:
-    """The memory of two rows, measured in the same way; None where it cannot be compared.
+    """Return the memory of two rows, measured in the same way; None if not comparable.
 
     Rows with different sources are compared by the device's statistics or the growth of processes.
     XLA's analysis replaces such a figure if it is larger: a process grows by less than a program
-    needs while its allocator has memory left, and by nothing if the program was not run.
+    needs while its allocator has free memory, and not at all if the program was not run.
     """
     if row.memory_source == other.memory_source:
         return cost(row, "peak_memory_mb"), cost(other, "peak_memory_mb")
     for source in _ANY_SOURCE:
-        taken = [_taken(each, source) for each in (row, other)]
-        one, two = (
+        values = [_memory_by(each, source) for each in (row, other)]
+        first, second = (
             max(value or 0, cost(each, "xla_memory_mb") or 0)
-            for value, each in zip(taken, (row, other), strict=True)
+            for value, each in zip(values, (row, other), strict=True)
         )
-        if any(taken) and min(one, two) > 0:
-            return one, two
+        if any(values) and min(first, second) > 0:
+            return first, second
     return None, None
 
 
-def _taken(row: CostRow, source: str) -> float | None:
-    """The memory of a row by a source: measured, or predicted from shorter lengths by it."""
+def _memory_by(row: CostRow, source: str) -> float | None:
+    """Return the memory of a row by a source, measured or extrapolated from shorter lengths."""
     name = "peak_memory_mb" if row.memory_source == source else f"{source}_memory_mb"
     return cost(row, name)
 
 
 def same_options(ours: CostRow, peer: CostRow) -> bool:
-    """Whether a peer computes the same: its options are ours."""
+    """Whether a peer computes the same as ours, to judge by its options."""
     ours_options, peer_options = (
         {name: value for name, value in row.options.items() if name not in _HOW}
         for row in (ours, peer)

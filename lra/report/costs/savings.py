@@ -1,4 +1,4 @@
-"""Linformer's Table 3: time and memory saved against exact attention, by length and size k."""
+"""Linformer's Table 3: time and memory saved over exact attention, by length and size k."""
 
 from typing import NamedTuple
 
@@ -17,18 +17,20 @@ from lra.report.tables import MISSING, Table
 
 
 class _Saving(NamedTuple):
-    """One kind of saving, which has a table.
+    """One kind of saving, shown in a table of its own.
 
     Attributes:
-        title, caption: of the table.
-        published: the paper's cells, by size.
-        what: field of the rows that is saved; None for memory told by the largest batch that fits.
+        title: Title of the table.
+        caption: Caption of the table.
+        published: Cells of the paper's table, by size.
+        field: Field of the rows that is compared; None to compare memory by the largest batch that
+            fits.
     """
 
     title: str
     caption: str
     published: dict[int, tuple[float | None, ...]]
-    what: str | None
+    field: str | None
 
 
 _TIME = _Saving(
@@ -52,19 +54,19 @@ _LARGEST = _Saving(
 
 
 def savings(sheets: list[Sheet]) -> list[Table]:
-    """The tables of the sheets of a setting that have Linformer's forward pass."""
+    """Return the tables of those sheets of a setting that have Linformer's forward pass."""
     chosen = [
         sheet.of_lines({sheet.reference, *_linformers(sheet).values()})
         for sheet in sheets
         if sheet.mode == "forward" and sheet.reference and _linformers(sheet)
     ]
-    found = []
+    tables = []
     for sheet in chosen:
-        found.append(_table(sheet, _TIME))
+        tables.append(_table(sheet, _TIME))
         if sheet.batch is not None:
-            found.append(_table(sheet, _MEMORY))
-    found += [_table(sheet, _LARGEST) for sheet in chosen if _has_largest_batch(sheet)][:1]
-    return found
+            tables.append(_table(sheet, _MEMORY))
+    tables += [_table(sheet, _LARGEST) for sheet in chosen if _has_largest_batch(sheet)][:1]
+    return tables
 
 
 def _has_largest_batch(sheet: Sheet) -> bool:
@@ -73,12 +75,12 @@ def _has_largest_batch(sheet: Sheet) -> bool:
 
 
 def _linformers(sheet: Sheet) -> dict[int, Line]:
-    """Our Linformers by size, the first of each."""
-    found: dict[int, Line] = {}
+    """Return our Linformer lines by size, the first of each."""
+    linformers: dict[int, Line] = {}
     for line in sheet.lines:
         if line.ours and line.method == "linformer" and line.size is not None:
-            found.setdefault(line.size, line)
-    return found
+            linformers.setdefault(line.size, line)
+    return linformers
 
 
 def _table(sheet: Sheet, saving: _Saving) -> Table:
@@ -92,32 +94,32 @@ def _table(sheet: Sheet, saving: _Saving) -> Table:
     for length in sorted({*sheet.lengths, *LINFORMER_LENGTHS}):
         texts = []
         for size in sizes:
-            text = _cell(sheet, ours[size], length, saving.what) if size in ours else MISSING
+            text = _cell(sheet, ours[size], length, saving.field) if size in ours else MISSING
             theirs = published.get(size, {}).get(length)
             texts.append(f"{text} ({theirs}×)" if theirs else text)
         lines.append([f"{length:,}", *texts])
     header = ["Length", *(f"k = {size:,}" for size in sizes)]
-    of_batch = saving.what is not None  # the largest batch is the same whatever batch was timed
-    of_pass = f"{MODES[sheet.mode]}, {sheet.batches}" if of_batch else MODES[sheet.mode]
+    of_batch = saving.field is not None  # the largest batch does not depend on the timed one
+    pass_and_batch = f"{MODES[sheet.mode]}, {sheet.batches}" if of_batch else MODES[sheet.mode]
     where = describe(sheet, of_batch=of_batch)
     caption = f"{saving.caption.format(sheet.reference.title)} in brackets the published. {where}"
-    notes = [LINFORMER_SOURCE, *_notes(sheet, lines, saving.what)]
-    title = f"Linformer, {saving.title}, {of_pass}"
+    notes = [LINFORMER_SOURCE, *_notes(sheet, lines, saving.field)]
+    title = f"Linformer, {saving.title}, {pass_and_batch}"
     return Table(title, caption, header, lines, notes, words=())
 
 
-def _cell(sheet: Sheet, line: Line, length: int, what: str | None) -> str:
-    if what is None:
+def _cell(sheet: Sheet, line: Line, length: int, field: str | None) -> str:
+    if field is None:
         return _largest_batch(sheet, line, length)
-    return ratio(times_less(sheet, line, sheet.reference, length, what))
+    return ratio(times_less(sheet, line, sheet.reference, length, field))
 
 
-def _notes(sheet: Sheet, lines: list[list[str]], what: str | None) -> list[str]:
-    if what is None:
+def _notes(sheet: Sheet, lines: list[list[str]], field: str | None) -> list[str]:
+    if field is None:
         return _on_largest_batch(sheet, lines)
     if not any(EXTRAPOLATED in text for line in lines for text in line):
         return []
-    return [f"{EXTRAPOLATED} From what was extrapolated or estimated.", *on_unfitting(sheet, what)]
+    return [f"{EXTRAPOLATED} From what was extrapolated or estimated.", *on_unfitting(sheet, field)]
 
 
 def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:

@@ -1,4 +1,4 @@
-"""Sections of a report on cost, one for each setting; and all cells as CSV."""
+"""Sections of a report on costs, one per setting, and all cells as CSV."""
 
 import dataclasses
 import json
@@ -22,36 +22,36 @@ _FIELDS = [field.name for field in dataclasses.fields(CostRow) if field.name not
 
 
 def _tables(sheets: list[Sheet]) -> list[Table]:
-    """All tables of one setting: summaries, then, folded, the papers' tables and others."""
-    found = []
+    """Return all tables of one setting: summaries, then (folded) the papers' tables and others."""
+    tables = []
     if sheets[0].setting.benchmark != "fixed_tokens":
-        found += [best_peers(sheets), exponents(sheets)]
+        tables += [best_peers(sheets), exponents(sheets)]
     details = [table for sheet in sheets for table in paper_tables(sheet)]
     if sheets[0].setting.benchmark == "module":
         details += savings(sheets)
     for sheet in sheets:
-        details += [peer_table(sheet, what) for what in ("seconds", "peak_memory_mb")]
+        details += [peer_table(sheet, field) for field in ("seconds", "peak_memory_mb")]
         details.append(ceilings(sheet))
-    found += [table._replace(folded=True) for table in details]
-    return [table for table in found if table.lines]
+    tables += [table._replace(folded=True) for table in details]
+    return [table for table in tables if table.lines]
 
 
 def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
-    """A section for each setting."""
+    """Return a section for each setting."""
     slugs: dict[str, int] = {}
-    found = []
+    result = []
     for setting, sheets in settings.items():
         slug = f"cost-{setting.benchmark.replace('_', '-')}-d{setting.dim}-{setting.dtype}"
         slugs[slug] = number = slugs.get(slug, 0) + 1
         # Settings that differ only in device, threads, heads or tokens are numbered.
         slug = slug if number == 1 else f"{slug}-{number}"
-        tables, drawn = _tables(sheets), cost_figures(slug, sheets)
-        found.append(Section(section_title(setting), tables, drawn, legend(sheets, tables)))
-    return found
+        tables, figures = _tables(sheets), cost_figures(slug, sheets)
+        result.append(Section(section_title(setting), tables, figures, legend(sheets, tables)))
+    return result
 
 
 def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
-    """A line for each cell: its row, and how many times less it costs than exact attention."""
+    """Return a CSV file with a line per cell: its row, and its savings over exact attention."""
     cells = (
         _facts(sheet, line, row)
         for sheets in settings.values()
@@ -63,12 +63,12 @@ def as_csv(settings: dict[Setting, list[Sheet]]) -> str:
 
 
 def _facts(sheet: Sheet, line: Line, row: CostRow) -> dict[str, Any]:
-    """One line of the CSV."""
+    """Return one line of the CSV file."""
     facts = {name: getattr(row, name) for name in _FIELDS}
     facts["options"] = json.dumps(row.options, sort_keys=True)
     if sheet.reference:
         facts["relative_to"] = sheet.reference.label
-    for name, what in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
-        found = times_less(sheet, line, sheet.reference, row.length, what, row.run)
-        facts[name] = round(found[0], 4) if found else None
+    for name, field in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
+        ratio = times_less(sheet, line, sheet.reference, row.length, field, row.run)
+        facts[name] = round(ratio[0], 4) if ratio else None
     return facts

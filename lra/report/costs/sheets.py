@@ -1,7 +1,7 @@
-"""Sheets: rows of `lra.efficiency` in a grid, a line for each method, a column for each length.
+"""Sheets: rows of `lra.efficiency` in a grid with a line per method and a column per length.
 
 Times of different runs are never compared. A sheet shows the run that has most of its cells, and
-other runs only in cells that this one lacks; a ratio is always of two rows of one run.
+other runs only in cells that this run lacks; a ratio is always of two rows of one run.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ MODES = {"forward": "forward", "forward_backward": "forward and backward"}
 
 
 class Line(NamedTuple):
-    """A line of a sheet: a method in some size, ours or a peer's."""
+    """A line of a sheet: a method in one size, ours or a peer's."""
 
     method: str
     source: str
@@ -29,24 +29,24 @@ class Line(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether it is of this project."""
+        """Whether the implementation is ours rather than a peer's."""
         return self.source == "ours"
 
     @property
     def holds_scores(self) -> bool:
-        """Whether it is exact attention in its plain form, not block by block."""
+        """Whether it is exact attention that keeps all scores, not computed block by block."""
         return "xla" in self.label
 
     @property
     def title(self) -> str:
-        """What tables call it: `Nyströmformer-64`, `Standard (chunked)`."""
+        """Display name: `Nyströmformer-64`, `Standard (chunked)`."""
         title = attention_title(self.method)
         # A function, since a backslash in a title would be special in a replacement string.
         return re.sub(rf"^{re.escape(self.method)}\b", lambda _: title, self.label)
 
 
 class Setting(NamedTuple):
-    """What all cells of a section share; `tokens` only where their number is fixed."""
+    """What all cells of a section share; `tokens` is None unless their number is fixed."""
 
     benchmark: str
     dim: int
@@ -59,14 +59,14 @@ class Setting(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What it ran on: `AMD EPYC, 1 thread`."""
+        """Device and number of threads: `AMD EPYC, 1 thread`."""
         if self.threads is None:
             return self.device
         return f"{self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
 
     @property
     def shape(self) -> str:
-        """Sizes and number format."""
+        """Sizes and number format: `d = 64, 2 heads, float32`."""
         exact = self.dtype != "float32" or self.matmul_precision in (None, "float32")
         products = "" if exact else f" ({self.matmul_precision} products)"
         return f"d = {self.dim:,}, {self.heads} heads, {self.dtype}{products}"
@@ -77,12 +77,12 @@ class Sheet:
     """Rows of one setting and pass.
 
     Attributes:
-        setting: what all rows share.
-        mode: key of `MODES`.
-        batch: of all cells; None where each cell has its own, which fills the device or makes up
-            the setting's tokens.
-        runs: the run with most cells of the sheet first; of equals the latest first.
-        rows: by line and length, one row for each run, in the order of `runs`.
+        setting: Setting that all rows share.
+        mode: Pass, a key of `MODES`.
+        batch: Batch size of all cells; None if each cell has its own, which fills the device or
+            makes up the setting's tokens.
+        runs: Runs, the one with most cells of the sheet first; in a tie the latest first.
+        rows: Rows by line and length, one per run, in the order of `runs`.
     """
 
     setting: Setting
@@ -93,12 +93,12 @@ class Sheet:
 
     @functools.cached_property
     def lengths(self) -> list[int]:
-        """The columns."""
+        """Lengths, the columns of the sheet."""
         return sorted({length for _, length in self.rows})
 
     @functools.cached_property
     def lines(self) -> list[Line]:
-        """Our lines, then peers; both in the order of the other tables, sizes ascending."""
+        """Our lines, then peers; both in the order of the other tables, by ascending size."""
         return sorted(dict.fromkeys(line for line, _ in self.rows), key=_order)
 
     @property
@@ -108,9 +108,9 @@ class Sheet:
 
     @functools.cached_property
     def in_parts(self) -> bool:
-        """Whether the batch of a model was, or may have been, taken in parts (`lra.parts`).
+        """Whether a model's batch was, or may have been, processed in parts (`lra.parts`).
 
-        Memory is then that of one part, and longer sequences have fewer of them in a part.
+        Memory is then that of one part, and a part has fewer sequences the longer they are.
         """
         rows = [row for line in self.lines for row in self.all_rows(line)]
         measured = [row for row in rows if row.status in ("ok", "extrapolated")]
@@ -118,7 +118,7 @@ class Sheet:
 
     @property
     def batches(self) -> str:
-        """The batch in words."""
+        """Description of the batch."""
         if self.batch is not None:
             return f"batch {self.batch:,}"
         if self.setting.tokens is not None:
@@ -127,7 +127,7 @@ class Sheet:
 
     @functools.cached_property
     def memory_source(self) -> str | None:
-        """How memory of most of our cells was measured; of all cells if none of ours was."""
+        """How memory was measured in most of our cells; in most cells if in none of ours."""
         for ours in (True, False):
             lines = [line for line in self.lines if line.ours == ours]
             rows = [row for line in lines for row in self.all_rows(line)]
@@ -138,41 +138,41 @@ class Sheet:
 
     @functools.cached_property
     def reference(self) -> Line | None:
-        """What costs are relative to: exact attention, holding all its scores if measured."""
+        """Line to which costs are relative: exact attention, keeping all scores if measured."""
         exact = [line for line in self.lines if line.ours and line.method == "standard"]
         plain = [line for line in exact if line.holds_scores]
         return (plain or exact or [None])[0]
 
     def row(self, line: Line | None, length: int) -> CostRow | None:
-        """The row that a cell shows: the first run's, or another's if only that was measured."""
+        """Return the row that a cell shows: the first run's unless only another's is measured."""
         rows = self.rows.get((line, length), (None,))
         if rows[0] and _is_predicted(rows[0]):
             return next((row for row in rows if row.status == "ok"), rows[0])
         return rows[0]
 
     def is_of_another_run(self, row: CostRow) -> bool:
-        """Whether a row is of another run than most cells."""
+        """Whether a row belongs to another run than most cells."""
         return row.run != self.runs[0]
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some cells are of another run than most."""
+        """Whether some cells belong to another run than most."""
         rows = (row for line in self.lines for row in self.all_rows(line))
         return any(map(self.is_of_another_run, rows))
 
     def all_rows(self, line: Line) -> list[CostRow]:
-        """The rows that the cells of a line show."""
+        """Return the rows that the cells of a line show."""
         return [row for length in self.lengths if (row := self.row(line, length))]
 
     def of_lines(self, lines: Collection[Line]) -> "Sheet":
-        """Some of its lines as a sheet of their own, in which another run may have most cells."""
+        """Return a sheet of some of the lines, in which another run may have most cells."""
         cells = {cell: rows for cell, rows in self.rows.items() if cell[0] in lines}
-        rows = [row for of_cell in cells.values() for row in of_cell]
+        rows = [row for cell_rows in cells.values() for row in cell_rows]
         runs = _by_coverage(rows)
         return dataclasses.replace(self, runs=runs, rows=_by_cell(rows, runs))
 
     def together(self, one: Line | None, other: Line | None, length: int) -> Iterable[tuple]:
-        """Pairs of rows of both lines at a length, each pair of one run, in the order of `runs`."""
+        """Iterate over pairs of both lines' rows at a length, each of one run, ordered by `runs`."""
         others = {row.run: row for row in self.rows.get((other, length), ())}
         for row in self.rows.get((one, length), ()):
             if row.run in others:
@@ -180,7 +180,7 @@ class Sheet:
 
 
 def exceeds(row: CostRow) -> bool:
-    """Whether the memory that a row needs is known to be more than there was.
+    """Whether the memory that a row needs is known to exceed what was available.
 
     XLA's analysis may be too low, so a program that ran out of memory need not exceed the limit.
     """
@@ -194,25 +194,25 @@ def _is_predicted(row: CostRow) -> bool:
 
 
 def first_of_each_mode(of_setting: list[Sheet]) -> list[Sheet]:
-    """The first sheet of each mode, which is that of the smallest batch."""
-    found: dict[str, Sheet] = {}
+    """Return the first sheet of each mode, which is that of the smallest batch."""
+    first: dict[str, Sheet] = {}
     for sheet in of_setting:
-        found.setdefault(sheet.mode, sheet)
-    return [found[mode] for mode in MODES if mode in found]
+        first.setdefault(sheet.mode, sheet)
+    return [first[mode] for mode in MODES if mode in first]
 
 
 def sheets(rows: Iterable[CostRow]) -> dict[Setting, list[Sheet]]:
-    """All rows, by setting in the order of the report, then by batch and pass."""
+    """Arrange rows in sheets, by setting in the order of the report, then by batch and pass."""
     by_sheet = defaultdict(list)
     for row in rows:
-        has_own = row.filled or row.benchmark == "fixed_tokens"
-        by_sheet[_setting(row), None if has_own else row.batch, row.mode].append(row)
-    found: dict[Setting, list[Sheet]] = defaultdict(list)
+        batch_varies = row.filled or row.benchmark == "fixed_tokens"
+        by_sheet[_setting(row), None if batch_varies else row.batch, row.mode].append(row)
+    result: dict[Setting, list[Sheet]] = defaultdict(list)
     for setting, batch, mode in sorted(by_sheet, key=_sheet_order):
         members = by_sheet[setting, batch, mode]
         runs = _by_coverage(members)
-        found[setting].append(Sheet(setting, mode, batch, runs, _by_cell(members, runs)))
-    return dict(found)
+        result[setting].append(Sheet(setting, mode, batch, runs, _by_cell(members, runs)))
+    return dict(result)
 
 
 def _setting(row: CostRow) -> Setting:
@@ -231,15 +231,15 @@ def _setting(row: CostRow) -> Setting:
 
 def _sheet_order(key: tuple[Setting, int | None, str]) -> tuple:
     setting, batch, mode = key
-    numbers = (setting.dtype != "float32", setting.matmul_precision or "")
-    size = (setting.dim, setting.heads, *numbers, setting.tokens or 0)
+    number_format = (setting.dtype != "float32", setting.matmul_precision or "")
+    size = (setting.dim, setting.heads, *number_format, setting.tokens or 0)
     place = (setting.device, setting.threads or math.inf)
-    of_sheet = (math.inf if batch is None else batch, list(MODES).index(mode))
-    return BENCHMARKS.index(setting.benchmark), *place, *size, *of_sheet
+    batch_and_mode = (math.inf if batch is None else batch, list(MODES).index(mode))
+    return BENCHMARKS.index(setting.benchmark), *place, *size, *batch_and_mode
 
 
 def _by_coverage(rows: list[CostRow]) -> tuple[str, ...]:
-    """The runs of rows, in the order of `Sheet.runs`."""
+    """Return the runs of rows, in the order of `Sheet.runs`."""
     cells: dict[str, set[tuple[Line, int]]] = defaultdict(set)
     ended: dict[str, tuple[str, int]] = {}
     for position, row in enumerate(rows):
@@ -251,7 +251,7 @@ def _by_coverage(rows: list[CostRow]) -> tuple[str, ...]:
 def _by_cell(
     rows: list[CostRow], runs: tuple[str, ...]
 ) -> dict[tuple[Line, int], tuple[CostRow, ...]]:
-    """The rows of each cell: the last of each run, in the order of `runs`."""
+    """Return the rows of each cell: the last row of each run, in the order of `runs`."""
     chosen: dict[tuple[Line, int], dict[str, CostRow]] = defaultdict(dict)
     for row in rows:
         chosen[_line(row), row.length][row.run] = row

@@ -1,4 +1,4 @@
-"""Summaries of cost: fitted exponents, fractions of ceilings, ours against peers."""
+"""Summaries of costs: fitted exponents, fractions of hardware ceilings, ours against peers."""
 
 import statistics
 
@@ -9,30 +9,30 @@ from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.tables import describe, ratio
 from lra.report.tables import MISSING, Table
 
-# Ours should beat every peer at these lengths; tables have a mean over them.
+# Range of lengths at which ours should beat every peer; tables have a mean over it.
 TARGET = (2048, 8192)
-_WHAT = {"seconds": "time", "peak_memory_mb": "memory"}
+_COSTS = {"seconds": "time", "peak_memory_mb": "memory"}
 
-# How many times less ours costs, and whether that was measured, at each length.
+# By length, how many times less ours costs, and whether that was measured.
 Ratios = dict[int, tuple[float, bool]]
 
 
 def exponents(of_setting: list[Sheet]) -> Table:
-    """The fitted exponents of the lines of a setting, a column for time and memory of each pass.
+    """Tabulate fitted exponents of a setting's lines, a column for time and memory of each pass.
 
-    Memory has no column if the batch was taken in parts, whose size it then reflects.
+    Memory has no column if the batch was processed in parts, whose size it then reflects.
     """
     sheets = first_of_each_mode(of_setting)
     columns = [
-        (sheet, what)
+        (sheet, field)
         for sheet in sheets
-        for what in _WHAT
-        if what == "seconds" or not sheet.in_parts
+        for field in _COSTS
+        if field == "seconds" or not sheet.in_parts
     ]
-    titles = dict.fromkeys(line for sheet in sheets for line in sheet.lines)
-    found = {line.title: [_exponent(*column, line) for column in columns] for line in titles}
-    lines = [[title, *texts] for title, texts in found.items() if set(texts) != {MISSING}]
-    header = [f"{_WHAT[what].title()}, {MODES[sheet.mode]}" for sheet, what in columns]
+    sheet_lines = dict.fromkeys(line for sheet in sheets for line in sheet.lines)
+    texts = {line.title: [_exponent(*column, line) for column in columns] for line in sheet_lines}
+    lines = [[title, *cells] for title, cells in texts.items() if set(cells) != {MISSING}]
+    header = [f"{_COSTS[field].title()}, {MODES[sheet.mode]}" for sheet, field in columns]
     setting = sheets[0].setting
     caption = (
         "Exponent of cost against length, least squares of the logarithms over what one run has "
@@ -44,16 +44,17 @@ def exponents(of_setting: list[Sheet]) -> Table:
     return Table("Fitted exponents", caption, ["Attention", *header], lines, [])
 
 
-def _exponent(sheet: Sheet, what: str, line: Line) -> str:
-    found = fit(sheet, line, what)
-    if found is None:
+def _exponent(sheet: Sheet, field: str, line: Line) -> str:
+    power_law = fit(sheet, line, field)
+    if power_law is None:
         return MISSING
-    span = "" if (found.low, found.high) == FIT else f" ({found.low:,}–{found.high:,})"
-    return f"{found.exponent:.2f}{span}"
+    low, high = power_law.low, power_law.high
+    span = "" if (low, high) == FIT else f" ({low:,}–{high:,})"
+    return f"{power_law.exponent:.2f}{span}"
 
 
 def ceilings(sheet: Sheet) -> Table:
-    """The fractions of the device's measured flops/s and bytes/s that lines reach."""
+    """Tabulate the fractions of the device's measured flops/s and bytes/s that lines reach."""
     lines = []
     for line in sheet.lines:
         texts = [_fractions(sheet.row(line, length)) for length in sheet.lengths]
@@ -77,7 +78,7 @@ def _fractions(row: CostRow | None) -> str:
         return MISSING
     flops = _fraction(row.flops_per_second, row.peak_flops_per_second)
     moved = _fraction(row.bytes_per_second, row.peak_bytes_per_second)
-    if row.memory_source == "process":  # XLA sees neither that memory nor the bytes moved in it
+    if row.memory_source == "process":  # XLA counts neither this memory nor the bytes moved in it
         moved = MISSING
     return MISSING if {flops, moved} == {MISSING} else f"{flops} / {moved}"
 
@@ -88,73 +89,75 @@ def _fraction(reached: float | None, ceiling: float | None) -> str:
 
 def _percent(fraction: float) -> str:
     percent = 100 * fraction
-    # One significant digit; from 9.5 on the format `.1g` would write an exponent.
+    # One significant digit below 9.5, from which on the format `.1g` would write an exponent.
     return f"{percent:.1g}" if percent < 9.5 else f"{percent:.0f}"
 
 
-def against_peers(sheet: Sheet, what: str) -> dict[Line, dict[Line, Ratios]]:
-    """How many times less each line of ours costs than each peer that computes the same."""
-    found = {}
+def against_peers(sheet: Sheet, field: str) -> dict[Line, dict[Line, Ratios]]:
+    """Return how many times less each line of ours costs than each peer that computes the same."""
+    result = {}
     for ours in sheet.lines:
         peers = {}
         for peer in sheet.lines:
             if ours.ours and not peer.ours and peer.method == ours.method:
-                ratios = _ratios(sheet, ours, peer, what)
+                ratios = _ratios(sheet, ours, peer, field)
                 if ratios:
                     peers[peer] = ratios
         if peers:
-            found[ours] = peers
-    return found
+            result[ours] = peers
+    return result
 
 
-def _ratios(sheet: Sheet, ours: Line, peer: Line, what: str) -> Ratios:
-    """The ratios of a peer, by length, where both compute the same."""
-    found = {}
+def _ratios(sheet: Sheet, ours: Line, peer: Line, field: str) -> Ratios:
+    """Return the ratios of ours to a peer at the lengths at which both compute the same."""
+    ratios = {}
     for length in sheet.lengths:
-        one, other = sheet.row(ours, length), sheet.row(peer, length)
-        if one and other and same_options(one, other):
-            times = times_less(sheet, ours, peer, length, what)
+        our_row, peer_row = sheet.row(ours, length), sheet.row(peer, length)
+        if our_row and peer_row and same_options(our_row, peer_row):
+            times = times_less(sheet, ours, peer, length, field)
             if times:
-                found[length] = times
-    return found
+                ratios[length] = times
+    return ratios
 
 
 def best_peer(peers: dict[Line, Ratios]) -> Ratios:
-    """By length, the ratio to the peer that costs least there.
+    """Return, by length, the ratio to the peer that costs least there.
 
-    A length is left out if the best peer of the length before has no number there: the peers that
-    remain may be far from the best.
+    A length is left out if the best peer of the previous length has no number there: the remaining
+    peers may be far from the best.
     """
     lengths = {length for ratios in peers.values() for length in ratios}
-    found, best = {}, None
+    result, best = {}, None
     for length in sorted(lengths):
-        there = {peer: ratios[length] for peer, ratios in peers.items() if length in ratios}
-        if best is None or best in there:
-            best = min(there, key=lambda peer: there[peer])
-            found[length] = there[best]
-    return found
+        available = {peer: ratios[length] for peer, ratios in peers.items() if length in ratios}
+        if best is None or best in available:
+            best = min(available, key=lambda peer: available[peer])
+            result[length] = available[best]
+    return result
 
 
 def mean_ratio(ratios: Ratios, low: float = 0, high: float = float("inf")) -> float | None:
-    """Geometric mean of the measured ratios at lengths from `low` to `high`."""
-    found = [t for n, (t, measured) in ratios.items() if measured and low <= n <= high]
-    return statistics.geometric_mean(found) if found else None
+    """Return the geometric mean of the measured ratios at lengths from `low` to `high`, if any."""
+    times = [t for n, (t, measured) in ratios.items() if measured and low <= n <= high]
+    return statistics.geometric_mean(times) if times else None
 
 
 def best_peers(of_setting: list[Sheet]) -> Table:
-    """Ours against the best peer, a column for time and memory of each pass."""
+    """Tabulate ours against the best peer, a column for time and memory of each pass."""
     sheets = first_of_each_mode(of_setting)
     columns = [
-        {ours: best_peer(peers) for ours, peers in against_peers(sheet, what).items()}
+        {ours: best_peer(peers) for ours, peers in against_peers(sheet, field).items()}
         for sheet in sheets
-        for what in _WHAT
+        for field in _COSTS
     ]
     lines = [
         [ours.title, *(_mean_and_least(column.get(ours, {})) for column in columns)]
         for ours in dict.fromkeys(ours for column in columns for ours in column)
     ]
     lines = [line for line in lines if set(line[1:]) != {MISSING}]
-    header = [f"{_WHAT[what].title()}, {MODES[sheet.mode]}" for sheet in sheets for what in _WHAT]
+    header = [
+        f"{_COSTS[field].title()}, {MODES[sheet.mode]}" for sheet in sheets for field in _COSTS
+    ]
     setting = sheets[0].setting
     caption = (
         "The best peer's cost over ours, both of one run: above 1 ours needs less. Geometric mean "
@@ -176,21 +179,21 @@ def _in_target(length: int) -> bool:
     return TARGET[0] <= length <= TARGET[1]
 
 
-def peer_table(sheet: Sheet, what: str) -> Table:
-    """Every peer's cost over ours at every length, with means; also that of the best peer."""
+def peer_table(sheet: Sheet, field: str) -> Table:
+    """Tabulate every peer's cost over ours at every length, with means, and the best peer's."""
     lines = []
-    for ours, peers in against_peers(sheet, what).items():
+    for ours, peers in against_peers(sheet, field).items():
         lines += [_peer_line(sheet, ours, peer.title, ratios) for peer, ratios in peers.items()]
         if len(peers) > 1:
             lines.append(_peer_line(sheet, ours, "best peer", best_peer(peers)))
     caption = (
-        f"The peer's {_WHAT[what]} over ours, both of one run: above 1 ours needs less. The last "
+        f"The peer's {_COSTS[field]} over ours, both of one run: above 1 ours needs less. The last "
         f"columns are geometric means of what was measured. {describe(sheet)}"
     )
     low, high = TARGET
     means = [f"Mean, {low:,} to {high:,}", "Mean, all lengths"]
     header = ["Ours", "Against", *(f"{n:,}" for n in sheet.lengths), *means]
-    title = f"Ours against peers: {_WHAT[what]}, {MODES[sheet.mode]}, {sheet.batches}"
+    title = f"Ours against peers: {_COSTS[field]}, {MODES[sheet.mode]}, {sheet.batches}"
     return Table(title, caption, header, lines, _versions(sheet), words=(0, 1))
 
 
@@ -201,14 +204,14 @@ def _peer_line(sheet: Sheet, ours: Line, title: str, ratios: Ratios) -> list[str
 
 
 def _versions(sheet: Sheet) -> list[str]:
-    """A note: the versions of the peers' packages."""
+    """Return a note on the versions of the peers' packages."""
     peers = [line for line in sheet.lines if not line.ours]
     packages = {line.source for line in peers} | {"jax", "torch"}
-    found = {
+    versions = {
         f"{name} {version}"
         for line in peers
         for row in sheet.all_rows(line)
         for name, version in (row.versions or {}).items()
         if version and name in packages
     }
-    return [f"Versions: {', '.join(sorted(found))}."] if found else []
+    return [f"Versions: {', '.join(sorted(versions))}."] if versions else []

@@ -1,4 +1,4 @@
-"""Tables of cost in the papers' layout: absolute, relative to exact attention, and published."""
+"""Tables of costs in the papers' layout: absolute, relative to exact attention, and published."""
 
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ _FILLING = (
     "is 1 where one input takes as long."
 )
 
-# From the fields of rows to milliseconds and megabytes.
+# Factors from the fields of rows to milliseconds and megabytes.
 SCALES = {"seconds": 1000, "peak_memory_mb": 1}
 
 _TITLES = {
@@ -40,12 +40,12 @@ _TITLES = {
 
 
 class _Quantity(NamedTuple):
-    """What the cells of a table show: a field of the rows (`what`), in some unit.
+    """What the cells of a table show: a field of the rows, in some unit.
 
-    Of a rate, such as steps per second, more is better, and the field is its inverse.
+    For a rate, such as steps per second, higher is better, and the field is its inverse.
     """
 
-    what: str
+    field: str
     title: str
     unit: str
     published: tuple[Published, ...] = ()
@@ -53,19 +53,19 @@ class _Quantity(NamedTuple):
     is_rate: bool = False
 
     def of(self, row: CostRow) -> float | None:
-        """The number of a row; None if unknown."""
-        found = cost(row, self.what)
-        if not found:
+        """Return the quantity for a row; None if unknown."""
+        value = cost(row, self.field)
+        if not value:
             return None
-        return 1 / found if self.is_rate else SCALES[self.what] * found
+        return 1 / value if self.is_rate else SCALES[self.field] * value
 
 
 def _quantities(sheet: Sheet) -> tuple[_Quantity, _Quantity]:
-    """Time and memory, in the units of the paper whose table it is."""
+    """Return time and memory, in the units of the paper that has such a table."""
     benchmark = sheet.setting.benchmark
-    of = {"model": "", "fixed_tokens": " of all tokens", "module": " per input"}[benchmark]
-    time = _Quantity("seconds", "Time", f"Milliseconds{of}")
-    memory = _Quantity("peak_memory_mb", "Memory", f"Peak megabytes{of}")
+    per = {"model": "", "fixed_tokens": " of all tokens", "module": " per input"}[benchmark]
+    time = _Quantity("seconds", "Time", f"Milliseconds{per}")
+    memory = _Quantity("peak_memory_mb", "Memory", f"Peak megabytes{per}")
     if benchmark == "model":
         title, unit = "Steps per second", "Training steps per second"
         time = _Quantity("seconds", title, unit, LRA_STEPS, LRA_SOURCE, is_rate=True)
@@ -77,17 +77,17 @@ def _quantities(sheet: Sheet) -> tuple[_Quantity, _Quantity]:
 
 
 def section_title(setting: Setting) -> str:
-    """The heading of a setting's section."""
+    """Return the heading of a setting's section."""
     tokens = f" ({setting.tokens:,})" if setting.tokens else ""
     return f"{_TITLES[setting.benchmark]}{tokens}: {setting.shape}; {setting.place}"
 
 
 def describe(sheet: Sheet, *, of_batch: bool = True) -> str:
-    """Device, sizes and pass of a table: two tables are comparable if these are equal.
+    """Describe device, sizes and pass of a table: tables that agree in these are comparable.
 
     Args:
-        sheet: of the table.
-        of_batch: whether to name the batch.
+        sheet: Sheet of the table.
+        of_batch: Whether to name the batch.
     """
     setting = sheet.setting
     text = f"{setting.place}; {setting.shape}, {MODES[sheet.mode]}"
@@ -98,7 +98,7 @@ def describe(sheet: Sheet, *, of_batch: bool = True) -> str:
 
 
 def paper_tables(sheet: Sheet) -> list[Table]:
-    """Time (or steps/s) and memory of every line at every length.
+    """Tabulate time (or steps/s) and memory of every line at every length.
 
     Published lines stand beneath our line of the same method and size, if there is one.
     """
@@ -107,7 +107,7 @@ def paper_tables(sheet: Sheet) -> list[Table]:
 
 def _paper_table(sheet: Sheet, quantity: _Quantity) -> Table:
     beneath = _published_beneath(sheet, quantity.published)
-    published = [theirs for of_line in beneath.values() for theirs in of_line]
+    published = [theirs for group in beneath.values() for theirs in group]
     lengths = sorted({*sheet.lengths, *(n for theirs in published for n in theirs.values)})
     lines = []
     for line in sheet.lines:
@@ -117,14 +117,14 @@ def _paper_table(sheet: Sheet, quantity: _Quantity) -> Table:
     caption = f"{quantity.unit}; {_relative(sheet, quantity)} {describe(sheet)}"
     header = ["Attention", *(f"{n:,}" for n in lengths)]
     source = [quantity.source] if published else []
-    return Table(title, caption, header, lines, source + notes(sheet, lines, quantity.what))
+    return Table(title, caption, header, lines, source + notes(sheet, lines, quantity.field))
 
 
 def _relative(sheet: Sheet, quantity: _Quantity) -> str:
     if sheet.reference is None:
         return "exact attention was not measured."
-    what = "less memory" if quantity.what == "peak_memory_mb" else "faster"
-    return f"in brackets, how many times {what} than {sheet.reference.title} in the same run."
+    better = "less memory" if quantity.field == "peak_memory_mb" else "faster"
+    return f"in brackets, how many times {better} than {sheet.reference.title} in the same run."
 
 
 def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
@@ -139,31 +139,33 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
     value = quantity.of(row)
     if value is None:
         return MISSING
-    mark = "" if is_measured(row, quantity.what) else EXTRAPOLATED
+    mark = "" if is_measured(row, quantity.field) else EXTRAPOLATED
     text = f"{mark}{short(value)}"
-    if quantity.what == "peak_memory_mb" and row.memory_source != sheet.memory_source:
+    if quantity.field == "peak_memory_mb" and row.memory_source != sheet.memory_source:
         text += OTHER_SOURCE
-    text += OTHER_RUN * sheet.is_of_another_run(row)
-    text += SCATTERED * (quantity.what == "seconds" and scatters(row))
-    found = times_less(sheet, line, sheet.reference, length, quantity.what, row.run)
-    return text + bracketed(found)
+    if sheet.is_of_another_run(row):
+        text += OTHER_RUN
+    if quantity.field == "seconds" and scatters(row):
+        text += SCATTERED
+    times = times_less(sheet, line, sheet.reference, length, quantity.field, row.run)
+    return text + bracketed(times)
 
 
-def bracketed(found: tuple[float, bool] | None) -> str:
-    """` (3.61×)`, or nothing without a ratio."""
-    return f" ({ratio(found)})" if found else ""
+def bracketed(times: tuple[float, bool] | None) -> str:
+    """Format a ratio in brackets, ` (3.61×)`; empty for None."""
+    return f" ({ratio(times)})" if times else ""
 
 
-def ratio(found: tuple[float, bool] | None) -> str:
-    """`3.61×`, `~3.61×` where it was not measured, `–` for None."""
-    if found is None:
+def ratio(times: tuple[float, bool] | None) -> str:
+    """Format a ratio: `3.61×`, `~3.61×` if it was not measured, `–` for None."""
+    if times is None:
         return MISSING
-    times, measured = found
-    return f"{'' if measured else EXTRAPOLATED}{short(times)}×"
+    value, measured = times
+    return f"{'' if measured else EXTRAPOLATED}{short(value)}×"
 
 
 def short(value: float) -> str:
-    """Three digits: `0.0840`, `1.23`, `12.3`, `123`, `1,234`."""
+    """Format a number with three significant digits: `0.0840`, `1.23`, `12.3`, `123`, `1,234`."""
     if value < 1:
         return f"{value:#.3g}"
     digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
@@ -173,17 +175,17 @@ def short(value: float) -> str:
 def _published_beneath(
     sheet: Sheet, published: tuple[Published, ...]
 ) -> dict[Line, list[Published]]:
-    """The published lines by the line of ours that they belong to; others are left out."""
-    found: dict[Line, list[Published]] = {}
+    """Return published lines by our line of the same method and size; others are left out."""
+    result: dict[Line, list[Published]] = {}
     for theirs in published:
         ours = next((line for line in sheet.lines if _is_published(line, sheet, theirs)), None)
         if ours is not None:
-            found.setdefault(ours, []).append(theirs)
-    return found
+            result.setdefault(ours, []).append(theirs)
+    return result
 
 
 def _is_published(line: Line, sheet: Sheet, theirs: Published) -> bool:
-    """Whether a published line is of this line's method and size."""
+    """Whether a published line has the method and size of this line."""
     if not line.ours or line.method != theirs.method:
         return False
     if line.method == "standard":
@@ -202,7 +204,7 @@ def _published_line(theirs: Published, quantity: _Quantity, lengths: list[int]) 
 
 
 def _published_times(theirs: Published, quantity: _Quantity, length: int) -> float:
-    """How many times better than exact attention: as printed, else computed."""
+    """Return how many times better than exact attention it is, as printed or else computed."""
     if theirs.times:
         return theirs.times[length]
     times = quantity.published[0].values[length] / theirs.values[length]
