@@ -1,1 +1,1 @@
-"""What attentions approximate and how well, on the queries, keys and values of trained models."""
+"""How well attentions approximate exact attention, on q, k and v of trained models."""

@@ -1,15 +1,15 @@
-"""Analyses the attention of a trained model: what it is like and how closely others come to it.
+"""Analyse the attention of a trained model, and how closely other attentions approximate it.
 
     python -m lra.analysis --workdir=runs/listops-nystrom
     python -m lra.analysis --workdir=runs/text --seed=1 --length=1024 --methods=nystrom,linformer
     python -m lra.analysis --random --out=analysis          without a model: random q, k, v only
 
-Errors of each attention against the exact one and the best approximation of the same rank, by
-size; Nyström's by iterations of its pseudo-inverse, to the limit of Lemma 2; heat maps; the
-spectrum of attention matrices; Linformer's Theorem 1; what Performer's epsilon covers. On q, k, v
-of validation examples by the parameters that were best (or --last), and on random ones. Writes
-analysis.jsonl, ANALYSIS.md and figures/. All is computed in float64 on the CPU; time and memory
-grow with --length squared (singular values: cubed).
+Covers the errors of each attention and of the best approximation of the same rank, by size;
+Nyström's errors by iterations of its pseudo-inverse, up to the limit of Lemma 2; heat maps; the
+spectrum of attention matrices; Linformer's Theorem 1; and what Performer's epsilon covers. Inputs
+are q, k and v of validation examples under the best parameters (or the last, --last), and random
+ones. Writes analysis.jsonl, ANALYSIS.md and figures/. Computes in float64 on the CPU; time and
+memory grow with --length squared (singular values: cubed).
 """
 
 import pathlib
@@ -19,14 +19,14 @@ from lra.errors import UserError
 
 
 def main(argv: list[str]) -> None:
-    """Parses the flags and analyses."""
+    """Parse the flags and run the analysis."""
     options = _parser().parse_args(argv)
     if options.workdir is None and not options.random:
         raise UserError("--workdir=DIR of a training is needed (or --random, for no model)")
     if options.workdir is not None and options.random:
         raise UserError("--random takes no --workdir: with one, random inputs are always included")
-    of_model = {"seed": options.seed, "data_dir": options.data_dir, "last": options.last or None}
-    for name, value in of_model.items():
+    model_only = {"seed": options.seed, "data_dir": options.data_dir, "last": options.last or None}
+    for name, value in model_only.items():
         if options.random and value is not None:
             raise UserError(f"--random takes no --{name}: there is no model")
     if options.workdir is None and options.out is None:

@@ -33,9 +33,9 @@ from lra.report.figures import save
 from lra.report.formats import plain
 
 _HEADS_OF_LRA = {"heads": 2, "head_dim": 32}  # for random inputs without a model
-_MOST_MAPS, _LANDMARKS = 4, 64
+_MOST_MAPS, _LANDMARKS = 4, 64  # of heat maps
 _LEAST_LENGTH = 8
-_LEAST_REAL = 2  # of each example: with fewer Theorem 1 says nothing
+_LEAST_REAL = 2  # real positions of each example: with fewer Theorem 1 says nothing
 
 
 def analyse(
@@ -50,55 +50,56 @@ def analyse(
     sizes: list[int] | None,
     last: bool,
 ) -> None:
-    """Writes rows, figures and the page that shows them to `out`; prints what was found.
+    """Write rows, figures and the page that shows them to `out`; print the tables.
 
     Args:
-        workdir: of a run; None for random inputs alone.
-        out: folder, made if need be.
-        data_dir: folder of the prepared data; None for the one it was trained on.
-        seed: of the run; None for its first.
-        examples: of the validation set.
-        length: positions of each, at most.
-        methods: attentions; None for all.
-        sizes: of the attentions; None for powers of two.
-        last: analyse the parameters of the last step, not the best.
+        workdir: Workdir of a run; None for only random inputs.
+        out: Output folder, created if missing.
+        data_dir: Folder of the prepared data; None for the data of the training.
+        seed: Seed of the run to analyse; None for its first.
+        examples: Number of validation examples.
+        length: Maximal number of positions of each example.
+        methods: Names of attentions; None for all.
+        sizes: Sizes of the attentions; None for powers of two.
+        last: Whether to analyse the parameters of the last step, not the best.
 
     Raises:
-        UserError: no run or checkpoint, an unknown seed or method, best parameters before the first
-            validation, sequences too short to approximate anything, or all black.
+        UserError: There is no run or checkpoint, or no best parameters yet (before the first
+            validation), a seed or method is unknown, or sequences are too short to approximate
+            anything or nearly all padding.
     """
-    chosen = choose_methods(methods)
-    about: dict[str, Any] = {"kind": "run", "workdir": None}
+    chosen_methods = choose_methods(methods)
+    run_row: dict[str, Any] = {"kind": "run", "workdir": None}
     shape, trained = _HEADS_OF_LRA, None
     if workdir is not None:
         restored = restore_workdir(workdir, data_dir=data_dir)
         seed = restored.trainer.config.seeds[0] if seed is None else seed
         trained = trained_inputs(restored, seed=seed, examples=examples, length=length, last=last)
-        about |= _about(workdir, restored, seed, trained, last)
+        run_row |= _about(workdir, restored, seed, trained, last)
         _, examples, length, heads, head_dim = trained.inputs.q.shape
         shape = {"heads": heads, "head_dim": head_dim}
     if length < _LEAST_LENGTH:
         raise UserError(f"{length} positions are too few to analyse: {_LEAST_LENGTH} at least")
     if trained:
         _check_real(trained.inputs)
-    for method, size in too_large(chosen, length, sizes):
+    for method, size in too_large(chosen_methods, length, sizes):
         print(f"{method.option} = {size} is left out: more than {length} positions")
-    about |= {"length": length, "examples": examples, **shape}
-    about |= {"commit": environment.commit(), "versions": environment.versions()}
+    run_row |= {"length": length, "examples": examples, **shape}
+    run_row |= {"commit": environment.commit(), "versions": environment.versions()}
     out.mkdir(parents=True, exist_ok=True)
     random = random_inputs(examples=examples, length=length, **shape)
     with jax.default_device(_cpu()), jax.enable_x64(True):
-        rows = [about, *_rows(random, chosen, sizes), *feature_rows(random)]
+        rows = [run_row, *_rows(random, chosen_methods, sizes), *feature_rows(random)]
         if trained:
-            rows += _rows(trained.inputs, chosen, sizes)
+            rows += _rows(trained.inputs, chosen_methods, sizes)
             rows += feature_rows(trained.inputs, trained.attentions)
-            rows += own_rows(trained.inputs, trained.attentions, about["options"])
+            rows += own_rows(trained.inputs, trained.attentions, run_row["options"])
         maps = _heat_maps(trained.inputs if trained else random)
     _write(rows, maps, out)
 
 
 def _check_real(inputs: Inputs) -> None:
-    """Raises UserError if an example is nearly all padding, as pixels of value 0 are.
+    """Raise UserError if an example is nearly all padding (pixels of value 0 count as padding).
 
     Such an example would count as approximated without error.
     """
@@ -115,10 +116,12 @@ def _about(
 ) -> dict[str, Any]:
     config = restored.trainer.config
     options = config.model.attention.to_dict()
-    chosen = "the last one" if last else f"of {restored.step} so far, best on the validation set"
+    chosen_text = (
+        "the last one" if last else f"of {restored.step} so far, best on the validation set"
+    )
     print(
         f"{task_title(config.task)}, {options['name']}, seed {seed}: parameters of step "
-        f"{trained.step} ({chosen})"
+        f"{trained.step} ({chosen_text})"
     )
     return {
         "workdir": os.fsencode(workdir).decode(errors="replace"),
@@ -144,28 +147,31 @@ def _rows(inputs: Inputs, methods: list[Method], sizes: list[int] | None) -> Row
 
 
 def _write(rows: Rows, maps: list[HeatMap], out: pathlib.Path) -> None:
-    """Writes everything to `out`; prints tables and paths."""
-    drawn, found = figures(rows, maps), tables(rows)
+    """Write everything to `out`; print tables and paths."""
+    all_figures, all_tables = figures(rows, maps), tables(rows)
     written = [out / "ANALYSIS.md", out / "analysis.jsonl"]
-    write_atomically(written[0], page(rows[0], found, drawn))
+    write_atomically(written[0], page(rows[0], all_tables, all_figures))
     write_atomically(written[1], "".join(json.dumps(row) + "\n" for row in rows))
-    for figure in drawn:
+    for figure in all_figures:
         written += save(figure, out / "figures")
-    for table in found:
+    for table in all_tables:
         print(f"{table.title}\n\n{plain(table)}")
     print("wrote", *written, sep="\n  ")
 
 
 def _heat_maps(inputs: Inputs) -> list[HeatMap]:
-    """Of the first example, exact and by Nyström with 64 landmarks, or a quarter of its length."""
+    """Map the first example: exact, and by Nyström with 64 landmarks or a quarter of its length.
+
+    At most four heads are kept, evenly spaced over layers and heads.
+    """
     landmarks = max(1, min(_LANDMARKS, inputs.length // 4))
-    found = []
+    maps = []
     for layer in range(inputs.layers):
         q, k, v, mask = (x[:1] for x in inputs.layer(layer))
         exact = exact_matrix(q, k, mask)
         approximated = nystrom_matrix(q, k, mask, num_landmarks=landmarks)
         errors = matrix_errors(approximated, exact, v)
-        found += [
+        maps += [
             HeatMap(
                 inputs.data,
                 layer,
@@ -177,9 +183,9 @@ def _heat_maps(inputs: Inputs) -> list[HeatMap]:
             )
             for head in range(q.shape[2])
         ]
-    if len(found) <= _MOST_MAPS:
-        return found
-    return [found[round(i)] for i in np.linspace(0, len(found) - 1, _MOST_MAPS)]
+    if len(maps) <= _MOST_MAPS:
+        return maps
+    return [maps[round(i)] for i in np.linspace(0, len(maps) - 1, _MOST_MAPS)]
 
 
 def _cpu() -> jax.Device:

@@ -1,12 +1,12 @@
-"""How closely each attention approximates the exact one, as a function of its size.
+"""How closely each attention approximates exact attention, as a function of its size.
 
 Each is compared with the best approximation of the same rank (`matrices.best_rank_errors`). The
-attentions have their initial arrays, not trained ones, except in the rows of variant `own`: those
-are the attentions of the workdir's model with what they have learned (mainly Linformer's E).
+attentions have their initial arrays, not trained ones, except in the rows of variant `own`, which
+use the attentions of the workdir's model with what they have learned (mainly Linformer's E).
 
-The exact result is softmax attention, but for Reformer. Its keys are its queries, normalised to
-length 1, and a token attends to itself only if it sees no other. What it approaches with more hash
-rounds is therefore this kind of attention over all positions at once (a single chunk).
+Exact attention is softmax attention, except for Reformer. Its keys are its queries, normalised to
+length 1, and a token attends to itself only if it sees no other. With more hash rounds it therefore
+approaches this kind of attention over all positions at once (a single chunk).
 """
 
 import types
@@ -29,9 +29,9 @@ from lra.command_line import near_match
 from lra.errors import UserError
 from models.attention import ATTENTIONS, make
 
-DRAWS = 3  # of random arrays, over which errors are averaged
-_ROUNDS = (1, 2, 4, 8, 16)  # of hashing
-_LARGEST_CHUNK = 64  # of Reformer, the benchmark's
+DRAWS = 3  # number of draws of random arrays over which errors are averaged
+_ROUNDS = (1, 2, 4, 8, 16)  # hash rounds
+_LARGEST_CHUNK = 64  # Reformer's chunk length in the benchmark
 _AT_MOST_THE_LENGTH = ("num_landmarks", "proj_dim", "window")
 
 
@@ -39,10 +39,10 @@ class Method(NamedTuple):
     """An attention as a function of its size.
 
     Attributes:
-        attention: its name in the registry.
-        option: the name of the option that is its size; '' if it has none.
-        variant: distinguishes methods with the same attention.
-        options: the other options that are not at their defaults.
+        attention: Name of the attention in the registry.
+        option: Name of the option that is its size; '' if it has none.
+        variant: Label that distinguishes methods with the same attention.
+        options: Other options that are not at their defaults.
     """
 
     attention: str
@@ -51,14 +51,17 @@ class Method(NamedTuple):
     options: Mapping[str, Any] = types.MappingProxyType({})
 
     def options_at(self, size: int, length: int) -> dict[str, Any]:
-        """What `models.attention.make` takes."""
+        """Return the options for `models.attention.make`."""
         options = dict(self.options)
         if self.attention == "reformer":
             options["chunk_length"] = self._chunk_at(length)
         return options | ({self.option: size} if self.option else {})
 
     def rank_at(self, size: int, length: int) -> int:
-        """How many keys a query sees, or a bound on the matrix's rank; at most the length."""
+        """Return a bound on the matrix's rank, or the number of keys that a query sees.
+
+        It is at most the length.
+        """
         if self.option == "num_hashes":
             size *= 2 * self._chunk_at(length)
         elif self.option == "window":
@@ -70,7 +73,7 @@ class Method(NamedTuple):
 
 
 METHODS = (
-    # Without its convolution: a connection past the attention, not a part of it.
+    # Without its convolution, which is a skip connection around the attention, not part of it.
     Method("nystrom", "num_landmarks", options={"conv_kernel": 0}),
     Method("linformer", "proj_dim", "mean pooling", {"projection": "mean_pool"}),
     Method("linformer", "proj_dim", "random E"),
@@ -81,19 +84,19 @@ METHODS = (
 )
 
 
-_WITHOUT_MATRIX = ("max_pool", "conv")
+_WITHOUT_MATRIX = ("max_pool", "conv")  # projections of Linformer
 
 
 def chunk_length(length: int) -> int:
-    """Of Reformer: 64, or a quarter of the length where that is less."""
+    """Return Reformer's chunk length: 64, or a quarter of the length if that is less."""
     return max(1, min(_LARGEST_CHUNK, length // 4))
 
 
 def choose_methods(names: Iterable[str] | None) -> list[Method]:
-    """The methods of the named attentions, by default of all in the registry.
+    """Return the methods of the named attentions, by default of all in the registry.
 
     Raises:
-        UserError: an unknown name, or that of the exact attention.
+        UserError: A name is unknown, or that of exact attention.
     """
     known = [method for method in METHODS if method.attention in ATTENTIONS]
     known_names = {method.attention for method in known}
@@ -106,10 +109,11 @@ def choose_methods(names: Iterable[str] | None) -> list[Method]:
 
 
 def sizes_of(method: Method, length: int, wanted: Iterable[int] | None) -> list[int]:
-    """The sizes of a curve: the wanted ones that fit the length, or by default powers of two.
+    """Return the sizes of a curve: those wanted that fit the length, by default powers of two.
 
-    These go from a thirty-second of the length to all of it. The error of Performer falls slowly,
-    so its features are powers of four up to eight times the length. Hash rounds are always 1 to 16.
+    The default goes from a thirty-second of the length to all of it. The error of Performer falls
+    slowly, so its features are powers of four up to eight times the length. Hash rounds are always
+    1 to 16.
     """
     if not method.option:
         return [0]
@@ -129,14 +133,14 @@ def sizes_of(method: Method, length: int, wanted: Iterable[int] | None) -> list[
 def too_large(
     methods: Iterable[Method], length: int, wanted: Iterable[int] | None
 ) -> list[tuple[Method, int]]:
-    """Methods and wanted sizes that `sizes_of` leaves out.
+    """Return methods and wanted sizes that `sizes_of` leaves out.
 
-    Of several methods with the same option, only the first.
+    Only the first of several methods with the same option is named.
     """
-    once = {method.option: method for method in reversed(list(methods))}
+    first_of_option = {method.option: method for method in reversed(list(methods))}
     return [
         (method, size)
-        for option, method in once.items()
+        for option, method in first_of_option.items()
         for size in wanted or ()
         if option in _AT_MOST_THE_LENGTH and size > length
     ]
@@ -145,7 +149,7 @@ def too_large(
 def approximation_rows(
     inputs: Inputs, methods: list[Method], wanted: Iterable[int] | None
 ) -> Iterator[dict[str, Any]]:
-    """One row a method, size, layer and head: errors averaged over examples and draws."""
+    """Yield a row per method, size, layer and head: errors averaged over examples and draws."""
     for layer in range(inputs.layers):
         targets: dict[bool, Target] = {}
         for method in methods:
@@ -161,15 +165,15 @@ def approximation_rows(
 def own_rows(
     inputs: Inputs, attentions: list[nnx.Module], config: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The same rows for a model's own attentions, with all that they have learned.
+    """Yield the same rows for a model's own attentions, with all that they have learned.
 
-    There are none for exact attention and for attentions that are not among `METHODS`. There are
-    none for one that has no matrix (see `matrices`) either; this is printed.
+    There are none for exact attention, for attentions that are not among `METHODS`, and for one
+    that has no matrix (see `matrices`); the last case is printed.
 
     Args:
-        inputs: of the model.
-        attentions: one a layer.
-        config: the block `model.attention` of the model's configuration.
+        inputs: Inputs of the model's attentions.
+        attentions: Attentions of the model, one per layer.
+        config: Config block `model.attention` of the model.
     """
     own = [m for m in METHODS if m.attention == config["name"]]
     if not own:
@@ -182,7 +186,7 @@ def own_rows(
     method = own[-1]._replace(variant="own")
     for layer, attention in enumerate(attentions):
         if config["name"] == "nystrom":
-            attention.kernel = None  # as in the curve
+            attention.kernel = None  # without its convolution, as in `METHODS`
         if config["name"] == "reformer":
             method = method._replace(options={"chunk_length": attention.chunk_length})
         target = Target(inputs, layer, attention.shares_qk)
@@ -191,7 +195,7 @@ def own_rows(
         if config["name"] == "nystrom":
             size, _ = attention.segments(inputs.length)  # fewer if the model reads longer sequences
         if config["name"] == "linformer":
-            size = attention.sizes  # one a head
+            size = attention.sizes  # one per head
         yield from _rows(inputs, layer, method, size, 1, errors, target.best)
 
 
@@ -199,9 +203,9 @@ class Target:
     """The exact attention matrix of one layer, and the errors of its best approximation by rank.
 
     Args:
-        inputs: of all layers.
-        layer: index of the layer.
-        shares_qk: whether to take Reformer's exact limit, whose keys are the queries.
+        inputs: Inputs of all layers.
+        layer: Index of the layer.
+        shares_qk: Whether to take Reformer's exact limit, whose keys are the queries.
     """
 
     def __init__(self, inputs: Inputs, layer: int, shares_qk: bool):
@@ -215,26 +219,26 @@ class Target:
         self.best = best_rank_errors(self.exact, self.v)
 
     def make(self, name: str, options: dict[str, Any], draw: int) -> nnx.Module:
-        """An attention for these inputs, with the draw's random arrays."""
+        """Return an attention for these inputs, with the random arrays of a draw."""
         _, length, heads, head_dim = self.q.shape
         rngs = nnx.Rngs(params=draw, attention=draw)
         return make(name, length=length, heads=heads, head_dim=head_dim, rngs=rngs, **options)
 
     def matrix_of(self, attention: nnx.Module) -> jax.Array:
-        """The matrix of an attention on these inputs."""
+        """Return the matrix of an attention on these inputs."""
         return module_matrix(*nnx.split(attention), self.q, self.k, self.mask)
 
 
 def _average_errors(method: Method, size: int, target: Target) -> tuple[Errors, int]:
-    """Over draws; [examples, heads]."""
+    """Return errors [examples, heads] averaged over draws, and the number of draws."""
     options = method.options_at(size, target.q.shape[1])
-    found = []
+    errors = []
     for draw in range(DRAWS):
         attention = target.make(method.attention, options, draw)
-        found.append(matrix_errors(target.matrix_of(attention), target.exact, target.v))
+        errors.append(matrix_errors(target.matrix_of(attention), target.exact, target.v))
         if not jax.tree.leaves(nnx.state(attention)):
-            break  # nothing is random in it
-    return Errors(*(np.mean(np.stack(x), axis=0) for x in zip(*found, strict=True))), len(found)
+            break  # the attention has no random arrays
+    return Errors(*(np.mean(np.stack(x), axis=0) for x in zip(*errors, strict=True))), len(errors)
 
 
 def _rows(

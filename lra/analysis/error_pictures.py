@@ -1,4 +1,4 @@
-"""Pictures of errors: of every attention against its size, of Nyström's against iterations too."""
+"""Figures of errors: every attention's against its size, Nyström's against iterations too."""
 
 import math
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from lra.report.drawing import COLUMN, OPTIONS
 from lra.report.styles import RC, STYLES
 
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
-_LEAST, _MOST = 1e-2, 10  # errors beyond are not told apart
+_LEAST, _MOST = 1e-2, 10  # range of errors that are drawn
 
 
 def curves(rows: Rows) -> Rows:
-    """The rows that curves of errors are made of: of attentions with a size, as initialised."""
+    """Select the rows of error curves: initialised, not trained, attentions that have a size."""
     return [
         row
         for row in rows
@@ -26,24 +26,24 @@ def curves(rows: Rows) -> Rows:
 
 
 def stars(rows: Rows) -> Rows:
-    """The rows of the model's own attention that are drawn: of a size, in a panel that there is."""
-    drawn = {row["method"] for row in curves(rows)}
+    """Select the rows of the model's own attention to draw: those with a size and a panel."""
+    methods = {row["method"] for row in curves(rows)}
     return [
         row
         for row in rows
-        if row.get("variant") == "own" and row["size"] and row["method"] in drawn
+        if row.get("variant") == "own" and row["size"] and row["method"] in methods
     ]
 
 
 def draw_errors(rows: Rows, error: str) -> Any:
-    """`error` (`matrix_error` or `output_error`) against size, a panel a method."""
+    """Draw `error` (`matrix_error` or `output_error`) against size, a panel per method."""
     from matplotlib import pyplot
 
     panels = list(dict.fromkeys(map(_panel, curves(rows))))
     rows = [row for row in rows if row["kind"] == "approximation" and row["size"]]
     columns = min(2, len(panels))
     lines = math.ceil(len(panels) / columns)
-    drawn, axes = pyplot.subplots(
+    figure, axes = pyplot.subplots(
         lines, columns, figsize=(COLUMN, 0.7 + 1.4 * lines), sharey=True, squeeze=False
     )
     for axis in axes.flat[len(panels) :]:
@@ -51,8 +51,8 @@ def draw_errors(rows: Rows, error: str) -> Any:
     for axis, panel in zip(axes.flat, panels, strict=False):
         method, variant, option = panel
         for data in kinds(rows):
-            of_panel = [r for r in rows if _panel(r) == panel and r["data"] == data]
-            _draw_curve(axis, of_panel, error, STYLES[method], data)
+            panel_rows = [r for r in rows if _panel(r) == panel and r["data"] == data]
+            _draw_curve(axis, panel_rows, error, STYLES[method], data)
         _draw_own(axis, panel, rows, error, panels)
         _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
         axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
@@ -60,28 +60,28 @@ def draw_errors(rows: Rows, error: str) -> Any:
     axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
     for axis in axes.flat[: len(panels)]:
         logarithmic(axis)
-    what = "attention matrix" if error == "matrix_error" else "output"
-    drawn.supylabel(f"relative error of the {what}", fontsize=RC["axes.labelsize"])
-    _legend_of_data(drawn, rows)
-    return drawn
+    result = "attention matrix" if error == "matrix_error" else "output"
+    figure.supylabel(f"relative error of the {result}", fontsize=RC["axes.labelsize"])
+    _legend_of_data(figure, rows)
+    return figure
 
 
 def draw_iterations(rows: Rows) -> Any:
-    """Nyström's error of the matrix against landmarks and against iterations, a column a data."""
+    """Draw Nyström's matrix error against landmarks and iterations, a column per kind of data."""
     from matplotlib import pyplot
 
     rows = [row for row in rows if row["kind"] == "iterations"]
     columns = kinds(rows)
-    drawn, axes = pyplot.subplots(
+    figure, axes = pyplot.subplots(
         2, len(columns), figsize=(COLUMN, 4.2), sharex="row", sharey="row", squeeze=False
     )
     for (upper, lower), data in zip(axes.T, columns, strict=True):
-        of_data = [row for row in rows if row["data"] == data]
+        data_rows = [row for row in rows if row["data"] == data]
         upper.set_title(DATA[data])
-        _draw_family(upper, of_data, "landmarks", "iterations", (1, 4, 6, 8, 12))
-        landmarks = sorted({row["landmarks"] for row in of_data})[-5:]
-        _draw_family(lower, of_data, "iterations", "landmarks", landmarks)
-        _sizes_axis(upper, {row["landmarks"] for row in of_data})
+        _draw_family(upper, data_rows, "landmarks", "iterations", (1, 4, 6, 8, 12))
+        landmarks = sorted({row["landmarks"] for row in data_rows})[-5:]
+        _draw_family(lower, data_rows, "iterations", "landmarks", landmarks)
+        _sizes_axis(upper, {row["landmarks"] for row in data_rows})
         _sizes_axis(lower, {1, 2, 4, 8, 16, 32})
         upper.set_xlabel("landmarks")
         lower.set_xlabel("iterations")
@@ -90,8 +90,8 @@ def draw_iterations(rows: Rows) -> Any:
         logarithmic(axis)
     for axis, title in zip(axes[:, -1], ("iterations", "landmarks"), strict=True):
         axis.legend(title=title, title_fontsize=6.5, fontsize=6, handlelength=2, labelspacing=0.2)
-    drawn.supylabel("relative error of the attention matrix", fontsize=RC["axes.labelsize"])
-    return drawn
+    figure.supylabel("relative error of the attention matrix", fontsize=RC["axes.labelsize"])
+    return figure
 
 
 def _panel(row: dict[str, Any]) -> tuple[str, str, str]:
@@ -99,7 +99,7 @@ def _panel(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _mean(rows: Rows, x: str, y: str) -> tuple[list[float], list[float]]:
-    """Means of y over layers and heads, against x."""
+    """Return the values of x, and for each the mean of y over layers and heads."""
     values = sorted({row[x] for row in rows})
     means = [float(np.mean([row[y] for row in rows if row[x] == value])) for value in values]
     return values, means
@@ -120,7 +120,7 @@ def _draw_curve(axis: Any, rows: Rows, error: str, style: tuple, data: str) -> N
 
 
 def _draw_own(axis: Any, panel: tuple, rows: Rows, error: str, panels: list[tuple]) -> None:
-    """The star of what the model itself has learned, in the last panel of its attention."""
+    """Draw a star for the model's own attention, in the last panel of this attention."""
     own = [row for row in stars(rows) if row["method"] == panel[0]]
     if own and panel == [p for p in panels if p[0] == panel[0]][-1]:
         axis.plot(
@@ -134,7 +134,7 @@ def _draw_own(axis: Any, panel: tuple, rows: Rows, error: str, panels: list[tupl
 
 
 def _draw_family(axis: Any, rows: Rows, x: str, by: str, values: Iterable[int]) -> None:
-    """One line for each value of `by`."""
+    """Draw one line for each of the values of `by`."""
     values = list(values)
     for index, value in enumerate(values):
         axis.plot(
@@ -152,25 +152,25 @@ def _sizes_axis(axis: Any, sizes: set[int]) -> None:
 
     sizes = sorted(sizes)
     axis.set_xscale("log", base=2)
-    # Labels of neighbours that are no factor of 2 apart would touch.
+    # Labels of neighbours less than a factor of about 2 apart would touch.
     shown = [s for i, s in enumerate(sizes) if i + 1 == len(sizes) or sizes[i + 1] >= 1.9 * s]
     shown = shown[-1::-2] if len(shown) > 6 else shown
     axis.set_xticks(shown, [f"{size}" for size in shown], fontsize=6.5)
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def _legend_of_data(drawn: Any, rows: Rows) -> None:
+def _legend_of_data(figure: Any, rows: Rows) -> None:
     from matplotlib.lines import Line2D
 
     handles = []
     for data in kinds(rows):
         look = {"linestyle": RANDOM_LINE if data == "random" else "-"}
-        filling = "white" if data == "random" else "#7F7F7F"
-        curve = look | {"color": "#7F7F7F", "marker": "o", "markerfacecolor": filling}
+        fill = "white" if data == "random" else "#7F7F7F"
+        curve = look | {"color": "#7F7F7F", "marker": "o", "markerfacecolor": fill}
         handles.append(Line2D([], [], label=DATA[data], **curve))
         best = look | {"color": "#000000", "linewidth": 0.8}
         handles.append(Line2D([], [], label=f"best of this rank, {data}", **best))
     if stars(rows):
         look = {"marker": "*", "markersize": 8, "color": "#F0E442", "markeredgecolor": "#000000"}
         handles.append(Line2D([], [], linestyle="", label="the model's own", **look))
-    drawn.legend(handles=handles, loc="outside upper center", ncols=2)
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)

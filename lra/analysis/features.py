@@ -1,8 +1,8 @@
-"""What Performer's epsilon covers of the keys' features, and what that leaves of its output.
+"""Share of the keys' features dominated by Performer's epsilon, and the effect on its output.
 
 A feature of a key is R^(-1/2) [exp(...) + epsilon], relative to exp of the largest projection of
-any key (see `models.attention.performer`). Where the exponential is the smaller part, the key has
-lost its direction; where it is far smaller for all keys, every output is nearly the mean of the
+any key (see `models.attention.performer`). Where the exponential is the smaller term, the key has
+lost its direction; if it is far smaller for all keys, every output is nearly the mean of the
 values.
 """
 
@@ -26,8 +26,9 @@ from models.attention.performer import (
 )
 from models.attention.standard import standard_attention
 
-EPSILONS = (1e-4, 1e-6, 0.0)  # performer-pytorch; its authors' TensorFlow code; unbiased
-_NUM_FEATURES = 256  # of the benchmark
+# Those of performer-pytorch and of the authors' TensorFlow code; 0 is unbiased.
+EPSILONS = (1e-4, 1e-6, 0.0)
+_NUM_FEATURES = 256  # number of features in the benchmark
 
 
 @functools.partial(jax.jit, static_argnames="epsilon")
@@ -40,22 +41,22 @@ def covered(
     *,
     epsilon: float,
 ) -> tuple[Float[Array, " heads"], Float[Array, " heads"]]:
-    """What `epsilon` covers of these keys with the features of `projection`, by head.
+    """Measure what `epsilon` covers of these keys with the features of `projection`, by head.
 
     Returns:
-        below: the share of the features of real keys whose exponential is below epsilon.
+        below: Share of the features of real keys whose exponential is below epsilon.
         distance: `from_mean` of the output. Both are means over the examples.
     """
     features = key_features(k, mask, projection, epsilon=epsilon)
     real = mask[:, None, :, None]
-    less = (features < 2 * epsilon * len(projection) ** -0.5) & real
-    shares = jnp.sum(less, axis=(2, 3)) / (jnp.sum(real, axis=(2, 3)) * len(projection))
+    is_below = (features < 2 * epsilon * len(projection) ** -0.5) & real
+    shares = jnp.sum(is_below, axis=(2, 3)) / (jnp.sum(real, axis=(2, 3)) * len(projection))
     out = performer_attention(q, k, v, mask, projection, epsilon=epsilon)
     return jnp.mean(shares, axis=0), jnp.mean(from_mean(out, v, mask), axis=0)
 
 
 def from_mean(out: Heads, v: Heads, mask: Mask) -> Float[Array, "batch heads"]:
-    """|O - M| / |O| over real positions, rows of M the mean of the real values."""
+    """Return |O - M| / |O| over real positions, where each row of M is the mean real value."""
     real = mask[:, :, None, None]
     mean = jnp.mean(v, axis=1, keepdims=True, where=real)
     difference, size = (
@@ -67,12 +68,12 @@ def from_mean(out: Heads, v: Heads, mask: Mask) -> Float[Array, "batch heads"]:
 def feature_rows(
     inputs: Inputs, attentions: Sequence[nnx.Module] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """One row for each layer, head and epsilon; `exact_from_mean` is of exact attention.
+    """Yield a row per layer, head and epsilon; `exact_from_mean` is that of exact attention.
 
     Args:
-        inputs: of all layers.
-        attentions: of the model, one a layer. The projection is that of a Performer; for other
-            attentions, and without any, one of 256 features is drawn.
+        inputs: Inputs of all layers.
+        attentions: Attentions of the model, one per layer. A Performer's own projection is used;
+            for other attentions, and for None, one of 256 features is drawn.
     """
     for layer in range(inputs.layers):
         arrays = inputs.layer(layer)
@@ -80,8 +81,8 @@ def feature_rows(
         exact = from_mean(standard_attention(*arrays), *arrays[2:])
         exact = np.mean(exact, axis=0)
         for epsilon in EPSILONS:
-            found = covered(*arrays, projection, epsilon=epsilon)
-            for head, (below, distance) in enumerate(zip(*found, strict=True)):
+            by_head = zip(*covered(*arrays, projection, epsilon=epsilon), strict=True)
+            for head, (below, distance) in enumerate(by_head):
                 yield {
                     "kind": "features",
                     "data": inputs.data,

@@ -1,7 +1,7 @@
-"""Queries, keys and values: random ones, and those of a trained model as its attentions get them.
+"""Queries, keys and values: random ones, and those that a trained model's attentions receive.
 
-All are float64 NumPy arrays, so that whatever is computed from them is limited by the method and
-not by the format.
+All are float64 NumPy arrays, so that the accuracy of what is computed from them is limited by the
+method, not by the number format.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,12 @@ from jaxtyping import Array, Bool, Float
 from lra import arrays
 from lra.evaluation import Restored, seed_model
 
-# Images are chosen among so many times the number asked for; at least this share of the pixels
-# should be real.
+# Candidates per image to choose, and the share of real pixels that an image should have.
 _CANDIDATES, _REAL = 4, 0.25
 
 
 class Inputs(NamedTuple):
-    """What the attentions of some layers are called with.
+    """Inputs of the attentions of some layers.
 
     Attributes:
         data: `random` or `trained`.
@@ -38,23 +37,23 @@ class Inputs(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Positions of a sequence."""
+        """Number of positions of a sequence."""
         return self.mask.shape[1]
 
     @property
     def layers(self) -> int:
-        """How many layers there are."""
+        """Number of layers."""
         return len(self.q)
 
     def layer(self, index: int) -> tuple[Array, Array, Array, Array]:
-        """q, k, v and mask of one layer, as attentions take them."""
+        """Return q, k, v and mask of one layer, the arguments of an attention."""
         return tuple(
             jnp.asarray(x) for x in (self.q[index], self.k[index], self.v[index], self.mask)
         )
 
 
 class Trained(NamedTuple):
-    """A model's inputs, and the attentions that received them, one a layer."""
+    """Inputs from a model at a training step, and the attentions that received them, by layer."""
 
     inputs: Inputs
     attentions: list[nnx.Module]
@@ -64,7 +63,7 @@ class Trained(NamedTuple):
 def random_inputs(
     *, examples: int, length: int, heads: int, head_dim: int, seed: int = 0
 ) -> Inputs:
-    """One layer of independent standard normal queries, keys and values, without padding."""
+    """Draw one layer of independent standard normal queries, keys and values, without padding."""
     shape = (1, examples, length, heads, head_dim)
     q, k, v = np.random.default_rng(seed).standard_normal((3, *shape))
     return Inputs("random", q, k, v, np.ones((examples, length), bool))
@@ -73,17 +72,19 @@ def random_inputs(
 def trained_inputs(
     restored: Restored, *, seed: int, examples: int, length: int, last: bool = False
 ) -> Trained:
-    """What the model of `seed` computes from validation examples.
+    """Compute the inputs of the attentions of the model of `seed` on validation examples.
 
-    Its parameters are the best on the validation set, or the `last`. The examples are the first
-    `examples` with at least `length` positions, cut to that length. If there are too few, they are
-    the longest ones, cut to the shortest of them. Of a pair, the first document is taken.
+    The parameters are the best on the validation set or, with `last`, those of the last step. The
+    examples are the first `examples` with at least `length` positions, truncated to that length. If
+    there are too few, they are the longest ones, truncated to the shortest of them. Of a pair, the
+    first document is taken.
 
     So no position is padding, except where pixels of value 0 count as such. Images that consist of
     more than three quarters of such pixels are taken only if there are too few others.
 
     Raises:
-        UserError: a seed that the run does not have, best parameters before its first validation.
+        UserError: The run does not have the seed, or no best parameters yet (before its first
+            validation).
     """
     model, step = seed_model(restored, seed, last=last)
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
@@ -102,8 +103,8 @@ def trained_inputs(
 
 
 def record(encoder: nnx.Module, ids: Array, mask: Array) -> list[tuple[Array, Array, Array]]:
-    """Runs `encoder`, which this changes, and returns the q, k and v of each layer."""
-    encoder.remat = False  # what is recorded could not leave a recomputed block
+    """Run `encoder`, which is modified, and return the q, k and v of each layer."""
+    encoder.remat = False  # recorded tracers would leak out of a rematerialised block
     recorded = []
 
     def recording(attention: nnx.Module) -> Callable[..., Array]:
@@ -120,7 +121,7 @@ def record(encoder: nnx.Module, ids: Array, mask: Array) -> list[tuple[Array, Ar
 
 
 def _validation_batch(restored: Restored, count: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and mask [count or fewer, length or less]."""
+    """Return ids and mask of the chosen examples, [at most count, at most length]."""
     trainer, config = restored.trainer, restored.trainer.config
     split = ("validation",)
     examples = arrays.load_examples(restored.prepared, split, config.data.holdout)["validation"]
@@ -136,7 +137,7 @@ def _validation_batch(restored: Restored, count: int, length: int) -> tuple[np.n
     batch = arrays.gather(on_device, jnp.asarray(chosen), trainer.task, config.data.zero_is_padding)
     ids, mask = (x if examples.pairs is None else x[:, 0] for x in (batch.ids, batch.mask))
     ids, mask = np.asarray(ids)[:, :length], np.asarray(mask)[:, :length]
-    # In their order, those that are too dark behind the others.
+    # Images that are too dark come last; otherwise the order is kept.
     real = np.minimum(np.mean(mask, axis=1), _REAL)
     kept = np.argsort(-real, kind="stable")[:count]
     return ids[kept], mask[kept]

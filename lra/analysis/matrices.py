@@ -1,9 +1,9 @@
-"""The matrix of an attention, its error against another, and the best of every rank.
+"""The matrix of an attention, its error, and the best approximation of every rank.
 
-For fixed queries and keys almost every attention here is linear in its values: out = M v. So its
-matrix M is its output if the values are the identity matrix, however the attention computes it. Two
-have no such matrix: Linformer's max pooling is not linear in the values, and its convolution mixes
-their channels.
+For fixed queries and keys almost every attention here is linear in its values: out = M v. Its
+matrix M is therefore its output for the identity matrix as values, however the attention computes
+it. Two have no such matrix: Linformer's max pooling is not linear in the values, and its
+convolution mixes their channels.
 """
 
 import functools
@@ -32,10 +32,10 @@ class Errors(NamedTuple):
 def attention_matrix(
     attend: Attend, q: Heads, k: Heads, mask: Mask
 ) -> Float[Array, "batch heads length length"]:
-    """M with attend(q, k, v, mask) = M v for every v, rows of masked queries 0.
+    """Return M with attend(q, k, v, mask) = M v for every v; rows of masked queries are 0.
 
-    The identity is fed in blocks of `head_dim` columns, so that values keep their width. Time and
-    memory O(length^2).
+    The identity is fed in blocks of `head_dim` columns, so that values keep their width. Takes
+    O(length^2) time and memory.
     """
     batch, length, heads, head_dim = q.shape
     identity = jnp.eye(length, length + -length % head_dim, dtype=q.dtype)
@@ -51,7 +51,7 @@ def attention_matrix(
 
 
 def exact_matrix(q: Array, k: Array, mask: Array) -> Float[Array, "batch heads length length"]:
-    """P = softmax(q k^T / sqrt(head_dim)) over real positions, 0 elsewhere."""
+    """Return P = softmax(q k^T / sqrt(head_dim)) over real positions, 0 elsewhere."""
     return attention_matrix(standard_attention, q, k, mask)
 
 
@@ -59,7 +59,7 @@ def exact_matrix(q: Array, k: Array, mask: Array) -> Float[Array, "batch heads l
 def module_matrix(
     graphdef: nnx.GraphDef, state: nnx.State, q: Array, k: Array, mask: Array
 ) -> Float[Array, "batch heads length length"]:
-    """The matrix of an attention module that was split, compiled once a kind of module."""
+    """Return the matrix of a split attention module; compiles once per graphdef and shapes."""
     return attention_matrix(nnx.merge(graphdef, state), q, k, mask)
 
 
@@ -68,7 +68,7 @@ def matrix_errors(
     exact: Float[Array, "batch heads length length"],
     v: Heads,
 ) -> Errors:
-    """Of `matrix` for `exact`, on the values `v`; 0 where there is nothing to approximate."""
+    """Return errors of `matrix` for `exact`, on values `v`; 0 where `exact` is 0."""
     difference = matrix - exact
     return Errors(
         _ratio(_norm(difference), _norm(exact)),
@@ -80,21 +80,22 @@ def best_rank_errors(
     exact: Float[np.ndarray, "batch heads length length"],
     v: Float[np.ndarray, "batch length heads head_dim"],
 ) -> Errors:
-    """The errors of the best approximation of each rank r from 0 to the length, at [..., r].
+    """Return the errors of the best approximation of each rank r from 0 to the length, at [..., r].
 
-    Its largest r singular values make it (Eckart and Young; Linformer's Equation 6). No other
-    matrix of that rank is closer to M; its product with v may be closer to M v.
+    It consists of the r largest singular values and their vectors (Eckart and Young; Linformer's
+    Equation 6). No other matrix of that rank is closer to M; another's product with v may be closer
+    to M v.
 
-    With M = U S W and U, W orthogonal, |M - M_r|^2 is the sum of the S_i^2 left out, and
+    With M = U S W and U, W orthogonal, |M - M_r|^2 is the sum of S_i^2 over the dropped i, and
     |M v - M_r v|^2 that of S_i^2 |(W v)_i|^2.
     """
-    _, singular, rows = np.linalg.svd(np.asarray(exact), full_matrices=False)
-    kept = np.sum(np.square(np.einsum("bhil,blhd->bhid", rows, np.asarray(v))), axis=-1)
-    return Errors(_tails(singular**2), _tails(singular**2 * kept))
+    _, singular, w = np.linalg.svd(np.asarray(exact), full_matrices=False)
+    weights = np.sum(np.square(np.einsum("bhil,blhd->bhid", w, np.asarray(v))), axis=-1)
+    return Errors(_tails(singular**2), _tails(singular**2 * weights))
 
 
 def _tails(squares: np.ndarray) -> np.ndarray:
-    """The root of the sum from each index on, relative to the whole, and 0 behind the last."""
+    """Return the root of the sum from each index on, relative to the whole; 0 past the last."""
     sums = np.cumsum(squares[..., ::-1], axis=-1)[..., ::-1]
     sums = np.concatenate([sums, np.zeros_like(sums[..., :1])], axis=-1)
     return np.sqrt(sums / np.where(sums[..., :1] > 0, sums[..., :1], 1))

@@ -1,4 +1,4 @@
-"""Pictures of attention matrices: heat maps, spectra, and Linformer's Theorem 1."""
+"""Figures of attention matrices: heat maps, spectra, and Linformer's Theorem 1."""
 
 from typing import Any, NamedTuple
 
@@ -24,33 +24,33 @@ class HeatMap(NamedTuple):
 
 
 def draw_heat_maps(maps: list[HeatMap]) -> Any:
-    """Exact matrices above approximated ones, in one scale a column."""
+    """Draw exact matrices above approximated ones, with one scale per column."""
     from matplotlib import pyplot
     from matplotlib.colors import PowerNorm
 
     columns = max(2, len(maps))
     height = 0.35 + 2 * (COLUMN - 0.25) / columns
-    drawn, axes = pyplot.subplots(2, columns, figsize=(COLUMN, height), squeeze=False)
-    drawn.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0.02)
+    figure, axes = pyplot.subplots(2, columns, figsize=(COLUMN, height), squeeze=False)
+    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0.02)
     for axis in axes[:, len(maps) :].flat:
         axis.remove()
-    for column, shown in zip(axes.T, maps, strict=False):
-        # A few large weights would leave the rest dark.
-        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(shown.exact, 99.5)), clip=True)
-        for axis, matrix in zip(column, (shown.exact, shown.approximated), strict=True):
+    for column, heat_map in zip(axes.T, maps, strict=False):
+        # On a linear scale a few large weights would leave the rest dark.
+        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(heat_map.exact, 99.5)), clip=True)
+        for axis, matrix in zip(column, (heat_map.exact, heat_map.approximated), strict=True):
             axis.imshow(matrix, norm=scale, cmap=COLOURS, interpolation="nearest")
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(False)
-        title = f"layer {shown.layer + 1}\nhead {shown.head + 1}"
+        title = f"layer {heat_map.layer + 1}\nhead {heat_map.head + 1}"
         column[0].set_title(title, fontsize=RC["xtick.labelsize"])
     axes[0, 0].set_ylabel("exact")
     axes[1, 0].set_ylabel("Nyström")
-    return drawn
+    return figure
 
 
 def draw_spectrum(rows: Rows) -> Any:
-    """Cumulative singular values of each layer and head, and their share at a quarter."""
+    """Draw cumulative singular values of each layer and head, and their share at a quarter."""
     from matplotlib import pyplot
 
     rows = [row for row in rows if row["kind"] == "spectrum"]
@@ -58,7 +58,7 @@ def draw_spectrum(rows: Rows) -> Any:
     layers = 1 + max((row["layer"] for row in trained), default=0)
     heads = 1 + max((row["head"] for row in trained), default=0)
     height = (2.1 if trained else 0) + 0.55 + 0.28 * layers
-    drawn, axes = pyplot.subplots(
+    figure, axes = pyplot.subplots(
         2 if trained else 1,
         1,
         figsize=(COLUMN, height if trained else 2.3),
@@ -87,24 +87,24 @@ def draw_spectrum(rows: Rows) -> Any:
     upper.legend(loc="lower right", fontsize=6.5)
     if trained:
         _draw_shares(axes[1, 0], trained, layers, heads)
-    return drawn
+    return figure
 
 
 def draw_theorem(rows: Rows) -> Any:
-    """Errors of P R^T R w against epsilon: as printed, and as proven."""
+    """Draw the errors of P R^T R w against epsilon, as printed and as proven."""
     from matplotlib import pyplot
 
     rows = [row for row in rows if row["kind"] == "theorem1"]
-    drawn, axes = pyplot.subplots(1, 2, figsize=(COLUMN, 2.4), sharex=True, sharey=True)
+    figure, axes = pyplot.subplots(1, 2, figsize=(COLUMN, 2.4), sharex=True, sharey=True)
     epsilons = sorted({row["epsilon"] for row in rows})
     ticks, label = _epsilons_and_ranks(rows)
     titles = {"printed": "relative to |Pw|", "proven": "row by row, to |u| |w|"}
     for axis, (name, title) in zip(axes, titles.items(), strict=True):
         for data in kinds(rows):
-            of_data = [row for row in rows if row["data"] == data]
+            data_rows = [row for row in rows if row["data"] == data]
             errors = np.array(
                 [
-                    np.mean([r[f"{name}_errors"] for r in of_data if r["epsilon"] == e], axis=0)
+                    np.mean([r[f"{name}_errors"] for r in data_rows if r["epsilon"] == e], axis=0)
                     for e in epsilons
                 ]
             )
@@ -121,14 +121,14 @@ def draw_theorem(rows: Rows) -> Any:
         axis.set_xticks(epsilons, ticks, fontsize=6)
         axis.set_title(title)
     axes[0].set_ylabel("error")
-    drawn.supxlabel(label, fontsize=RC["axes.labelsize"])
+    figure.supxlabel(label, fontsize=RC["axes.labelsize"])
     handles, _ = axes[0].get_legend_handles_labels()
-    drawn.legend(handles=handles, loc="outside upper center", ncols=3)
-    return drawn
+    figure.legend(handles=handles, loc="outside upper center", ncols=3)
+    return figure
 
 
 def _epsilons_and_ranks(rows: Rows) -> tuple[list[str], str]:
-    """What stands at the axis of Theorem 1 and below it; k depends on the number of positions."""
+    """Return tick labels and axis label of Theorem 1; k depends on the number of positions."""
     ranks = {
         data: {row["epsilon"]: row["rank"] for row in rows if row["data"] == data}
         for data in kinds(rows)
@@ -138,7 +138,7 @@ def _epsilons_and_ranks(rows: Rows) -> tuple[list[str], str]:
         label += f": {', '.join(DATA[data] for data in ranks)}"
     else:
         ranks = {"": first}
-    ticks = ["\n".join([f"{e:g}", *(f"{of[e]}" for of in ranks.values())]) for e in sorted(first)]
+    ticks = ["\n".join([f"{e:g}", *(f"{k[e]}" for k in ranks.values())]) for e in sorted(first)]
     return ticks, label
 
 

@@ -1,4 +1,4 @@
-"""Nyström's approximation step by step: the pseudo-inverse's iterations, and Lemma 2.
+"""Nyström's approximation by iterations of its pseudo-inverse, and Lemma 2.
 
 Lemma 2 of arXiv 2102.03902: the approximation becomes exact attention once every query and every
 key is a landmark. With as many landmarks as positions the three factors are one matrix P, and
@@ -25,7 +25,7 @@ ITERATIONS = (1, 2, 4, 6, 8, 12, 16, 32)
 
 
 def landmarks_of(length: int) -> list[int]:
-    """A sixteenth to all of the positions, each number twice the one before."""
+    """Return numbers of landmarks from a sixteenth to all of the positions, doubling."""
     return sorted({max(1, length // 2**i) for i in range(5)})
 
 
@@ -33,7 +33,7 @@ def landmarks_of(length: int) -> list[int]:
 def nystrom_matrix(
     q: Array, k: Array, mask: Array, *, num_landmarks: int, iterations: int = DEFAULT_ITERATIONS
 ) -> Array:
-    """F Z B, [batch, heads, length, length]; rows of masked queries are 0."""
+    """Return F Z B, [batch, heads, length, length]; rows of masked queries are 0."""
     f, z, b = nystrom_factors(q, k, mask, num_landmarks=num_landmarks, pinv_iterations=iterations)
     return jnp.where(mask[:, None, :, None], f @ z @ b, 0)
 
@@ -42,19 +42,19 @@ def nystrom_matrix(
 def errors_by_iterations(
     q: Array, k: Array, v: Array, mask: Array, *, num_landmarks: int
 ) -> list[Errors]:
-    """The errors after each of `ITERATIONS`; in one program, which shares what they share."""
+    """Return the errors after each of `ITERATIONS`, from one program that shares common work."""
     exact = exact_matrix(q, k, mask)
     matrix = functools.partial(nystrom_matrix, q, k, mask, num_landmarks=num_landmarks)
     return [matrix_errors(matrix(iterations=number), exact, v) for number in ITERATIONS]
 
 
 def iteration_rows(inputs: Inputs, landmarks: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """One row a number of landmarks and of iterations, a layer and a head."""
+    """Yield a row per layer, number of landmarks, number of iterations, and head."""
     for layer in range(inputs.layers):
         q, k, v, mask = inputs.layer(layer)
         for size in landmarks:
-            found = errors_by_iterations(q, k, v, mask, num_landmarks=size)
-            for iterations, errors in zip(ITERATIONS, found, strict=True):
+            all_errors = errors_by_iterations(q, k, v, mask, num_landmarks=size)
+            for iterations, errors in zip(ITERATIONS, all_errors, strict=True):
                 for head in range(q.shape[2]):
                     yield {
                         "kind": "iterations",

@@ -1,4 +1,4 @@
-"""What an analysis shows: tables and figures of its rows, and the page that holds them."""
+"""Tables and figures of an analysis, and the page that holds them."""
 
 import statistics
 from typing import Any
@@ -13,7 +13,7 @@ from lra.report.tables import MISSING, Table
 
 
 def tables(rows: Rows) -> list[Table]:
-    """Errors by size, of Nyström by iterations, the spectrum, Theorem 1, Performer's features."""
+    """Return all tables: errors by size, by Nyström's iterations, spectrum, Theorem 1, features."""
     return [
         *_error_tables(rows),
         _iteration_table(rows),
@@ -24,7 +24,7 @@ def tables(rows: Rows) -> list[Table]:
 
 
 def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
-    """All figures, in the order of the page; those of errors if any attention has a size."""
+    """Return all figures in the order of the page; those of errors if any attention has a size."""
     length = rows[0]["length"]
     averaged = "Means over layers, heads and examples."
     best = (
@@ -83,29 +83,29 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
 
 
 def _on_ranks(rows: Rows) -> str:
-    """A sentence if there are projections of Theorem 1 to more rows than there are positions."""
-    of_kind = [row for row in rows if row["kind"] == "theorem1"]
-    above = sorted({row["epsilon"] for row in of_kind if row["rank"] > row["length"]})
+    """Return a sentence if Theorem 1 projects to more rows than there are positions."""
+    theorem_rows = [row for row in rows if row["kind"] == "theorem1"]
+    above = sorted({row["epsilon"] for row in theorem_rows if row["rank"] > row["length"]})
     if not above:
         return ""
-    every = len(above) == len({row["epsilon"] for row in of_kind})
+    every = len(above) == len({row["epsilon"] for row in theorem_rows})
     where = "every ε" if every else f"ε = {', '.join(f'{epsilon:g}' for epsilon in above)}"
     return f" Here k is above n at {where}, where it bounds no rank."
 
 
-def page(about: dict[str, Any], found: list[Table], drawn: list[Figure]) -> str:
-    """All of it in Markdown, to stand beside `figures/`."""
-    told = "All numbers but those of the heat maps are in analysis.jsonl."
-    lines = ["# Analysis", "", f"{_subject(about)} {told}", ""]
-    for figure in drawn:
+def page(about: dict[str, Any], tables: list[Table], figures: list[Figure]) -> str:
+    """Render the analysis as Markdown, to be stored beside `figures/`."""
+    source = "All numbers but those of the heat maps are in analysis.jsonl."
+    lines = ["# Analysis", "", f"{_subject(about)} {source}", ""]
+    for figure in figures:
         lines += [f"![{figure.title}](figures/{figure.name}.png)", "", figure.caption, ""]
-    for table in found:
+    for table in tables:
         lines += [f"## {table.title}", "", table.caption, "", plain(table)]
     return "\n".join(lines)
 
 
 def _subject(about: dict[str, Any]) -> str:
-    """What was analysed, by the first row."""
+    """Describe what was analysed, according to the first row."""
     sizes = f"{about['examples']} examples of {about['length']} positions"
     commit = short_commit(about["commit"])
     if about["workdir"] is None:
@@ -119,7 +119,7 @@ def _subject(about: dict[str, Any]) -> str:
 
 
 def _error_tables(rows: Rows) -> list[Table]:
-    found = []
+    tables = []
     errors = ("matrix_error", "best_rank_matrix_error", "output_error", "best_rank_output_error")
     for data in kinds(rows):
         groups: dict[tuple, Rows] = {}
@@ -128,28 +128,30 @@ def _error_tables(rows: Rows) -> list[Table]:
                 key = row["method"], row["variant"], row["option"], row["size"]
                 groups.setdefault(key, []).append(row)
         lines = []
-        for (method, variant, _, size), same in groups.items():
+        for (method, variant, _, size), members in groups.items():
             title = TITLES[method] + (f", {variant}" if variant else "")
-            numbers = [f"{statistics.fmean(row[name] for row in same):.4f}" for name in errors]
+            numbers = [f"{statistics.fmean(row[name] for row in members):.4f}" for name in errors]
             if not size:
                 numbers[1] = numbers[3] = MISSING
-            lines.append([title, f"{size or MISSING}", f"{same[0]['rank'] or MISSING}", *numbers])
+            lines.append(
+                [title, f"{size or MISSING}", f"{members[0]['rank'] or MISSING}", *numbers]
+            )
         header = ["attention", "size", "rank", "matrix", "best of rank", "output", "best of rank"]
         caption = "Relative Frobenius errors, means over layers, heads, examples and draws."
-        found.append(Table(f"Approximation errors, {DATA[data]}", caption, header, lines, []))
-    return found
+        tables.append(Table(f"Approximation errors, {DATA[data]}", caption, header, lines, []))
+    return tables
 
 
 def _iteration_table(rows: Rows) -> Table:
-    of_kind = [row for row in rows if row["kind"] == "iterations"]
-    numbers = sorted({row["iterations"] for row in of_kind})
+    iteration_rows = [row for row in rows if row["kind"] == "iterations"]
+    numbers = sorted({row["iterations"] for row in iteration_rows})
     lines = []
-    for data in kinds(of_kind):
-        for landmarks in sorted({row["landmarks"] for row in of_kind}):
+    for data in kinds(iteration_rows):
+        for landmarks in sorted({row["landmarks"] for row in iteration_rows}):
             errors = [
                 statistics.fmean(
                     row["matrix_error"]
-                    for row in of_kind
+                    for row in iteration_rows
                     if (row["data"], row["landmarks"], row["iterations"])
                     == (data, landmarks, number)
                 )
@@ -187,16 +189,16 @@ def _spectrum_table(rows: Rows) -> Table:
 
 
 def _theorem_table(rows: Rows) -> Table:
-    of_kind = [row for row in rows if row["kind"] == "theorem1"]
+    theorem_rows = [row for row in rows if row["kind"] == "theorem1"]
     lines = []
-    for data in kinds(of_kind):
-        for epsilon in sorted({row["epsilon"] for row in of_kind}):
-            same = [r for r in of_kind if (r["data"], r["epsilon"]) == (data, epsilon)]
+    for data in kinds(theorem_rows):
+        for epsilon in sorted({row["epsilon"] for row in theorem_rows}):
+            members = [r for r in theorem_rows if (r["data"], r["epsilon"]) == (data, epsilon)]
             printed, proven = (
-                statistics.fmean(row[f"{name}_failures"] for row in same)
+                statistics.fmean(row[f"{name}_failures"] for row in members)
                 for name in ("printed", "proven")
             )
-            n, rank, bound = (same[0][name] for name in ("length", "rank", "failure_bound"))
+            n, rank, bound = (members[0][name] for name in ("length", "rank", "failure_bound"))
             sizes = [data, f"{n}", f"{epsilon:g}", f"{rank}"]
             lines.append([*sizes, f"{bound:.2f}", f"{proven:.3f}", f"{printed:.3f}"])
     header = ["q, k, v", "n", "ε", "k", "bound", "proven fails", "printed fails"]

@@ -9,22 +9,22 @@ from jaxtyping import Float
 from lra.analysis.inputs import Inputs
 from lra.analysis.matrices import exact_matrix
 
-PAPER_RANK = 128  # of 512 positions
+PAPER_RANK = 128  # at 512 positions
 
 
 def cumulative(
     singular: Float[np.ndarray, "*batch length"],
 ) -> Float[np.ndarray, "*batch length"]:
-    """The share of the first i singular values in the sum of all, i from 1."""
+    """Return the share of the first i singular values in the sum of all, i from 1."""
     sums = np.cumsum(singular, axis=-1)
     return sums / np.where(sums[..., -1:] > 0, sums[..., -1:], 1)
 
 
 def of_real(shares: np.ndarray, real: int) -> np.ndarray:
-    """Shares by rank in the length of a matrix [..., length] of which only `real` rows count.
+    """Resample cumulative shares [..., length] of which only the first `real` ranks count.
 
-    Masked positions add nothing but singular values 0; with them a matrix would look as if it had
-    low rank. So index i has the share of the first i / length of the `real` singular values.
+    Masked positions add only singular values of 0, which would make a matrix look low-rank. So
+    index i gets the share of the first fraction i / length of the `real` singular values.
     """
     length = shares.shape[-1]
     index = np.arange(1, length + 1) * real / length
@@ -33,23 +33,23 @@ def of_real(shares: np.ndarray, real: int) -> np.ndarray:
 
 
 def spectrum_rank(length: int) -> int:
-    """Where the heat map looks: a quarter of the length, as in the paper (128 of 512)."""
+    """Return the rank at which shares are reported: a quarter of the length, as in the paper."""
     return max(1, round(length / 4))
 
 
 def spectrum_rows(inputs: Inputs) -> Iterator[dict[str, Any]]:
-    """One row for each layer and head: means over the examples, with the ranks of `of_real`.
+    """Yield a row per layer and head: means over the examples, with the ranks of `of_real`.
 
-    `cumulative` has the share at each rank, `at_quarter` that at a quarter of the length, and
+    `cumulative` has the share at each rank, `at_quarter` the share at a quarter of the length, and
     `at_128` that at rank 128 (None for shorter sequences). `rank_of_90_percent` is the lowest rank
-    that holds nine tenths of the sum.
+    that holds 90 % of the sum.
     """
     for layer in range(inputs.layers):
         q, k, _, mask = inputs.layer(layer)
         singular = np.linalg.svd(np.asarray(exact_matrix(q, k, mask)), compute_uv=False)
         pairs = zip(cumulative(singular), np.sum(inputs.mask, axis=1), strict=True)
-        found = np.stack([of_real(shares, int(real)) for shares, real in pairs])
-        for head, shares in enumerate(np.mean(found, axis=0)):
+        all_shares = np.stack([of_real(shares, int(real)) for shares, real in pairs])
+        for head, shares in enumerate(np.mean(all_shares, axis=0)):
             yield {
                 "kind": "spectrum",
                 "data": inputs.data,

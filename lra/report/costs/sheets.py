@@ -172,7 +172,7 @@ class Sheet:
         return dataclasses.replace(self, runs=runs, rows=_by_cell(rows, runs))
 
     def together(self, one: Line | None, other: Line | None, length: int) -> Iterable[tuple]:
-        """Iterate over pairs of both lines' rows at a length, each of one run, ordered by `runs`."""
+        """Iterate over pairs of both lines' rows at a length, each of one run, in `runs` order."""
         others = {row.run: row for row in self.rows.get((other, length), ())}
         for row in self.rows.get((one, length), ()):
             if row.run in others:
