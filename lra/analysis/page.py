@@ -88,8 +88,8 @@ def _on_ranks(rows: Rows) -> str:
     above = sorted({row["epsilon"] for row in theorem_rows if row["rank"] > row["length"]})
     if not above:
         return ""
-    every = len(above) == len({row["epsilon"] for row in theorem_rows})
-    where = "every ε" if every else f"ε = {', '.join(f'{epsilon:g}' for epsilon in above)}"
+    all_above = len(above) == len({row["epsilon"] for row in theorem_rows})
+    where = "every ε" if all_above else f"ε = {', '.join(f'{epsilon:g}' for epsilon in above)}"
     return f" Here k is above n at {where}, where it bounds no rank."
 
 

@@ -29,7 +29,7 @@ def of_real(shares: np.ndarray, real: int) -> np.ndarray:
     length = shares.shape[-1]
     index = np.arange(1, length + 1) * real / length
     known = np.concatenate([np.zeros_like(shares[..., :1]), shares[..., :real]], axis=-1)
-    return np.apply_along_axis(lambda one: np.interp(index, np.arange(real + 1), one), -1, known)
+    return np.apply_along_axis(lambda x: np.interp(index, np.arange(real + 1), x), -1, known)
 
 
 def spectrum_rank(length: int) -> int:

@@ -53,10 +53,13 @@ class Report:
     @functools.cached_property
     def sections(self) -> list[Section]:
         """All sections of the report: accuracies, learning curves, costs."""
-        crowded = beyond_speed_figures(self.groups)
+        without_speed_figure = beyond_speed_figures(self.groups)
         sections = [
             Section(
-                one.title, tables(one), group_figures, NO_SPEED_FIGURE if one in crowded else ""
+                one.title,
+                tables(one),
+                group_figures,
+                NO_SPEED_FIGURE if one in without_speed_figure else "",
             )
             for one, group_figures in zip(self.groups, self.figures, strict=True)
         ]

@@ -25,7 +25,7 @@ _HEADER = (
     *_SHARED,
     "seeds",
     *(f"seeds_{status}" for status in STATUSES),
-    *(f"{field}_{what}" for field in _ACCURACIES for what in ("mean", "std")),
+    *(f"{field}_{statistic}" for field in _ACCURACIES for statistic in ("mean", "std")),
     "published",
     *_DIFFERENCE,
     "params",
@@ -107,7 +107,7 @@ def _line_facts(group: Group, line: Line, *, apart: bool = False) -> Iterator[_F
         published = TABLE3.get(line.attention, {}).get(task) if compared else None
         parts = line.cells.get(task, [])
         for cell in parts:
-            facts = place | _accuracies([cell], cell.stat, published) | _code(cell)
+            facts = place | _accuracies([cell], cell.stat, published) | _provenance(cell)
             if len(parts) > 1:  # no difference is shown in the table either
                 facts |= dict.fromkeys(_DIFFERENCE)
             yield facts
@@ -167,18 +167,18 @@ def _accuracies(
     return facts
 
 
-def _code(cell: Cell) -> _Facts:
+def _provenance(cell: Cell) -> _Facts:
     """Return number of parameters, seeds, devices, JAX versions and commits of one cell."""
     programs = cell.by_program()
     return _shared((row for row in cell.rows if row.final), ("params",)) | {
         "seeds": json.dumps([row.seed for row in cell.ok]),
-        "devices": _listed(program.platform.devices for program in programs),
-        "jax": _listed(program.platform.jax_version for program in programs),
-        "commits": _listed(program.commits for program in programs),
+        "devices": _join_distinct(program.platform.devices for program in programs),
+        "jax": _join_distinct(program.platform.jax_version for program in programs),
+        "commits": _join_distinct(program.commits for program in programs),
     }
 
 
-def _listed(values: Iterable[str]) -> str:
+def _join_distinct(values: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(values))
 
 

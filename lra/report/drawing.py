@@ -156,7 +156,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
         upper.set_title(task_title(task), y=1)
         values = sorted({value for sweep in sweeps for value in sweep.by_task.get(task, {})})
         _axis_of_sizes(lower, values, 72 * (width / len(tasks) - 0.55))
-        _show_points(upper)
+        _widen_accuracy_axis(upper)
         if not any(dot.speed for sweep in sweeps for dot in sweep.by_task.get(task, {}).values()):
             middle = {"ha": "center", "va": "center", "transform": lower.transAxes}
             lower.text(0.5, 0.5, "no speeds known", fontsize=_TICK_FONT_SIZE, **middle)
@@ -198,7 +198,7 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
             lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)
 
 
-def _show_points(axis: Any) -> None:
+def _widen_accuracy_axis(axis: Any) -> None:
     """Make an accuracy axis (%) span at least `_LEAST_POINTS`."""
     low, high = axis.get_ylim()
     more = max(0, _LEAST_POINTS - (high - low)) / 2
@@ -217,14 +217,14 @@ def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
         # 0 comes first, then the others on a logarithmic scale.
         axis.set_xscale("symlog", linthresh=positive[0], linscale=1)
         places = [1 + math.log10(value / positive[0]) if value else 0 for value in values]
-    labels = _with_room(values, places, width)
+    labels = _labels_with_room(values, places, width)
     axis.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_FONT_SIZE)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.yaxis.set_major_formatter(tick_label)
     axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
 
 
-def _with_room(values: list[float], places: list[float], width: float) -> dict[float, str]:
+def _labels_with_room(values: list[float], places: list[float], width: float) -> dict[float, str]:
     """Choose values whose labels do not touch; return them with their labels."""
     margins = 1.1  # of the axis, on both sides together
     points_per_unit = width / margins / (max(places) - min(places))

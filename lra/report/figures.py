@@ -111,15 +111,17 @@ def figures(
             *(run for task_runs in runs.values() for run in task_runs),
         ]
     )
-    crowded = beyond_speed_figures(groups)
-    of_groups = [
+    without_speed_figure = beyond_speed_figures(groups)
+    group_figures = [
         [
-            *([] if each in crowded else _speed_figures(each, looks, measured)),
+            *([] if each in without_speed_figure else _speed_figures(each, looks, measured)),
             *_sweep_figures(each, looks),
         ]
         for each in groups
     ]
-    return of_groups, [_curves_figure(task, task_runs, looks) for task, task_runs in runs.items()]
+    return group_figures, [
+        _curves_figure(task, task_runs, looks) for task, task_runs in runs.items()
+    ]
 
 
 def beyond_speed_figures(groups: list[Group]) -> list[Group]:
@@ -155,7 +157,7 @@ def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | Non
     by_task, platform, missing = panels(group, measured)
     if not by_task:
         return []
-    dots = [dot for of_task in by_task.values() for dot in of_task.values()]
+    dots = [dot for panel in by_task.values() for dot in panel.values()]
     together = "" if measured else ", all seeds of a program together"
     caption = (
         f"Test accuracy against training speed{together}; the area of a dot is the number of "

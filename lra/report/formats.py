@@ -119,7 +119,7 @@ def plain(table: Table) -> str:
         "-" * width if text else "-" * (width - 1) + ":"
         for text, width in zip(is_text, widths, strict=True)
     ]
-    lines = [_pipe(line, widths, is_text) for line in (cells[0], rule, *cells[1:])]
+    lines = [_markdown_row(line, widths, is_text) for line in (cells[0], rule, *cells[1:])]
     for note in table.notes:
         lines += ["", _markdown(note)]
     return "\n".join([*lines, ""])
@@ -157,9 +157,9 @@ def latex(table: Table) -> str:
             _SHRUNK,
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            _ampersand(table.header),
+            _latex_row(table.header),
             r"\midrule",
-            *map(_ampersand, table.lines),
+            *map(_latex_row, table.lines),
             r"\bottomrule",
             r"\end{tabular}}",
             r"\end{table}",
@@ -168,7 +168,7 @@ def latex(table: Table) -> str:
     )
 
 
-def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
+def _markdown_row(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
     padded = [
         cell.ljust(width) if text else cell.rjust(width)
         for cell, width, text in zip(cells, widths, is_text, strict=True)
@@ -176,7 +176,7 @@ def _pipe(cells: Iterable[str], widths: list[int], is_text: list[bool]) -> str:
     return f"| {' | '.join(padded)} |"
 
 
-def _ampersand(cells: Iterable[str]) -> str:
+def _latex_row(cells: Iterable[str]) -> str:
     line = " & ".join(map(_escape, cells))
     # After `\\` or a rule, LaTeX would read `[` or `*` as the start of an argument.
     start = "{}" if line.lstrip().startswith(("[", "*")) else ""

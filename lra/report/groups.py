@@ -135,7 +135,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
             members[tuple(sorted(changes.of_protocol(row))), _data_title(row)].append(row)
     groups = []
     if table:
-        groups.append(_make("table3", "", table, is_table3=True))
+        groups.append(_make_group("table3", "", table, is_table3=True))
     for (keys, data), others in sorted(members.items()):
         only_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if only_options else _slug(keys, data)
@@ -147,7 +147,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
         marks = " and ".join(sorted({row.data for row in others}))
         setting = f"{changes.told(others)} Data: {marks}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
-        groups.append(_make(slug, setting, others, keys, other))
+        groups.append(_make_group(slug, setting, others, keys, other))
     return _numbered(groups)
 
 
@@ -198,7 +198,7 @@ def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
     return chosen
 
 
-def _make(
+def _make_group(
     slug: str,
     setting: str,
     rows: list[Row],
@@ -208,7 +208,7 @@ def _make(
     is_table3: bool = False,
 ) -> Group:
     """Build a group of rows that change the same `keys`; its title ends with `other`, if any."""
-    tasks = _in_order({row.task for row in rows})
+    tasks = _sort_tasks({row.task for row in rows})
     if is_table3:
         tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
     # If any line of an attention changes an option, all of its lines show it.
@@ -231,11 +231,11 @@ def _make(
         for (attention, _), members in rows_by_line.items()
     ]
     if not is_table3 and len(tasks) == 1 and len({line.attention for line in lines}) == len(lines):
-        lines.sort(key=lambda line: _rank(line.cells[tasks[0]]))
+        lines.sort(key=lambda line: _accuracy_order(line.cells[tasks[0]]))
     else:
-        lines.sort(key=_order)
+        lines.sort(key=_line_order)
     formats = _number_formats(rows)
-    shown, apart = zip(*(_divide(line, formats) for line in lines), strict=True)
+    shown, apart = zip(*(_split_formats(line, formats) for line in lines), strict=True)
     apart = tuple(line for line in apart if line.cells)
     title = _TITLE_OF_TABLE if is_table3 else _title(lines, tasks, keys, other)
     return Group(slug, title, setting, is_table3, tasks, shown, apart, formats)
@@ -265,7 +265,7 @@ def _number_formats(rows: list[Row]) -> tuple[str, ...]:
     return tuple(sorted(results, key=lambda name: (-results[name], name != FLOAT32, name)))
 
 
-def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
+def _split_formats(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
     """Split a line into cells of one number format per place, and the cells in other formats.
 
     A place shows the first of `formats` in which it has a result.
@@ -284,17 +284,17 @@ def _divide(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
     )
 
 
-def _in_order(tasks: Iterable[str]) -> tuple[str, ...]:
+def _sort_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     order = [*TASKS, *(task for task in ALL_TASKS if task not in TASKS)]
     return tuple(sorted(tasks, key=lambda task: (order.index(task) if task in order else 99, task)))
 
 
-def _rank(parts: list[Cell]) -> float:
+def _accuracy_order(parts: list[Cell]) -> float:
     """Sort key for lines with one task: the best accuracy first."""
     accuracy = parts[0].stat() if parts else None
     return -accuracy.mean if accuracy else 0.0
 
 
-def _order(line: Line) -> tuple:
+def _line_order(line: Line) -> tuple:
     """Sort key for lines: by attention, then by the values of the options."""
     return attention_order(line.attention), [value_order(v) for v in line.options.values()]

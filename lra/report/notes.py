@@ -84,8 +84,8 @@ def _on_comparability(group: Group) -> list[str]:
     if any(group.data_of(task) for task in group.tasks):
         return ["These are not LRA numbers: the data are others."]
     exceptions = _lines_of_table3(group)
-    but = f", except that of {'; '.join(exceptions)}" if exceptions else ""
-    return [f"Not comparable with Table 3: the protocol is another{but}."]
+    exception_note = f", except that of {'; '.join(exceptions)}" if exceptions else ""
+    return [f"Not comparable with Table 3: the protocol is another{exception_note}."]
 
 
 def _lines_of_table3(group: Group) -> list[str]:

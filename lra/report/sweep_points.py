@@ -57,7 +57,7 @@ def _swept_cells(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Siz
         changed = {name: value for name, value in options.items() if defaults.get(name) != value}
         for name, value in options.items():
             if _can_be_drawn(value):
-                option, fixed = name.removeprefix(OPTIONS), _titled(changed, but=name)
+                option, fixed = name.removeprefix(OPTIONS), _join_options(changed, excluded=name)
                 result[line.attention, option][fixed][task].append((value, cell))
     return result
 
@@ -68,9 +68,11 @@ def _can_be_drawn(value: Any) -> bool:
     return is_number and abs(value) <= _LARGEST
 
 
-def _titled(options: dict[str, Any], but: str) -> str:
+def _join_options(options: dict[str, Any], excluded: str) -> str:
     return ", ".join(
-        f"{name.removeprefix(OPTIONS)}={value}" for name, value in options.items() if name != but
+        f"{name.removeprefix(OPTIONS)}={value}"
+        for name, value in options.items()
+        if name != excluded
     )
 
 
@@ -79,7 +81,7 @@ def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
     sweep = Sweep(fixed, {}, {}, {})
     for task in group.tasks:
         sized = cells_of_task.get(task, [])
-        chosen = _chosen(sized, group.number_formats)
+        chosen = _cell_by_value(sized, group.number_formats)
         formats = {number_format(cell) for cell in chosen.values()}
         if missing := sorted({value for value, _ in sized} - set(chosen)):
             sweep.left_out[task] = {
@@ -92,7 +94,7 @@ def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
     return sweep
 
 
-def _chosen(sized: _Sized, formats: Iterable[str]) -> dict[float, Cell]:
+def _cell_by_value(sized: _Sized, formats: Iterable[str]) -> dict[float, Cell]:
     """Return the cell of each value in the number format in which most values have just one."""
     by_format: dict[str, dict[float, list[Cell]]] = {name: {} for name in formats}
     for value, cell in sized:

@@ -89,7 +89,7 @@ def tables(group: Group) -> list[Table]:
 def _accuracy_table(group: Group, accuracy: _Accuracy) -> Table:
     header = ["Attention", *map(task_title, group.tasks)]
     usual, remarks = group.number_formats[0], notes(group, selected=accuracy is _SELECTED)
-    lines = [_places(group, line, accuracy, usual) for line in group.lines]
+    lines = [_line_texts(group, line, accuracy, usual) for line in group.lines]
     if group.is_table3:
         header.append("Average")
         for line, texts in zip(group.lines, lines, strict=True):
@@ -98,7 +98,7 @@ def _accuracy_table(group: Group, accuracy: _Accuracy) -> Table:
     return Table(accuracy.title, accuracy.caption, header, lines, remarks)
 
 
-def _places(group: Group, line: Line, accuracy: _Accuracy, usual: str | None) -> list[str]:
+def _line_texts(group: Group, line: Line, accuracy: _Accuracy, usual: str | None) -> list[str]:
     """Return the texts of a line: its title, and one text per task."""
     cells = (line.cells.get(task, []) for task in group.tasks)
     texts = (place_text(parts, accuracy.field, usual, marked=group.is_table3) for parts in cells)
@@ -107,7 +107,7 @@ def _places(group: Group, line: Line, accuracy: _Accuracy, usual: str | None) ->
 
 def _other_formats_table(group: Group) -> Table:
     """Return the table of cells that no other table of accuracies shows."""
-    lines = [_places(group, line, _SELECTED, None) for line in group.apart]
+    lines = [_line_texts(group, line, _SELECTED, None) for line in group.apart]
     caption = (
         "Cells in another number format than the other tables show in their place; they are in "
         f"no average and no difference. {_SELECTED.caption}"
@@ -176,7 +176,7 @@ def _costs_table(group: Group) -> Table:
         "Commit",
     ]
     lines = [
-        [task_title(task), line.title, *_cost(part, program)]
+        [task_title(task), line.title, *_cost_texts(part, program)]
         for line, task, program, part in group.programs()
     ]
     caption = (
@@ -188,7 +188,7 @@ def _costs_table(group: Group) -> Table:
     return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
 
 
-def _cost(part: Cell, program: Program) -> list[str]:
+def _cost_texts(part: Cell, program: Program) -> list[str]:
     minutes = [seconds / 60 for seconds in part.known("wall_seconds")]
     return [
         number(part.median("params")),

@@ -29,7 +29,11 @@ def draw_costs(all_series: list) -> Any:
     upper.set_ylabel("time (ms)")
     lower.set_ylabel("memory (MB)")
     _finish(figure, (upper, lower), all_series)
-    look = {"title": _title(all_series, span), "title_fontsize": 7, "fontsize": _fitting(labels)}
+    look = {
+        "title": _title(all_series, span),
+        "title_fontsize": 7,
+        "fontsize": _fitting_font_size(labels),
+    }
     legend = figure.legend(handles=handles, loc="outside upper center", **look)
     for label in legend.get_texts():
         label.set_parse_math(True)  # exponents
@@ -41,7 +45,7 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _fitting(labels: list[str]) -> float:
+def _fitting_font_size(labels: list[str]) -> float:
     """Return a font size (points) at which the longest label fits in a column."""
     longest = max(len(re.sub(r"[${}^]", "", label)) for label in labels)
     return _FONT_SIZE * min(1.0, _LONGEST_LABEL / longest)

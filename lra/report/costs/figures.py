@@ -60,7 +60,7 @@ def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
 
 
 def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
-    all_series = series(sheet, _usual(sheet))
+    all_series = series(sheet, _one_size_each(sheet))
     if not all_series:
         return []
     caption = (
@@ -111,7 +111,7 @@ def races(sheet: Sheet) -> list[Race]:
     would squeeze the others into a small part of the scale.
     """
     time, memory = (against_peers(sheet, field) for field in SCALES)
-    lines = [line for line in _usual(sheet) if line in time]
+    lines = [line for line in _one_size_each(sheet) if line in time]
     blockwise = {line.method for line in lines if not line.holds_scores}
     result = []
     for line, nth in _numbered(lines):
@@ -123,7 +123,7 @@ def races(sheet: Sheet) -> list[Race]:
     return result
 
 
-def _usual(sheet: Sheet) -> list[Line]:
+def _one_size_each(sheet: Sheet) -> list[Line]:
     """Select one size of each of our methods: the usual one if it was measured, else the first."""
     sizes: dict[str, dict[int | None, None]] = {}
     ours = [line for line in sheet.lines if line.ours]

@@ -50,9 +50,9 @@ def _points(sheet: Sheet, line: Line, field: str, run: str) -> list[tuple[int, f
             if row.run == run and value and is_measured(row, field):
                 source = row.memory_source if field == "peak_memory_mb" else None
                 series[source].append((length, value))
-    return max(map(_to_fit, series.values()), key=len, default=[])
+    return max(map(_select_points, series.values()), key=len, default=[])
 
 
-def _to_fit(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def _select_points(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
     in_range = [point for point in points if FIT[0] <= point[0] <= FIT[1]]
     return in_range if len(in_range) >= _LEAST else points[-_LEAST:]

@@ -34,7 +34,7 @@ def notes(sheet: Sheet, lines: list[list[str]], field: str) -> list[str]:
 
 def _on_memory(sheet: Sheet) -> list[str]:
     main = sheet.memory_source
-    shown = {row.memory_source for row in _shown(sheet)} - {None}
+    shown = {row.memory_source for row in _shown_rows(sheet)} - {None}
     others = shown - {main}
     texts = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []
     if others:
@@ -51,7 +51,7 @@ def _on_parts(sheet: Sheet) -> list[str]:
     """State that a model's batch was processed in parts, and in how many if known."""
     if not sheet.in_parts:
         return []
-    known = {row.length: row.parts for row in _shown(sheet) if row.parts}
+    known = {row.length: row.parts for row in _shown_rows(sheet) if row.parts}
     text = "On a CPU the batch is taken in parts"
     if known:
         numbers = ", ".join(f"{parts} at {length:,}" for length, parts in sorted(known.items()))
@@ -113,6 +113,6 @@ def _on_unsupported(sheet: Sheet) -> list[str]:
     return [f"Unsupported: {'; '.join(sorted(reasons))}."] if reasons else []
 
 
-def _shown(sheet: Sheet) -> Iterable[CostRow]:
+def _shown_rows(sheet: Sheet) -> Iterable[CostRow]:
     """Iterate over the rows that the cells show, ours first."""
     return (row for line in sheet.lines for row in sheet.all_rows(line))

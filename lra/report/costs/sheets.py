@@ -99,7 +99,7 @@ class Sheet:
     @functools.cached_property
     def lines(self) -> list[Line]:
         """Our lines, then peers; both in the order of the other tables, by ascending size."""
-        return sorted(dict.fromkeys(line for line, _ in self.rows), key=_order)
+        return sorted(dict.fromkeys(line for line, _ in self.rows), key=_line_order)
 
     @property
     def fills(self) -> bool:
@@ -193,10 +193,10 @@ def _is_predicted(row: CostRow) -> bool:
     return row.status == "extrapolated" or (row.status == "out_of_memory" and exceeds(row))
 
 
-def first_of_each_mode(of_setting: list[Sheet]) -> list[Sheet]:
+def first_of_each_mode(setting_sheets: list[Sheet]) -> list[Sheet]:
     """Return the first sheet of each mode, which is that of the smallest batch."""
     first: dict[str, Sheet] = {}
-    for sheet in of_setting:
+    for sheet in setting_sheets:
         first.setdefault(sheet.mode, sheet)
     return [first[mode] for mode in MODES if mode in first]
 
@@ -265,6 +265,6 @@ def _line(row: CostRow) -> Line:
     return Line(row.method, row.source, row.label, int(size[1]) if size else None)
 
 
-def _order(line: Line) -> tuple:
+def _line_order(line: Line) -> tuple:
     blockwise = not line.holds_scores
     return not line.ours, attention_order(line.method), blockwise, line.size or 0, line.label

@@ -17,12 +17,12 @@ _COSTS = {"seconds": "time", "peak_memory_mb": "memory"}
 Ratios = dict[int, tuple[float, bool]]
 
 
-def exponents(of_setting: list[Sheet]) -> Table:
+def exponents(setting_sheets: list[Sheet]) -> Table:
     """Tabulate fitted exponents of a setting's lines, a column for time and memory of each pass.
 
     Memory has no column if the batch was processed in parts, whose size it then reflects.
     """
-    sheets = first_of_each_mode(of_setting)
+    sheets = first_of_each_mode(setting_sheets)
     columns = [
         (sheet, field)
         for sheet in sheets
@@ -142,9 +142,9 @@ def mean_ratio(ratios: Ratios, low: float = 0, high: float = float("inf")) -> fl
     return statistics.geometric_mean(times) if times else None
 
 
-def best_peers(of_setting: list[Sheet]) -> Table:
+def best_peers(setting_sheets: list[Sheet]) -> Table:
     """Tabulate ours against the best peer, a column for time and memory of each pass."""
-    sheets = first_of_each_mode(of_setting)
+    sheets = first_of_each_mode(setting_sheets)
     columns = [
         {ours: best_peer(peers) for ours, peers in against_peers(sheet, field).items()}
         for sheet in sheets

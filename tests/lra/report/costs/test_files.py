@@ -15,7 +15,7 @@ from lra import records
 from lra.efficiency import to_json
 from lra.errors import UserError
 from lra.report.__main__ import main
-from lra.report.costs.drawing import _fitting
+from lra.report.costs.drawing import _fitting_font_size
 from lra.report.costs.sections import sections
 from lra.report.costs.sheets import sheets
 from lra.report.figures import save
@@ -66,8 +66,8 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
 
 
 def test_long_labels_of_a_legend_have_smaller_letters():
-    assert _fitting(["$n^{1.00}$" + "x" * 40]) == 7
-    assert _fitting(["short", "x" * 118]) == 3.5
+    assert _fitting_font_size(["$n^{1.00}$" + "x" * 40]) == 7
+    assert _fitting_font_size(["short", "x" * 118]) == 3.5
 
 
 @pytest.mark.parametrize(
