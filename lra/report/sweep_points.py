@@ -111,7 +111,7 @@ def _why_no_dot(parts: list[Cell], curve_formats: set[str]) -> str:
 
     Args:
         parts: Cells of the value.
-        usual: Number format of the curve; empty if there is no curve.
+        curve_formats: Number format of the curve; empty if there is no curve.
     """
     results = [cell for cell in parts if cell.ok]
     if not results:
