@@ -244,11 +244,9 @@ def _make_group(
 def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], other: str) -> str:
     """`Other settings: Performer on ListOps, epsilon, learning_rate and 3 more, other data`."""
     attentions = {line.attention for line in lines}
-    subject = (
-        f"{len(attentions)} attentions"
-        if len(attentions) > 1
-        else attention_title(lines[0].attention)
-    )
+    subject = attention_title(lines[0].attention)
+    if len(attentions) > 1:
+        subject = f"{len(attentions)} attentions"
     where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
     options = (name for line in lines for name in line.options)
     changed = list(changes.short_names((*options, *keys)).values())
