@@ -232,7 +232,7 @@ def _report() -> list[Case]:
             "lra.report notes.txt", "notes.txt, line 1: not JSON", write("notes.txt", "test 0.37\n")
         ),
         Case("lra.report results", "no rows in results: it is a folder"),
-        Case(f"lra.report {rows} --curves run", "--curves draws figures, which need a folder"),
+        Case(f"lra.report {rows} --curves run", "--curves is for figures, which need a folder"),
         Case(command, "line 1: not a row: not an object", write(rows, "[0.37]\n")),
         Case(command, "test_accuracy is a fraction", edit_json(rows, test_accuracy=37.0)),
         Case(command, "test_accuracy cannot be 'high'", edit_json(rows, test_accuracy="high")),

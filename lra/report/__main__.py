@@ -106,8 +106,9 @@ def main(argv: list[str]) -> None:
     if options.out is None:
         if "csv" in forms and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
-        if options.curves and "html" not in forms:
-            raise UserError("--curves draws figures, which need a folder: say --out=DIR")
+        if (options.curves or options.speeds) and "html" not in forms:
+            flag = "--curves" if options.curves else "--speeds"
+            raise UserError(f"{flag} is for figures, which need a folder: say --out=DIR")
         texts = {}
         for form in forms:
             texts |= report.render(form, alone=True)

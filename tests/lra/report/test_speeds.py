@@ -104,5 +104,7 @@ def test_the_command_takes_them(tmp_path, capsys):
     lines = [to_json(make_row(attention=name)) for name in ("nystrom", "standard")]
     rows.write_text("".join(f"{line}\n" for line in lines))
     path = measured(tmp_path, {}, {"attention": "standard"})
-    report.main([str(rows), f"--speeds={path}"])
+    report.main([str(rows), f"--speeds={path}", "--format=html"])
     assert "measured by benchmarks.train_step: a GPU" in capsys.readouterr().out
+    with pytest.raises(UserError, match="--speeds is for figures"):
+        report.main([str(rows), f"--speeds={path}"])
