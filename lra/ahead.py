@@ -1,8 +1,8 @@
-"""Compiles programs beside other work: those of the steps and evaluations of a run.
+"""Ahead-of-time compilation, in background threads, of a run's training step and evaluations.
 
-Before its first step a run compiles and runs the program that makes its parameters. That of a
-training step takes longer to compile and need not wait for it, nor those of evaluations for either.
-JAX keeps what is compiled here: a call that finds its program does not compile it again.
+Before its first step, a run compiles and runs the program that initializes its parameters. The
+training step takes longer to compile and need not wait for that, nor need the evaluations wait for
+either. JAX caches what is compiled here, so that a later call does not compile its program again.
 """
 
 import concurrent.futures
@@ -15,23 +15,24 @@ import jax
 
 from models.machine import this_backend
 
-_THREADS = 2  # a run's longest compilation, of its training step, and another one
+_THREADS = 2  # one for the training step, the longest compilation, and one for all others
 
 
 def is_worthwhile() -> bool:
-    """Whether to compile ahead: on accelerators, by one process.
+    """Whether to compile ahead of time: on accelerators, and only with a single process.
 
-    On a CPU it would take cores from the work that it is meant to run beside. Several processes
-    may have to compile together, and so in the same order.
+    On a CPU, compilation would compete for cores with the work it should overlap with. Several
+    processes may have to compile together, and thus in the same order.
     """
     return this_backend() != "cpu" and jax.process_count() == 1
 
 
 class Ahead:
-    """Threads that compile; programs go by the names that they are submitted under.
+    """Background threads that compile programs submitted under a name.
 
-    They compile by JAX's global settings. Those of a context, such as `jax.debug_nans(True)`, hold
-    in its own thread alone, and with others a call does not find what was compiled.
+    They compile with JAX's global settings. Settings of a context manager, such as
+    `jax.debug_nans(True)`, apply only to the thread that enters it; a call that is made under such
+    settings misses the cache and compiles again.
     """
 
     def __init__(self):
@@ -40,18 +41,19 @@ class Ahead:
 
     @property
     def is_compiling(self) -> bool:
-        """Whether something is left to compile."""
-        return not all(future.done() for several in self._futures.values() for future in several)
+        """Whether any submitted program is not compiled yet."""
+        return not all(future.done() for futures in self._futures.values() for future in futures)
 
     def submit(self, name: str, program: Callable, arguments: Callable[[], tuple]) -> None:
-        """Compiles a jitted program; what was submitted earlier begins earlier.
+        """Queue a jitted function for compilation, first in, first out.
 
         Args:
-            name: to `wait` for; several programs may share one.
-            program: what `jax.jit` returned.
-            arguments: makes what it will be called with, or the like of `jax.ShapeDtypeStruct`.
+            name: Name to `wait` for; several programs may share one.
+            program: Function returned by `jax.jit`.
+            arguments: Function that returns the arguments of the later call, or the
+                `jax.ShapeDtypeStruct`s of them.
         """
-        # A thread begins without what its maker has set for a time (`machine.assumed`).
+        # New threads do not inherit context variables, such as that of `machine.assumed`.
         context = contextvars.copy_context()
 
         def compile_it() -> Any:
@@ -61,15 +63,18 @@ class Ahead:
         self._futures.setdefault(name, []).append(future)
 
     def wait(self, name: str) -> None:
-        """Returns when all of this name is compiled. What failed will fail again when called."""
+        """Wait until all programs of this name are compiled.
+
+        Errors are ignored: the call of the program will raise them again.
+        """
         for future in self._futures.pop(name, []):
             with contextlib.suppress(Exception):
                 future.result()
 
     def close(self) -> None:
-        """Compiles nothing more, and returns when what has begun is compiled.
+        """Cancel what is queued and wait for the compilations in progress.
 
-        A compilation cannot be interrupted, and the process cannot end before. This is to be called
-        while a second signal still ends it at once.
+        A compilation cannot be interrupted, and the process cannot exit before it ends. Call this
+        while a second signal still ends the process at once.
         """
         self._threads.shutdown(cancel_futures=True)

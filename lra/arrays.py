@@ -1,4 +1,4 @@
-"""Prepared data as the device holds it: padded arrays, and batches gathered from them by index."""
+"""Prepared data as padded arrays on the devices, and batches gathered from them by index."""
 
 import functools
 from collections.abc import Iterable
@@ -14,20 +14,21 @@ from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.tasks import Task
 
-_ROWS = 512  # counted at a time
+_ROWS = 512  # sequences whose real positions are counted at a time
 
-# The epoch in whose order examples are held out; no training reaches it.
+# Epoch whose order decides which examples are held out; no training reaches it.
 _HOLDOUT_EPOCH = 2**63
 
 
 class Examples(NamedTuple):
-    """The examples of one split.
+    """Examples of one split.
 
     Attributes:
-        tokens: uint8 [sequences, padded length], as stored.
-        lengths: int32 [sequences], in positions.
-        labels: int32 [examples].
-        pairs: int32 [examples, 2], indices of sequences; None where example i is sequence i.
+        tokens: Tokens as stored, uint8 [sequences, padded length].
+        lengths: Lengths in positions, int32 [sequences].
+        labels: Labels, int32 [examples].
+        pairs: Indices of the two sequences of each example, int32 [examples, 2]; None if example i
+            is sequence i.
     """
 
     tokens: Array
@@ -37,7 +38,13 @@ class Examples(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a model sees: `ids` int32 and `mask` bool [batch, (2,) length], `labels` [batch]."""
+    """Inputs of a model and labels.
+
+    Attributes:
+        ids: Token ids, int32 [batch, length]; for pairs [batch, 2, length].
+        mask: Whether each position is real, bool, of the same shape.
+        labels: Labels, int32 [batch].
+    """
 
     ids: Int[Array, "batch *two length"]
     mask: Bool[Array, "batch *two length"]
@@ -45,14 +52,15 @@ class Batch(NamedTuple):
 
 
 def padded_length(prepared: Prepared) -> int:
-    """The length models are built for: the longest sequence's, rounded up to a power of two."""
+    """Length of the longest sequence, rounded up to a power of two; models are built for it."""
     return 1 << (prepared.manifest["max_length"] - 1).bit_length()
 
 
 def stored_lengths(prepared: Prepared, name: str, *, real: bool = False) -> np.ndarray:
-    """Positions of each example of a stored split, int [examples]; of a pair the longer text's.
+    """Number of positions of each example of a stored split, int [examples].
 
-    `real`: only those whose token is not 0.
+    Of a pair, the length of the longer text counts. With `real`, only positions whose token is not
+    0 count.
     """
     sequences, pairs = prepared.split(name).sequences, prepared.split(name).pairs
     lengths = _count_real(sequences) if real else np.diff(sequences.offsets)
@@ -64,24 +72,24 @@ def _count_real(sequences: Sequences) -> np.ndarray:
     for row in range(0, len(sequences), _ROWS):
         ends = offsets[row : row + _ROWS + 1]
         real = sequences.tokens[ends[0] : ends[-1]] != 0
-        before = np.concatenate([[0], np.cumsum(real)])
-        counts.append(np.diff(before[ends - ends[0]]))
+        cumulative = np.concatenate([[0], np.cumsum(real)])
+        counts.append(np.diff(cumulative[ends - ends[0]]))
     return np.concatenate(counts)
 
 
 def load_examples(
     prepared: Prepared, names: tuple[str, ...], holdout: float
 ) -> dict[str, Examples]:
-    """The named splits as padded NumPy arrays, by name; equal splits share their arrays.
+    """Load splits as padded NumPy arrays, by name; equal splits share their arrays.
 
     Args:
-        prepared: the task's prepared data.
-        names: of `train`, `validation`, `test`.
-        holdout: share of the training examples that become the validation set; 0 for the stored
+        prepared: Prepared data of the task.
+        names: Names of the splits: `train`, `validation`, `test`.
+        holdout: Fraction of the training examples that become the validation set; 0 for the stored
             validation set (which in Text is the test set). The choice is the same in every run.
 
     Raises:
-        UserError: a holdout that leaves a split empty.
+        UserError: If the holdout leaves a split empty.
     """
     length = padded_length(prepared)
     aliases = {} if holdout else prepared.manifest["aliases"]
@@ -101,15 +109,15 @@ def load_examples(
 
 
 def check_fits(examples: Iterable[Examples], task: Task) -> None:
-    """Raises UserError for ids or labels that `task` has not: indexing would clip them silently."""
-    for one in examples:
-        largest, label = int(np.max(one.tokens)) + task.first_id, int(np.max(one.labels))
+    """Raise UserError for ids or labels out of range, which JAX would clip silently."""
+    for split in examples:
+        largest, label = int(np.max(split.tokens)) + task.first_id, int(np.max(split.labels))
         if largest >= task.vocab_size:
             raise UserError(
                 f"{task.name}: ids go up to {largest}, but the task has vocab_size = "
                 f"{task.vocab_size}; correct lra/tasks.py or prepare other data"
             )
-        if label >= task.num_classes or int(np.min(one.labels)) < 0:
+        if label >= task.num_classes or int(np.min(split.labels)) < 0:
             raise UserError(
                 f"{task.name}: a label is not one of 0 to {task.num_classes - 1}, which the task "
                 "has; correct lra/tasks.py or prepare other data"
@@ -117,7 +125,7 @@ def check_fits(examples: Iterable[Examples], task: Task) -> None:
 
 
 def pad(sequences: Sequences, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences as rows: tokens uint8 [n, length], 0 behind each end, and lengths int32 [n]."""
+    """Pad sequences with 0 to tokens, uint8 [n, length], and lengths, int32 [n]."""
     lengths = np.diff(sequences.offsets).astype(np.int32)
     if np.all(lengths == length):
         return sequences.tokens.reshape(-1, length), lengths
@@ -129,10 +137,10 @@ def pad(sequences: Sequences, length: int) -> tuple[np.ndarray, np.ndarray]:
 def gather(
     examples: Examples, indices: Int[Array, " batch"], task: Task, zero_is_padding: bool
 ) -> Batch:
-    """The batch of the examples at `indices`, on the device.
+    """Gather the batch of the examples at `indices`, on the device.
 
-    A position is real when it lies before the sequence's end (and, where zero is padding, when
-    its pixel is not 0): a raw byte may be 0.
+    A position is real if it lies before the end of the sequence, since a raw byte may be 0; where
+    zero is padding, its pixel must not be 0 either.
     """
     rows = indices if examples.pairs is None else examples.pairs[indices]
     tokens = examples.tokens[rows].astype(jnp.int32)
@@ -143,18 +151,18 @@ def gather(
 
 
 def stored_index(prepared: Prepared, name: str, holdout: float) -> tuple[str, np.ndarray]:
-    """Where the examples of a split are stored: the name of a stored split, positions there.
+    """Name of the stored split that has the examples of a split, and their indices there.
 
-    Example i of the split `name` that `load_examples` returns is example `positions[i]` of
-    `prepared.split(stored)`; positions are int64 [examples], ascending.
+    Example i of the split `name` that `load_examples` returns is example `index[i]` of
+    `prepared.split(stored)`; the index is int64 [examples], ascending.
 
     Args:
-        prepared: the task's prepared data.
-        name: `train`, `validation` or `test`.
-        holdout: as in `load_examples`.
+        prepared: Prepared data of the task.
+        name: Name of the split: `train`, `validation` or `test`.
+        holdout: Fraction of training examples held out, as in `load_examples`.
 
     Raises:
-        UserError: a holdout that leaves a split empty.
+        UserError: If the holdout leaves a split empty.
     """
     if not holdout or name == "test":
         stored = prepared.manifest["aliases"].get(name, name)
@@ -168,44 +176,44 @@ def stored_index(prepared: Prepared, name: str, holdout: float) -> tuple[str, np
 
 
 def _select(prepared: Prepared, name: str, holdout: float) -> Split:
-    stored, chosen = stored_index(prepared, name, holdout)
+    stored, index = stored_index(prepared, name, holdout)
     split = prepared.split(stored)
-    if len(chosen) == len(split.labels):  # all: no copy
+    if len(index) == len(split.labels):  # all of them: no copy needed
         return split
     if split.pairs is not None:
-        return Split(split.sequences, split.labels[chosen], split.pairs[chosen])
-    offsets = np.zeros(len(chosen) + 1, np.int64)
-    np.cumsum(np.diff(split.sequences.offsets)[chosen], out=offsets[1:])
-    tokens = np.concatenate([split.sequences[i] for i in chosen])
-    return Split(Sequences(tokens, offsets), split.labels[chosen], None)
+        return Split(split.sequences, split.labels[index], split.pairs[index])
+    offsets = np.zeros(len(index) + 1, np.int64)
+    np.cumsum(np.diff(split.sequences.offsets)[index], out=offsets[1:])
+    tokens = np.concatenate([split.sequences[i] for i in index])
+    return Split(Sequences(tokens, offsets), split.labels[index], None)
 
 
-@functools.lru_cache(maxsize=32)  # consecutive calls of a training ask for the same few
+@functools.lru_cache(maxsize=32)  # consecutive training calls ask for the same few epochs
 def permutation(total: int, seed: int, epoch: int) -> np.ndarray:
-    """An order of `total` examples, int64 [total]: a pure function of (seed, epoch).
+    """Random order of `total` examples, int64 [total], a pure function of (seed, epoch).
 
-    It sorts raw output of the Philox generator, which no version of NumPy may change.
+    Sorts the raw output of the Philox generator, which is the same in all versions of NumPy.
     """
     return np.argsort(np.random.Philox(key=[seed, epoch]).random_raw(total), kind="stable")
 
 
 def training_indices(total: int, seed: int, start: int, count: int) -> np.ndarray:
-    """Examples `start` to `start + count` of the endless training stream, int32 [count].
+    """Examples `start` to `start + count` of the infinite training stream, int32 [count].
 
-    The stream is one epoch after the other, each in its own order.
+    The stream is the concatenation of all epochs, each in its own order.
     """
     parts = []
     position, end = start, start + count
     while position < end:
         epoch, offset = divmod(position, total)
-        taken = min(total - offset, end - position)
-        parts.append(permutation(total, seed, epoch)[offset : offset + taken])
-        position += taken
+        size = min(total - offset, end - position)
+        parts.append(permutation(total, seed, epoch)[offset : offset + size])
+        position += size
     return np.concatenate(parts).astype(np.int32)
 
 
 def put(splits: dict[str, Examples], where: jax.sharding.Sharding) -> dict[str, Examples]:
-    """The same arrays on the devices; those that splits share are there once."""
+    """Put splits on the devices; arrays that splits share are put there once."""
     arrays = {id(x): x for x in jax.tree.leaves(splits)}
     placed = {name: sharding.put(np.asarray(x), where) for name, x in arrays.items()}
     return jax.tree.map(lambda x: placed[id(x)], splits)

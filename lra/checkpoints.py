@@ -1,9 +1,9 @@
 """Checkpoints of the whole training state; the two latest are kept, damaged ones are skipped.
 
-Orbax writes them and puts them in place by renaming. It notices a truncated file but not a flipped
-bit, so the sha256 of every file of a finished checkpoint is written beside it and compared before
-it is restored. A checkpoint without these hashes was not finished and does not count. Several hosts
-write the arrays of one checkpoint together, into a folder that all of them see.
+Orbax writes each checkpoint and commits it by a rename. It notices a truncated file but not a
+flipped bit, so the sha256 of every file of a finished checkpoint is written beside it and verified
+before it is restored. A checkpoint without these hashes is unfinished and does not count. Several
+hosts write the arrays of one checkpoint together, into a folder that all of them see.
 """
 
 import json
@@ -22,22 +22,22 @@ from lra.state import TrainState
 from lra.stderr import say
 
 KEPT = 2
-_OVERHEAD_BYTES = 1 << 20  # of Orbax's own files
+_OVERHEAD_BYTES = 1 << 20  # size of Orbax's own files, at most
 
 
 class Progress(NamedTuple):
     """What a checkpoint holds besides the arrays.
 
     Attributes:
-        step: training steps made.
-        evaluated: the step whose evaluation is the last one done.
-        wall_seconds: summed over all processes of this run so far.
-        train_seconds: of these, spent in training calls on `num_devices` of `device`, compilation
-            and calls beside one excluded.
-        train_examples: examples seen in `train_seconds`, summed over the seeds.
-        peak_memory_mb: the maximum over all starts on `num_devices` of `device`.
-        device: what the last start ran on.
-        num_devices: how many of `device`.
+        step: Number of training steps made.
+        evaluated: Step of the latest validation.
+        wall_seconds: Wall time, summed over all processes of this run so far.
+        train_seconds: Time spent in training calls on `num_devices` of `device`, without calls that
+            compile or run beside a compilation.
+        train_examples: Number of examples seen in `train_seconds`, summed over the seeds.
+        peak_memory_mb: Largest memory use of all processes on `num_devices` of `device`.
+        device: Kind of device that the latest process ran on.
+        num_devices: Number of devices of that kind.
     """
 
     step: int = 0
@@ -50,7 +50,7 @@ class Progress(NamedTuple):
     num_devices: int = 0
 
     def going_on_with(self, device: str, num_devices: int) -> "Progress":
-        """The progress for a new process; on other devices, speed and memory start afresh."""
+        """Progress of a new process; on other devices, speed and memory are measured anew."""
         if (self.device, self.num_devices) == (device, num_devices):
             return self
         return self._replace(
@@ -63,7 +63,7 @@ class Progress(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints in a folder, numbered in the order of saving."""
+    """Checkpoints in a folder, numbered in the order of saving."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder.resolve()
@@ -81,18 +81,18 @@ class Checkpoints:
 
     @property
     def any_damaged(self) -> bool:
-        """Whether `restore` has skipped a damaged checkpoint, and training goes back behind it."""
+        """Whether `restore` skipped a damaged checkpoint, so that training repeats some steps."""
         return hosts.on_main(lambda: bool(self._damaged))
 
     def save(self, state: TrainState, progress: Progress) -> None:
-        """Saves; the checkpoint counts once this returns.
+        """Save a checkpoint, which is finished when this returns.
 
         Raises:
-            UserError: no space left; the checkpoints before remain.
+            UserError: If no space is left; earlier checkpoints remain.
         """
         number, unfinished = hosts.on_main(self._next_number)
         for other in unfinished:
-            # It would count among those kept, and push out one that can be restored.
+            # Orbax would count it among those to keep, and remove one that can be restored.
             self._manager.delete(other)
         items = ocp.args.Composite(
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress._asdict())
@@ -104,11 +104,11 @@ class Checkpoints:
             hosts.on_main(lambda: self._write_hashes(number))
 
     def restore(self, abstract_state: TrainState) -> tuple[TrainState, Progress] | None:
-        """The latest undamaged checkpoint, None where there is none at all.
+        """Restore the latest undamaged checkpoint; None if there is no finished checkpoint.
 
         Raises:
-            UserError: there are checkpoints and every one is damaged, or the latest has other
-                arrays than `abstract_state`.
+            UserError: If all finished checkpoints are damaged, or the arrays of the latest do not
+                match `abstract_state`.
         """
         number = hosts.on_main(self._latest_undamaged)
         if number is None:
@@ -119,7 +119,7 @@ class Checkpoints:
         try:
             self._check_shapes(number, abstract_state)
             restored = self._manager.restore(number, args=items)
-        except ValueError as error:  # its files are as they were written
+        except ValueError as error:  # not damage, since the hashes match
             raise UserError(
                 f"checkpoint {self._folder / str(number)} has other arrays than this code trains; "
                 "go on with the commit that run.json names, or choose another workdir"
@@ -127,32 +127,35 @@ class Checkpoints:
         return restored.state, Progress(**restored.progress)
 
     def _check_shapes(self, number: int, abstract_state: TrainState) -> None:
-        """Raises ValueError for other arrays, as Orbax does, but before reading any.
+        """Raise ValueError if arrays have other shapes, before any of them is read.
 
-        It would leave the reading of the others to itself, to fail at the end of the process.
+        Orbax raises it too, but leaves the other arrays to background reads, which then fail at the
+        end of the process.
         """
-        there = self._manager.item_metadata(number).state.tree
-        found, wanted = (
-            sorted(leaf.shape for leaf in jax.tree.leaves(tree)) for tree in (there, abstract_state)
+        stored = self._manager.item_metadata(number).state.tree
+        stored_shapes, expected_shapes = (
+            sorted(leaf.shape for leaf in jax.tree.leaves(tree))
+            for tree in (stored, abstract_state)
         )
-        if found != wanted:
+        if stored_shapes != expected_shapes:
             raise ValueError("arrays of other shapes")
 
     def close(self) -> None:
-        """Releases what the manager holds."""
+        """Release the resources of Orbax's checkpoint manager."""
         self._manager.close()
 
     def _next_number(self) -> tuple[int, list[int]]:
-        """The number to save under, and those of checkpoints never finished or found damaged."""
+        """Number of the next checkpoint, and numbers of unfinished and damaged checkpoints."""
         for number in self._damaged:
-            self._hashes(number).unlink(missing_ok=True)
-        there = sorted(self._manager.all_steps())
-        unfinished = [number for number in there if not self._hashes(number).exists()]
-        return max(there, default=0) + 1, unfinished
+            self._hashes_path(number).unlink(missing_ok=True)
+        numbers = sorted(self._manager.all_steps())
+        unfinished = [number for number in numbers if not self._hashes_path(number).exists()]
+        return max(numbers, default=0) + 1, unfinished
 
     def _write_hashes(self, number: int) -> None:
-        """Makes a checkpoint count; removes the hashes of those that are gone."""
-        write_atomically(self._hashes(number), json.dumps(_hash_files(self._folder / str(number))))
+        """Write the hashes that finish a checkpoint; remove those of deleted checkpoints."""
+        hashes = json.dumps(_hash_files(self._folder / str(number)))
+        write_atomically(self._hashes_path(number), hashes)
         for path in self._folder.glob("*.sha256.json"):
             if not (self._folder / path.name.partition(".")[0]).exists():
                 path.unlink(missing_ok=True)
@@ -171,20 +174,20 @@ class Checkpoints:
             )
         return None
 
-    def _hashes(self, number: int) -> pathlib.Path:
+    def _hashes_path(self, number: int) -> pathlib.Path:
         return self._folder / f"{number}.sha256.json"
 
     def _damage(self, number: int) -> str | None:
-        """Why a checkpoint cannot be used: '' when it was never finished, None when it can."""
+        """Reason why a checkpoint cannot be used: '' if it is unfinished, None if it is intact."""
         try:
-            expected = json.loads(self._hashes(number).read_text())
+            expected = json.loads(self._hashes_path(number).read_text())
         except FileNotFoundError:
             return ""
         except ValueError:
             return "its list of hashes is damaged, the one before is taken"
-        found = _hash_files(self._folder / str(number))
-        for name in sorted(expected.keys() | found.keys()):
-            if expected.get(name) != found.get(name):
+        actual = _hash_files(self._folder / str(number))
+        for name in sorted(expected.keys() | actual.keys()):
+            if expected.get(name) != actual.get(name):
                 return f"{name} is damaged or missing, the checkpoint before is taken"
         return None
 

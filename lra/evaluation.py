@@ -1,4 +1,4 @@
-"""Evaluates what a training left in its folder."""
+"""Evaluation of a run from the checkpoints in its folder."""
 
 import io
 import os
@@ -25,7 +25,7 @@ from models.heads import Classifier
 
 
 class Restored(NamedTuple):
-    """A run as its folder has it: what it was trained on, and the state after `step` steps."""
+    """A run restored from its folder: its data, a trainer, and the state after `step` steps."""
 
     prepared: prepared_data.Prepared
     trainer: Trainer
@@ -40,21 +40,21 @@ def evaluate_workdir(
     split: str = "test",
     predictions: str | os.PathLike | None = None,
 ) -> int:
-    """Prints the accuracy of each seed's best and last parameters; returns the exit status, 0.
+    """Print the accuracy of each seed's best and last parameters; return the exit status, 0.
 
     Args:
-        workdir: of a run, complete or not.
-        data_dir: folder of the prepared data; None for the one it was trained on.
-        split: of the data.
-        predictions: an .npz file to write, with `stored_split` (a name), `index` [n], `label` [n],
-            `seeds` [s], `diverged` [s] and `logits` [s, n, classes]. Example i of the n is
-            `index[i]` of `prepared.split(str(stored_split))`: with `data.holdout` the splits
-            `train` and `validation` are both parts of the stored `train`, and where the validation
-            set is the test set, it is stored as `test`.
+        workdir: Folder of a run, complete or not.
+        data_dir: Folder of the prepared data; None for the one the run was trained on.
+        split: Name of the split to evaluate.
+        predictions: Path of an .npz file to write, with `stored_split` (a name), `index` [n],
+            `label` [n], `seeds` [s], `diverged` [s] and `logits` [s, n, classes]. Example i of the
+            n is example `index[i]` of `prepared.split(str(stored_split))`: with `data.holdout` the
+            splits `train` and `validation` are both parts of the stored `train`, and where the
+            validation set is the test set, it is stored as `test`.
 
     Raises:
-        UserError: no run or checkpoint, other data than the run's, predictions before the first
-            validation, a file that cannot be written.
+        UserError: If there is no run or checkpoint, the data are not those of the run, predictions
+            are requested before the first validation, or the file cannot be written.
     """
     restored = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
     _, trainer, state, step = restored
@@ -65,19 +65,21 @@ def evaluate_workdir(
         )
     best = evaluate(trainer, state.best.params, state.best.rest, split)
     last = evaluate(trainer, state.params, state.rest, split)
-    if predictions is not None:  # first: a closed pipe ends what is printed
+    if predictions is not None:  # before printing, which a closed pipe would interrupt
         _write_predictions(pathlib.Path(predictions), restored, split, best)
     for index, seed in enumerate(trainer.config.seeds):
         if not state.alive[index]:
             print(f"seed {seed}: diverged at step {int(state.diverged_step[index])}, no accuracy")
             continue
-        told, of_last = f"seed {seed}: {split} accuracy", f"{last.accuracy[index]:.4f} with"
+        caption, last_accuracy = f"seed {seed}: {split} accuracy", f"{last.accuracy[index]:.4f}"
         if state.best.val_accuracy[index] < 0:
-            print(f"{told} {of_last} the parameters of step {step}; no validation yet")
+            print(
+                f"{caption} {last_accuracy} with the parameters of step {step}; no validation yet"
+            )
             continue
         print(
-            f"{told} {best.accuracy[index]:.4f} with the parameters of step "
-            f"{int(state.best.step[index])}, {of_last} those of step {step}"
+            f"{caption} {best.accuracy[index]:.4f} with the parameters of step "
+            f"{int(state.best.step[index])}, {last_accuracy} with those of step {step}"
         )
     return 0
 
@@ -88,15 +90,15 @@ def restore_workdir(
     data_dir: str | os.PathLike | None = None,
     splits: tuple[str, ...] = (),
 ) -> Restored:
-    """The latest state of a run, on whatever devices there are here.
+    """Restore the latest state of a run onto the devices of this machine.
 
     Args:
-        workdir: of a run, complete or not.
-        data_dir: folder of the prepared data; None for the one it was trained on.
-        splits: those the trainer is to hold on the devices.
+        workdir: Folder of a run, complete or not.
+        data_dir: Folder of the prepared data; None for the one the run was trained on.
+        splits: Names of the splits that the trainer puts on the devices.
 
     Raises:
-        UserError: no run or checkpoint, other data than the run's.
+        UserError: If there is no run or checkpoint, or the data are not those of the run.
     """
     environment.check_jax()
     folder = Workdir(workdir)
@@ -106,7 +108,7 @@ def restore_workdir(
     if prepared.sha256 != run["data_sha256"]:
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
     with config.unlocked():
-        config.mesh.update(seed=0, data=0)  # whatever devices there are here
+        config.mesh.update(seed=0, data=0)  # chosen for the devices of this machine
     trainer = Trainer(config, task, prepared, splits=splits)
     return Restored(prepared, trainer, *_restore(folder, trainer))
 
@@ -118,9 +120,9 @@ def load_model(
     last: bool = False,
     data_dir: str | os.PathLike | None = None,
 ) -> Classifier:
-    """The trained classifier of one seed; `model(ids, mask)` returns its logits [batch, classes].
+    """Load the trained classifier of one seed; `model(ids, mask)` gives logits [batch, classes].
 
-    `lra.arrays.gather` makes ids, int32, and mask, bool, both [batch, length] and for pairs
+    `lra.arrays.gather` makes ids (int32) and mask (bool), both [batch, length] or, for pairs,
     [batch, 2, length], from stored tokens. For the first eight test examples, with `arrays` from
     `lra`, `prepared` from `lra.data` and `get_task` from `lra.tasks`:
 
@@ -129,21 +131,22 @@ def load_model(
         batch = arrays.gather(examples, np.arange(8), get_task("listops"), zero_is_padding=False)
         logits = load_model("runs/listops-nystrom")(batch.ids, batch.mask)
 
-    `holdout` and `zero_is_padding` are those of the run, `config.data`. `lra.arrays.pad` makes the
-    tokens and lengths of such `Examples` from other sequences; they may be padded to fewer
-    positions than the run's data (`lra.arrays.padded_length`), not to more. On a GPU or TPU the
-    logits are those of the run within `jax.default_matmul_precision(config.matmul_precision)`;
-    JAX's default rounds products more.
+    `holdout` and `zero_is_padding` must be those of the run's `config.data`. `lra.arrays.pad` makes
+    the tokens and lengths of such `Examples` from other sequences; they may be padded to fewer
+    positions than the run's data (`lra.arrays.padded_length`), but not to more. On a GPU or TPU,
+    call the model within `jax.default_matmul_precision(config.matmul_precision)` to get the logits
+    of the run; JAX's default rounds products more.
 
     Args:
-        workdir: of a run, complete or not.
-        seed: of the run, diverged or not; None for its first.
-        last: the parameters of the last step, not those that were best on the validation set.
-        data_dir: folder of the prepared data; None for the one it was trained on.
+        workdir: Folder of a run, complete or not.
+        seed: Seed of the run, diverged or not; None for the first.
+        last: Whether to take the parameters of the last step instead of those with the highest
+            validation accuracy.
+        data_dir: Folder of the prepared data; None for the one the run was trained on.
 
     Raises:
-        UserError: no run or checkpoint, other data than the run's, a seed that the run does not
-            have, best parameters before the seed's first validation.
+        UserError: If there is no run or checkpoint, the data are not those of the run, the run does
+            not have this seed, or best parameters are requested before the first validation.
     """
     restored = restore_workdir(workdir, data_dir=data_dir)
     seed = restored.trainer.config.seeds[0] if seed is None else seed
@@ -152,41 +155,43 @@ def load_model(
 
 
 def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Classifier, int]:
-    """The classifier of one seed, on the default device, and the step its parameters are of.
+    """Classifier of one seed, on the default device, and the step of its parameters.
 
     Args:
-        restored: the run.
-        seed: of the run.
-        last: the parameters of the last step, not those that were best on the validation set.
+        restored: The restored run.
+        seed: Seed of the run.
+        last: Whether to take the parameters of the last step instead of those with the highest
+            validation accuracy.
 
     Raises:
-        UserError: a seed that the run does not have, best parameters before its first validation.
+        UserError: If the run does not have this seed, or best parameters are requested before the
+            first validation.
     """
     trainer, seeds = restored.trainer, restored.trainer.config.seeds
     if seed not in seeds:
         raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
-    row, chosen = seeds.index(seed), restored.state if last else restored.state.best
+    row, source = seeds.index(seed), restored.state if last else restored.state.best
     if not last and trainer.fetch(restored.state.best.val_accuracy)[row] < 0:
         raise UserError(
             f"seed {seed} has no validation yet (step {restored.step}), so no best parameters: "
             "choose those of the last step (--last, last=True)"
         )
-    # By way of the host: arrays on the run's mesh cannot be used together with a caller's.
+    # Copied by way of the host: arrays on the run's mesh cannot be combined with the caller's.
     params, rest = jax.tree.map(
-        lambda x: jnp.asarray(x[row]), trainer.fetch((chosen.params, chosen.rest))
+        lambda x: jnp.asarray(x[row]), trainer.fetch((source.params, source.rest))
     )
-    step = restored.step if last else int(trainer.fetch(chosen.step)[row])
+    step = restored.step if last else int(trainer.fetch(source.step)[row])
     return nnx.merge(trainer.graphdef, params, rest), step
 
 
 def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation:
-    """Evaluates every example of a split, once, for all seeds.
+    """Evaluate every example of a split, once, for all seeds.
 
     Args:
-        trainer: holds the split.
-        params: trained arrays, per seed.
-        rest: untrained arrays, per seed.
-        split: of the data.
+        trainer: Trainer that has the split on its devices.
+        params: Trained arrays, [seeds, ...].
+        rest: Untrained arrays, [seeds, ...].
+        split: Name of the split.
     """
     return trainer.evaluation(params, rest, split).to_the_end(Pace())
 

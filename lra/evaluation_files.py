@@ -1,9 +1,9 @@
-"""Evaluations saved in a run's folder, resumed where an earlier start left them.
+"""Partial evaluations saved in a run's folder and resumed by the next process.
 
-An evaluation may take longer than a start lives. What is done of it is saved with each checkpoint,
-as logits, e.g. in `evaluations/validation-50.npz`. A file belongs to the parameters of the
-checkpoint that it was saved with: where that one is lost, training from an earlier one leads to the
-same parameters only up to rounding if the devices are others.
+An evaluation may take longer than a process may run. The logits computed so far are saved with each
+checkpoint, e.g. in `evaluations/validation-50.npz`. A file belongs to the parameters of the
+checkpoint that it was saved with. If that checkpoint is lost, training again from an earlier one
+leads to the same parameters only up to rounding if the devices are different.
 """
 
 import collections
@@ -26,34 +26,35 @@ from lra.stderr import say
 from lra.trainer import Trainer
 
 _SUFFIX = ".npz"
-_DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+_READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 class SavedEvaluations:
-    """The evaluations whose results are not in a checkpoint yet, by name.
+    """Named evaluations whose results are not in a checkpoint yet.
 
     Args:
-        trainer: of the run.
-        folder: where to save them.
+        trainer: Trainer of the run.
+        folder: Folder to save them in.
     """
 
     def __init__(self, trainer: Trainer, folder: pathlib.Path):
         self._trainer, self._folder = trainer, folder
         self._runs: dict[str, EvaluationRun] = {}
-        # By split: each has its own number of batches, so its own program, to be compiled first.
+        # One for each split: the number of batches differs, and so does the program to compile.
         self._paces: dict[str, Pace] = collections.defaultdict(Pace)
 
     def evaluate(
         self, name: str, params: Any, rest: Any, split: str, before_call: Callable[[float], None]
     ) -> Evaluation:
-        """Evaluates what earlier starts have not already evaluated.
+        """Evaluate the batches that earlier processes have not evaluated.
 
         Args:
-            name: of the evaluation, the same at every start.
-            params: trained arrays, per seed.
-            rest: untrained arrays, per seed.
-            split: of the data.
-            before_call: told the expected seconds before each call; may raise, and may `save`.
+            name: Name of the evaluation, the same in every process.
+            params: Trained arrays, [seeds, ...].
+            rest: Untrained arrays, [seeds, ...].
+            split: Name of the split.
+            before_call: Function of the expected seconds of a call, called before each call; it may
+                raise, and it may `save`.
         """
         run = self._trainer.evaluation(params, rest, split)
         self._resume(name, run)
@@ -61,18 +62,18 @@ class SavedEvaluations:
         return run.to_the_end(self._paces[split], before_call)
 
     def forget(self) -> None:
-        """Forgets the evaluations so far: the next checkpoint holds their results in the state."""
+        """Drop the evaluations so far, whose results the next checkpoint has in its state."""
         self._runs = {}
 
     def discard(self) -> None:
-        """Removes what earlier starts have saved."""
+        """Remove the files that earlier processes have saved."""
         hosts.on_main(lambda: shutil.rmtree(self._folder, ignore_errors=True))
 
     def save(self) -> None:
-        """Writes what is done and not forgotten; removes all other files.
+        """Write the batches done of every evaluation not forgotten; remove all other files.
 
         Raises:
-            UserError: no space left.
+            UserError: If no space is left.
         """
         arrays = {
             name: {
@@ -102,13 +103,13 @@ class SavedEvaluations:
 
     def _resume(self, name: str, run: EvaluationRun) -> None:
         done, logits = self._read(name, run)
-        # Hosts may see the file at different times: all go on from the least that any of them has.
+        # Hosts may see the file at different times: all resume from the smallest count.
         least = hosts.least(done)
         if least:
             run.resume(logits, least)
 
     def _read(self, name: str, run: EvaluationRun) -> tuple[int, np.ndarray | None]:
-        """Batches done and logits of `name`; 0 and None where there is nothing that fits."""
+        """Number of batches done and their logits; 0 and None if no file fits the evaluation."""
         path = self._path(name)
         if not path.exists():
             return 0, None
@@ -116,10 +117,10 @@ class SavedEvaluations:
             with open(path, "rb") as file, np.load(file) as arrays:
                 done, logits = int(arrays["done"]), arrays["logits"]
                 order = arrays["order"]
-        except _DAMAGE:
+        except _READ_ERRORS:
             say(f"{path} is damaged: this evaluation begins again")
             return 0, None
-        # On other devices a split may be divided into other batches, or taken in another order.
+        # On other devices, a split may be divided into other batches or taken in another order.
         if logits.shape != run.logits.shape or logits.dtype != run.logits.dtype:
             return 0, None
         if not np.array_equal(order, run.order):

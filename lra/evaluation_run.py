@@ -1,8 +1,8 @@
-"""An evaluation of a split, in as many calls as its caller likes.
+"""Evaluation of a split, in as many calls as the caller likes.
 
-Every example counts, once. The code behind Table 3 of the Nyströmformer paper leaves out the last,
-partly filled batch (of ListOps 16 of 2,000 examples) and goes four times over Pathfinder's
-validation set.
+Every example counts exactly once. The code behind Table 3 of the Nyströmformer paper leaves out the
+last, partly filled batch (16 of the 2,000 examples of ListOps) and goes over Pathfinder's
+validation set four times.
 """
 
 import time
@@ -19,7 +19,13 @@ from lra.programs import Programs
 
 
 class Evaluation(NamedTuple):
-    """Of one split: `accuracy` and mean `loss` [seeds], `logits` [seeds, examples, classes]."""
+    """Results on one split.
+
+    Attributes:
+        accuracy: Fraction of correct answers, [seeds].
+        loss: Mean loss in nats, [seeds].
+        logits: Logits, [seeds, examples, classes].
+    """
 
     accuracy: np.ndarray
     loss: np.ndarray
@@ -27,23 +33,25 @@ class Evaluation(NamedTuple):
 
 
 class EvaluationRun:
-    """An evaluation in progress: taken `to_the_end`, or by hand: `advance` until
-    `remaining` is 0, then `result`.
+    """An evaluation in progress.
 
-    Attributes:
-        logits: [seeds, batches, batch, classes] on the devices, those of the first `done` batches.
-        done: batches.
-        order: of the examples, as given.
+    Call `to_the_end`, or `advance` until `remaining` is 0 and then `result`.
 
     Args:
-        programs: of the run.
-        shardings: where its arrays live.
-        examples: the split, on the devices.
-        params: trained arrays, per seed.
-        rest: untrained arrays, per seed.
-        order: in which examples are evaluated, int [examples].
-        shape: number of seeds, size of a batch, number of classes.
-        before_programs: called before each program.
+        programs: Compiled functions of the run.
+        shardings: Shardings of the run's arrays.
+        examples: Examples of the split, on the devices.
+        params: Trained arrays, [seeds, ...].
+        rest: Untrained arrays, [seeds, ...].
+        order: Order in which examples are evaluated, int [examples].
+        shape: Number of seeds, batch size, number of classes.
+        before_programs: Function that is called before each program.
+
+    Attributes:
+        logits: Logits on the devices, [seeds, batches, batch, classes]; 0 after the first `done`
+            batches.
+        done: Number of batches evaluated.
+        order: Order of the examples, as given.
     """
 
     def __init__(
@@ -74,15 +82,15 @@ class EvaluationRun:
 
     @property
     def remaining(self) -> int:
-        """Batches still to do."""
+        """Number of batches still to evaluate."""
         return self._batches - self.done
 
     def resume(self, logits: np.ndarray, done: int) -> None:
-        """Goes on from the first `done` batches of another run over the same parameters."""
+        """Continue from the logits of the first `done` batches for the same parameters."""
         self.logits, self.done = sharding.put(logits, self._place), done
 
     def advance(self, count: int) -> None:
-        """Evaluates the next `count` batches and waits for them."""
+        """Evaluate the next `count` batches and wait for them."""
         self._before_programs()
         self.logits = sharding.call(self._programs.logits, *self.arguments(count))
         self.logits.block_until_ready()
@@ -91,29 +99,30 @@ class EvaluationRun:
     def to_the_end(
         self, pace: Pace, before_call: Callable[[float], None] = lambda seconds: None
     ) -> Evaluation:
-        """Evaluates what remains and returns the result.
+        """Evaluate the remaining batches and return the result.
 
         Args:
-            pace: what earlier evaluations taught about the length of calls.
-            before_call: told the expected seconds before each call; may raise to end it.
+            pace: Pace of earlier evaluations with the same program.
+            before_call: Function of the expected seconds of a call, called before each call; it may
+                raise to end the evaluation.
         """
         while self.remaining:
             before_call(pace.call_seconds)
             count = hosts.least(pace.next(self.remaining))
-            begun = time.monotonic()
+            start = time.monotonic()
             self.advance(count)
-            pace.measured(count, time.monotonic() - begun)
+            pace.measured(count, time.monotonic() - start)
         return self.result()
 
     def arguments(self, count: int) -> tuple[Any, ...]:
-        """What the compiled evaluation call takes."""
-        fixed = (self._params, self._rest, self._examples, self._table)
-        numbers = (sharding.put_number(number, self._replicated) for number in (self.done, count))
-        return self.logits, *fixed, *numbers
+        """Arguments of the compiled evaluation call."""
+        inputs = (self._params, self._rest, self._examples, self._table)
+        start_count = (sharding.put_number(n, self._replicated) for n in (self.done, count))
+        return self.logits, *inputs, *start_count
 
     @property
     def score_arguments(self) -> tuple[Any, ...]:
-        """What the compiled scoring call takes."""
+        """Arguments of the compiled scoring call."""
         return self.logits, self._examples.labels, self._table, self._total
 
     def result(self) -> Evaluation:

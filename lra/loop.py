@@ -40,37 +40,39 @@ def train(
     tensorboard: bool = False,
     debug_nans: bool = False,
 ) -> int:
-    """Trains all seeds of `config` to the end, or until it is told to stop.
+    """Train all seeds of `config` to the end, or until a stop is requested.
 
     Args:
-        config: a checked configuration.
-        workdir: folder of the run; a run that was stopped there goes on.
-        data_dir: folder of the prepared data.
-        stop: asked between calls; None to go on to the end.
-        tensorboard: also write event files to `<workdir>/tensorboard`.
-        debug_nans: end at the first NaN, naming its step and the operation; slow.
+        config: Validated config of the run.
+        workdir: Folder of the run; an interrupted run in it is resumed.
+        data_dir: Folder of the prepared data.
+        stop: Object that is asked between calls whether to stop; None to train to the end.
+        tensorboard: Whether to also write event files to `<workdir>/tensorboard`.
+        debug_nans: Whether to end at the first NaN and name its step and operation; slow.
 
     Returns:
         The exit status: 0, `STATUS_STOPPED`, `STATUS_ALL_DIVERGED`, or `nans.STATUS_NAN`.
 
     Raises:
-        UserError: data not prepared or damaged, a configuration that does not fit them, a
-            workdir that cannot be used.
+        UserError: If the data are not prepared or damaged, the configuration does not fit them, or
+            the workdir cannot be used.
     """
     stop = stop or Stop()
     if tensorboard:
         check_events()
     task = get_task(config.task)
-    protocol_of(config)  # rows name it: a config file that only flags make valid is refused now
+    protocol_of(config)  # needed for the rows: raises now if the config file alone is not valid
     prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
-    code = {f"the version of {name}": one for name, one in environment.versions().items()}
-    hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256} | code)
-    # A call that may be repeated to find a NaN must not use up its arguments.
+    versions = {
+        f"the version of {name}": version for name, version in environment.versions().items()
+    }
+    hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256} | versions)
+    # A call that may be repeated to find a NaN must not donate its arguments.
     trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
     folder = Workdir(workdir)
     first = None
     if config.train.init_from and not hosts.on_main(folder.config.exists):
-        first = initial_state(trainer)  # whatever is wrong there is said before anything is written
+        first = initial_state(trainer)  # its errors are raised before anything is written
     data = {"data_dir": os.path.abspath(data_dir), "data_sha256": prepared.sha256}
     facts = data | environment.facts(trainer.num_devices)
     with (
@@ -94,7 +96,7 @@ def train(
 
 
 class Run:
-    """A run in its folder: restores what was saved, then alternates calls and evaluations.
+    """A run in its folder: restores the latest checkpoint, then alternates training and evaluation.
 
     `first` is the state before the first step, if it has been made already; else None.
     """
@@ -114,8 +116,8 @@ class Run:
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        goes_on = restored is None or self._goes_on(*restored)
-        if goes_on and ahead.is_worthwhile() and not debug_nans:
+        will_train = restored is None or self._will_train(*restored)
+        if will_train and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
         self._state, progress = restored or (first or initial_state(trainer), Progress())
         self._progress, self._step = progress, progress.step
@@ -130,11 +132,11 @@ class Run:
         self._alive = still_training(trainer.fetch(self._state.diverged_step))
 
     def to_the_end(self) -> int:
-        """Runs until the last step or a stop; returns the exit status."""
+        """Run until the last step or a stop, and return the exit status."""
         try:
             params = self._trainer.num_params(self._state)
-            device, where = environment.devices_name(self._trainer.num_devices), self._folder.root
-            self._reporter.say(describe_start(self._config, device, params, self._step, where))
+            device, root = environment.devices_name(self._trainer.num_devices), self._folder.root
+            self._reporter.say(describe_start(self._config, device, params, self._step, root))
             while not self._is_complete():
                 self._evaluate_if_due()
                 self._train_to_next_boundary()
@@ -159,16 +161,16 @@ class Run:
             tensorboard=self._folder.root / "tensorboard" if tensorboard else None,
         )
 
-    def _goes_on(self, state: TrainState, progress: Progress) -> bool:
+    def _will_train(self, state: TrainState, progress: Progress) -> bool:
         alive = still_training(self._trainer.fetch(state.diverged_step))
         return progress.step < self._config.train.steps and any(alive)
 
     def _is_complete(self) -> bool:
-        last = self._step == self._config.train.steps and self._progress.evaluated == self._step
-        return last or not any(self._alive)
+        done = self._step == self._config.train.steps and self._progress.evaluated == self._step
+        return done or not any(self._alive)
 
     def _evaluate_if_due(self) -> None:
-        """Evaluates where the protocol asks for it."""
+        """Evaluate on the validation set if the configuration asks for it after this step."""
         step = self._step
         if not self._timetable.evaluates(step) or self._progress.evaluated == step:
             return
@@ -183,30 +185,31 @@ class Run:
         self._reporter.evaluated(step, "validation", evaluation, self._alive)
 
     def _train_to_next_boundary(self) -> None:
-        """Trains up to the next evaluation or redraw."""
+        """Train up to the next evaluation or redraw."""
         end = self._timetable.next_stop(self._step)
         if self._timetable.redraws(self._step):
             self._state = self._trainer.redraw(self._state, self._step)
         while self._step < end and any(self._alive):
-            self._stop_rather_than_spend(self._pace.call_seconds)
+            self._stop_unless_time_for(self._pace.call_seconds)
             self._train(hosts.least(self._pace.next(end - self._step)))
             self._save_if_due()
 
     def _train(self, count: int) -> None:
-        """Makes `count` steps in one call, waits for it and notes its numbers.
+        """Make `count` steps in one call, wait for it, and record its time and metrics.
 
-        With two calls under way the time of each could not be told: on several hosts, and on GPUs
-        where the number of steps is not part of the program, dispatching one may wait for another.
-        The gap between calls is of milliseconds; drawing the order of an epoch takes some 10 more.
+        Only one call is in flight at a time, since two could not be timed separately: on several
+        hosts, and on GPUs, where the number of steps is not part of the program, dispatching one
+        call may wait for another. The gap between calls is a few milliseconds; drawing the order of
+        an epoch takes some 10 ms more.
         """
-        self._work()
-        begun, disturbed = time.monotonic(), self._trainer.ahead.is_compiling
+        self._note_work()
+        start, beside_compilation = time.monotonic(), self._trainer.ahead.is_compiling
         self._state, metrics = self._trainer.train(self._state, self._step, count)
         self._step += count
         metrics = self._trainer.fetch(metrics)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         examples = count * self._config.train.batch_size * len(self._config.seeds)
-        if self._pace.measured(count, seconds) and not disturbed:
+        if self._pace.measured(count, seconds) and not beside_compilation:
             self._progress = self._progress._replace(
                 train_seconds=self._progress.train_seconds + seconds,
                 train_examples=self._progress.train_examples + examples,
@@ -226,14 +229,14 @@ class Run:
 
     def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
-            self._stop_rather_than_spend(seconds)
-            self._work()
+            self._stop_unless_time_for(seconds)
+            self._note_work()
             self._save_if_due()
 
         return self._evaluations.evaluate(name, params, rest, split, before_call)
 
-    def _stop_rather_than_spend(self, seconds: float) -> None:
-        """Raises Stopped if the run was told to stop, or has no time for a call of `seconds`."""
+    def _stop_unless_time_for(self, seconds: float) -> None:
+        """Raise Stopped if a stop was requested or no time is left for a call of `seconds`."""
         if hosts.any_of(self._stop.before(seconds)):
             raise Stopped
 
@@ -242,8 +245,8 @@ class Run:
             self._save()
             self._saves.saved()
 
-    def _work(self) -> None:
-        """To be called before each call: from the first on there is something new to save."""
+    def _note_work(self) -> None:
+        """Note, before each call, that there is something new to save."""
         if not self._has_worked:
             self._has_worked = True
             self._progress = self._progress.going_on_with(

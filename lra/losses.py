@@ -1,4 +1,4 @@
-"""Losses and correct answers, per example: whoever sums them decides over what."""
+"""Losses and correct answers per example; callers decide how to average them."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 def cross_entropy(
     logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]
 ) -> Float[Array, " batch"]:
-    """-log softmax(logits)[label], in nats.
+    """Cross-entropy -log softmax(logits)[label], in nats.
 
     The label is selected by a mask, not gathered as in optax: the gradient of a gather is a
     scatter, which GPUs in deterministic mode process one example after another.
@@ -20,5 +20,5 @@ def cross_entropy(
 def is_correct(
     logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]
 ) -> Bool[Array, " batch"]:
-    """Whether the largest logit is the label's; never for logits that are not finite."""
+    """Whether the label has the largest logit; always False if any logit is not finite."""
     return (jnp.argmax(logits, axis=-1) == labels) & jnp.all(jnp.isfinite(logits), axis=-1)

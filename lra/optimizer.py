@@ -1,7 +1,7 @@
 """AdamW with the one-cycle schedule behind Table 3 of the Nyströmformer paper.
 
-Its code uses PyTorch's `OneCycleLR` in its linear form, whose default also cycles Adam's beta1
-against the learning rate; both are functions of the step alone.
+The code of the paper uses PyTorch's `OneCycleLR` with linear annealing. By default that also cycles
+Adam's beta1 against the learning rate; both are functions of the step alone.
 """
 
 import optax
@@ -14,7 +14,7 @@ _BETA2, _EPSILON = 0.999, 1e-6  # mlpen/Nystromformer LRA: AdamW(betas=(0.9, 0.9
 
 
 def one_cycle(start: float, peak: float, end: float, *, warmup: int, steps: int) -> optax.Schedule:
-    """From `start` at step 0 to `peak` at step `warmup` - 1 to `end` at the last, linearly."""
+    """Linear schedule from `start` at step 0 to `peak` at `warmup` - 1 to `end` at `steps` - 1."""
     rise = max(warmup - 1, 0)
     up = optax.linear_schedule(start, peak, max(rise, 1))
     down = optax.linear_schedule(peak, end, max(steps - 1 - rise, 1))
@@ -22,7 +22,7 @@ def one_cycle(start: float, peak: float, end: float, *, warmup: int, steps: int)
 
 
 def learning_rate(train: config_dict.ConfigDict) -> optax.Schedule:
-    """The learning rate of each step."""
+    """Learning rate as a function of the step."""
     peak = train.learning_rate
     start = peak / _DIV_FACTOR
     end = start / _FINAL_DIV_FACTOR
@@ -30,17 +30,17 @@ def learning_rate(train: config_dict.ConfigDict) -> optax.Schedule:
 
 
 def beta1(train: config_dict.ConfigDict) -> optax.Schedule:
-    """Adam's beta1 of each step: low where the learning rate is high."""
+    """Adam's beta1 as a function of the step: low where the learning rate is high."""
     return one_cycle(
         _MAX_BETA1, _MIN_BETA1, _MAX_BETA1, warmup=train.warmup_steps, steps=train.steps
     )
 
 
 def make_optimizer(train: config_dict.ConfigDict) -> optax.GradientTransformation:
-    """AdamW as the block `train` of a configuration has it.
+    """AdamW with the options of `config.train`.
 
-    With `max_grad_norm` above 0, a gradient whose norm over all parameters is larger is scaled
-    down to it first. Without, program and state are those of AdamW alone.
+    With `max_grad_norm` above 0, gradients are first clipped to this global norm. With 0, program
+    and state are those of AdamW alone.
     """
     adamw = optax.inject_hyperparams(optax.adamw)(
         learning_rate=learning_rate(train),

@@ -1,10 +1,10 @@
-"""How batches are computed: on a CPU in parts that fit its caches, cut to their longest sequence.
+"""How batches are divided: on a CPU into parts that fit its caches, cut to their longest sequence.
 
 Cutting is described in `lra.buckets`. Without parts, every operation of a step writes its result to
 memory and the next reads it back: a step of ListOps then took 1.7 (Nyström, Linformer) to 2.1 times
 as long (Performer), on two cores (`python -m benchmarks.train_step --tasks=listops` of commits
-40b506c and 6b65930). Other devices take the batch as a whole, or in as many parts as
-`train.microbatches` asks for, as do several virtual CPU devices, which serve for testing.
+40b506c and 6b65930). Other devices process the batch as a whole or in `train.microbatches` parts,
+and so do several virtual CPU devices, which serve for testing.
 """
 
 import math
@@ -17,21 +17,21 @@ from lra.buckets import choose_lengths, choose_packed_lengths
 from lra.process import cores
 from models.machine import this_backend
 
-# Numbers per core in an activation array of the model's width: 1 MiB of float32, a core's L2 cache.
-_NUMBERS_PER_CORE = 2**18
+# Elements of an activation array of the model's width per core: 1 MiB of float32, its L2 cache.
+_ELEMENTS_PER_CORE = 2**18
 
 
 class Plan(NamedTuple):
-    """How the batches of a run are computed.
+    """How the batches of a run are divided and cut.
 
     Attributes:
-        microbatches: parts of a training batch, one after another.
-        eval_batch: examples in a batch of an evaluation.
-        step_buckets: lengths to which parts of a training batch are cut, ascending, the last one
-            the padded length; only that: nothing is cut.
-        eval_buckets: the same of batches of an evaluation.
-        packed: whether these are lengths to which sequences are packed; the last one is then that
-            of the longest.
+        microbatches: Number of parts of a training batch, processed one after another.
+        eval_batch: Number of examples in an evaluation batch.
+        step_buckets: Lengths to which parts of a training batch are cut, ascending, the last one
+            the padded length; with that alone, nothing is cut.
+        eval_buckets: Lengths to which evaluation batches are cut, likewise.
+        packed: Whether sequences are packed to these lengths instead; the last one then holds the
+            longest sequence.
     """
 
     microbatches: int
@@ -51,25 +51,25 @@ def plan_batches(
     longest: int | None = None,
     cut_padding: bool = True,
 ) -> Plan:
-    """The plan of a run.
+    """Choose how the batches of a run are divided and cut.
 
     Args:
-        config: of the run.
-        lengths: of the training examples, int [examples], in positions, real ones if `longest` is
-            given.
-        padded: the length they are padded to.
-        pairs: whether an example has two sequences.
-        devices: that share the batch or the seeds.
-        longest: the most real positions of any example, where padding lies between them; None:
-            it is only at the ends.
-        cut_padding: whether anything may be cut.
+        config: Config of the run.
+        lengths: Length of each training example in positions, int [examples]; the number of real
+            positions if `longest` is given.
+        padded: Length they are padded to.
+        pairs: Whether an example has two sequences.
+        devices: Number of devices that share the batch or the seeds.
+        longest: Largest number of real positions of any example, if padding lies between them; None
+            if padding is only at the end.
+        cut_padding: Whether batches may be cut or packed.
     """
-    numbers = padded * (2 if pairs else 1) * config.model.dim * len(config.seeds)
+    elements = padded * (2 if pairs else 1) * config.model.dim * len(config.seeds)
     batch, eval_batch = config.train.batch_size, config.train.eval_batch_size
     microbatches = number_of_parts(
-        batch, numbers, devices=devices, at_least=config.train.microbatches
+        batch, elements, devices=devices, at_least=config.train.microbatches
     )
-    eval_parts = number_of_parts(eval_batch, numbers, devices=devices)
+    eval_parts = number_of_parts(eval_batch, elements, devices=devices)
     eval_batch //= eval_parts
     step_buckets = eval_buckets = (padded,)
     if cut_padding and longest is not None:
@@ -86,18 +86,18 @@ def plan_batches(
 def number_of_parts(
     batch: int, example_numbers: int, *, devices: int = 1, at_least: int = 1
 ) -> int:
-    """A divisor of `batch`, itself a multiple of `at_least`.
+    """Number of parts to process a batch in, a divisor of `batch` and multiple of `at_least`.
 
     Args:
-        batch: number of examples.
-        example_numbers: numbers in one activation of one example: positions times width.
-        devices: that share the batch or the seeds.
-        at_least: the parts asked for, a divisor of `batch`.
+        batch: Number of examples in the batch.
+        example_numbers: Number of elements in one activation of one example: positions times width.
+        devices: Number of devices that share the batch or the seeds.
+        at_least: Number of parts that the configuration asks for, a divisor of `batch`.
     """
     if devices > 1 or this_backend() != "cpu":
         return at_least
-    fitting = cores() * _NUMBERS_PER_CORE // example_numbers
+    examples_in_cache = cores() * _ELEMENTS_PER_CORE // example_numbers
     small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
     divisors = sorted({*small, *(batch // n for n in small)})
-    parts = [n for n in divisors if n % at_least == 0]
-    return next((n for n in parts if batch // n <= fitting), batch)
+    candidates = [n for n in divisors if n % at_least == 0]
+    return next((n for n in candidates if batch // n <= examples_in_cache), batch)

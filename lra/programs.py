@@ -1,10 +1,10 @@
-"""The compiled calls of a run: initialisation, training, evaluation, each one program.
+"""Compiled functions of a run: initialisation, training and evaluation, one program each.
 
-Seeds are a mapped axis. A training call makes any number of steps up to a bound, an evaluation call
+Seeds are a mapped axis. A training call makes any number of steps up to a bound; an evaluation call
 fills in the logits of any number of batches. Both take that number as an argument, so each is
-compiled once. The price on a GPU: XLA does not know the number either, so it reads the loop
-condition, one byte, back between steps. In a profile of steps of 5 to 22 ms on an H100 that did not
-show: the operations of a step took its time.
+compiled once. The price on a GPU: the trip count of the loop is unknown to XLA, which therefore
+copies the loop condition, one byte, back to the host between steps. In a profile of steps of 5 to
+22 ms on an H100 this did not show: the operations of a step took all of its time.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _LEVEL = "xla_backend_optimization_level"
 
 
 class CallMetrics(NamedTuple):
-    """Means over the steps of one call, and where seeds diverged (else -1); all [seeds]."""
+    """Mean metrics over the steps of one call, and the step of divergence (else -1), per seed."""
 
     loss: Float[Array, " seeds"]
     accuracy: Float[Array, " seeds"]
@@ -43,20 +43,20 @@ class CallMetrics(NamedTuple):
 
 
 class Programs:
-    """Functions of arrays that stay on the devices.
+    """Compiled functions of arrays that stay on the devices.
 
-    Along the axis `data` a training step communicates once, to add up its gradients, and an
-    evaluation not at all until its end; along `seed` nothing does.
+    Along the mesh axis `data`, a training step communicates once, to sum its gradients, and an
+    evaluation only at its end. Along `seed`, nothing communicates.
 
     Args:
-        config: of the run.
-        task: of the benchmark.
-        make: builds the model from `nnx.Rngs`.
-        graphdef: the model's structure.
-        optimizer: of the parameters.
-        plan: how batches are computed.
-        shardings: where inputs and outputs live.
-        donate: whether a call may use up the memory of the state it is given.
+        config: Config of the run.
+        task: Task of the benchmark.
+        make: Function that builds the model from `nnx.Rngs`.
+        graphdef: Structure of the model.
+        optimizer: Optimizer of the parameters.
+        plan: How batches are divided and cut.
+        shardings: Shardings of inputs and outputs.
+        donate: Whether calls donate the buffers of the state they are given.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Programs:
         self._buckets, self._packed = plan.eval_buckets, plan.packed
         self._zero_is_padding = config.data.zero_is_padding
         self._precision, self._donate = config.matmul_precision, donate
-        alone = shardings.mesh.size == 1
+        one_device = shardings.mesh.size == 1
         # Several devices would have to agree on what is padding in all their sequences.
-        self._lengths = contextlib.nullcontext if alone else whole_sequences
+        self._length_context = contextlib.nullcontext if one_device else whole_sequences
         self._step = functools.partial(
             state.train_step,
             graphdef=graphdef,
@@ -96,11 +96,11 @@ class Programs:
         compiled, s = self.compiled, shardings
         self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
         self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
-        of_state = functools.partial(compiled, donated=True, out_shardings=s.per_seed)
-        self.train = of_state("train", self.train_steps)
-        self.redraw = of_state("redraw", jax.vmap(redraw, (0, None, 0)))
-        self.update_best = of_state("update_best", jax.vmap(state.update_best, (0, 0, None)))
-        self.check_end = of_state("check_end", jax.vmap(state.check_end, (0, 0, None)))
+        update = functools.partial(compiled, donated=True, out_shardings=s.per_seed)
+        self.train = update("train", self.train_steps)
+        self.redraw = update("redraw", jax.vmap(redraw, (0, None, 0)))
+        self.update_best = update("update_best", jax.vmap(state.update_best, (0, 0, None)))
+        self.check_end = update("check_end", jax.vmap(state.check_end, (0, 0, None)))
         self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
         self.scores = compiled("scores", _scores, static_argnums=3, out_shardings=s.replicated)
         self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
@@ -108,10 +108,10 @@ class Programs:
     def compiled(
         self, name: str, function: Callable, *, donated: bool = False, **options: Any
     ) -> Callable:
-        """`function` in one program, called `name` in profiles and logs."""
+        """Jit `function` as a program that profiles and logs show as `name`."""
 
         def traced(*args):
-            with jax.default_matmul_precision(self._precision), self._lengths():
+            with jax.default_matmul_precision(self._precision), self._length_context():
                 return function(*args)
 
         traced.__name__ = name
@@ -131,7 +131,7 @@ class Programs:
         start: Int[Array, ""],
         count: Int[Array, ""],
     ) -> tuple[TrainState, CallMetrics]:
-        """Makes steps `start` to `start + count` of every seed; `train` is this, compiled."""
+        """Make steps `start` to `start + count` of every seed; compiled, this is `train`."""
 
         def one_seed(seed_state, key, seed_indices):
             def body(i, carry):
@@ -158,17 +158,17 @@ class Programs:
         start: Int[Array, ""],
         count: Int[Array, ""],
     ) -> Float[Array, "seeds batches batch classes"]:
-        """Fills in batches `start` to `start + count`; the seeds share their tokens."""
+        """Fill in the logits of batches `start` to `start + count`; all seeds share the tokens."""
 
-        def logits_of(batch, packed_length=None):
+        def apply(batch, packed_length=None):
             model = functools.partial(forward, self._graphdef, packed_length=packed_length)
             seeds = jax.vmap(model, in_axes=(0, 0, None, None))
             return seeds(params, rest, batch.ids, batch.mask).astype(logits.dtype)
 
         def body(i, logits):
             batch = self._gather(examples, table[i])
-            found = in_bucket(logits_of, self._buckets, batch, packed=self._packed)
-            return logits.at[:, i].set(found)
+            batch_logits = in_bucket(apply, self._buckets, batch, packed=self._packed)
+            return logits.at[:, i].set(batch_logits)
 
         return jax.lax.fori_loop(start, start + count, body, logits)
 
@@ -177,9 +177,9 @@ class Programs:
 
 
 def compiler_options() -> dict[str, Any] | None:
-    """Options of all programs: on a CPU a lower optimisation level, unless `XLA_FLAGS` sets one.
+    """Compiler options: on a CPU a lower optimisation level, unless `XLA_FLAGS` sets one.
 
-    They compile in about 0.6 of the time; speeds differ by no more than between runs.
+    Programs then compile in about 0.6 of the time; their speeds differ no more than between runs.
     """
     if this_backend() != "cpu" or _LEVEL in os.environ.get("XLA_FLAGS", ""):
         return None
@@ -195,12 +195,15 @@ def forward(
     key: Array | None = None,
     packed_length: int | None = None,
 ) -> Array:
-    """The logits of a model given in its parts."""
+    """Logits of the model with structure `graphdef` and arrays `params` and `rest`."""
     return nnx.merge(graphdef, params, rest)(ids, mask, key, packed_length)
 
 
 def _scores(logits: Array, labels: Array, table: Array, total: int) -> tuple[Array, Array, Array]:
-    """Over the first `total` examples of a table: correct answers, loss, logits by example."""
+    """Number of correct answers, mean loss, and logits by example, per seed.
+
+    They cover the first `total` entries of `table`; what follows them fills up the last batch.
+    """
     logits = logits.reshape(logits.shape[0], -1, logits.shape[-1])
     logits = logits[:, jnp.argsort(table.reshape(-1)[:total])]
     correct = jax.vmap(is_correct, in_axes=(0, None))(logits, labels)

@@ -1,6 +1,6 @@
-"""Where arrays live: a mesh of devices with the axes `seed` and `data`, and nothing else.
+"""Placement of arrays on a mesh of devices with the axes `seed` and `data`.
 
-Seeds need no communication; along `data` a step adds up its gradients. One device is the 1 x 1
+Seeds need no communication; along `data`, a step sums its gradients. A single device is the 1 x 1
 mesh.
 """
 
@@ -16,16 +16,16 @@ from lra.errors import UserError
 
 
 class Shardings(NamedTuple):
-    """Placements on a mesh.
+    """Shardings on a mesh, by the arrays they are for.
 
     Attributes:
-        mesh: of the devices.
-        per_seed: arrays whose first axis is the seed.
-        replicated: the same on every device.
-        shares: of one seed, [share of the batch, ...].
-        indices: [seed, step, batch].
-        table: [step, batch], shared by the seeds.
-        logits: [seed, step, batch, class].
+        mesh: Mesh of the devices.
+        per_seed: Arrays whose first axis is the seed.
+        replicated: Arrays that every device holds entirely.
+        shares: Arrays of one seed, [share of the batch, ...].
+        indices: Indices of training examples, [seed, step, batch].
+        table: Indices of evaluation examples, [step, batch], the same for all seeds.
+        logits: Logits of an evaluation, [seed, step, batch, class].
     """
 
     mesh: Mesh
@@ -40,20 +40,20 @@ class Shardings(NamedTuple):
 def make_shardings(
     seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]
 ) -> Shardings:
-    """The placements for a mesh of `seed` x `data` devices; 0 stands for what fits.
+    """Make the shardings for a mesh of `seed` x `data` devices; 0 chooses the size that fits.
 
     Raises:
-        UserError: more devices asked for than there are, seeds that the seed axis or a batch that
-            the data axis does not divide; it names the sizes that would fit.
+        UserError: If there are fewer devices, or the axis `seed` does not divide the seeds or
+            `data` a batch; the message names the sizes that would fit.
     """
     available = jax.device_count()
-    asked = max(seed, 1) * max(data, 1)
-    if asked > available:
+    requested = max(seed, 1) * max(data, 1)
+    if requested > available:
         raise UserError(
-            f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {asked} devices, there are "
+            f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {requested} devices, there are "
             f"{available}"
         )
-    # By default the seeds take as many devices as divide them, the batch as many as remain.
+    # By default the seeds take as many devices as divide them, and the batch as many as remain.
     seed = seed or math.gcd(available // (data or 1), num_seeds)
     data = data or math.gcd(available // seed, *batch_sizes)
     if num_seeds % seed:
@@ -68,7 +68,7 @@ def make_shardings(
                 f"{_divisors(batch, available)}"
             )
     devices = _devices(seed * data)
-    # With explicit axes, JAX's default, the gathers of this project are errors.
+    # With explicit axes, JAX's default, the gathers of this project would be errors.
     mesh = jax.make_mesh(
         (seed, data), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=devices
     )
@@ -88,7 +88,7 @@ def make_shardings(
 
 
 def _devices(number: int) -> list[jax.Device]:
-    """That many devices, of every host equally many."""
+    """The first `number` devices, the same number from every host."""
     hosts = jax.process_count()
     if number % hosts:
         raise UserError(
@@ -104,19 +104,19 @@ def _devices(number: int) -> list[jax.Device]:
 
 
 def put(array: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
-    """The array on the devices; each host, having all of it, fills its own."""
-    with jax.transfer_guard_host_to_device("allow"):  # asked for here, though JAX does not say so
+    """Put an array on the devices; each host has all of it and fills its own devices."""
+    with jax.transfer_guard_host_to_device("allow"):  # JAX takes it for an implicit transfer
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def put_number(number: int, sharding: jax.sharding.Sharding) -> jax.Array:
-    """The number of a step or a count on the devices, int32."""
+    """Put a step or a count on the devices, as int32."""
     return put(np.asarray(number, np.int32), sharding)
 
 
 def call(program: Callable, *arguments: Any) -> Any:
-    """Calls a compiled program; an argument that is not on its devices is an error, not copied."""
-    # When JAX looks for a NaN it repeats the call operation by operation, which places constants.
+    """Call a compiled program; an argument that is not on its devices raises, and is not copied."""
+    # To locate a NaN, JAX repeats the call operation by operation, which transfers constants.
     guard = "allow" if jax.config.jax_debug_nans else "disallow"
     with (
         jax.transfer_guard_host_to_device(guard),
@@ -126,5 +126,5 @@ def call(program: Callable, *arguments: Any) -> Any:
 
 
 def _divisors(number: int, limit: int) -> str:
-    fitting = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
-    return ", ".join(map(str, fitting))
+    divisors = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
+    return ", ".join(map(str, divisors))

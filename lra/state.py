@@ -1,4 +1,4 @@
-"""The state of a training, and the step that changes it: pure functions of one seed.
+"""Training state and the training step, as pure functions of one seed.
 
 `lra.programs` maps them over seeds and places them on devices.
 """
@@ -22,7 +22,7 @@ from lra.losses import cross_entropy, is_correct
 from lra.tasks import Task
 from models.heads import Classifier, PairClassifier
 
-_REDRAWS = 2**32 - 1  # beyond every step
+_REDRAWS = 2**32 - 1  # larger than any step
 
 
 class Best(NamedTuple):
@@ -35,15 +35,15 @@ class Best(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """All that a step changes, so all that a checkpoint holds.
+    """Everything that a step changes, which is what a checkpoint holds.
 
     Attributes:
-        params: trained arrays.
-        rest: arrays drawn once (Performer's features, Reformer's rotations).
-        opt_state: of the optimizer.
-        diverged_step: first step whose loss or gradient was not finite, from which on the state is
-            frozen; -1 before. See `check_end`.
-        best: see `Best`.
+        params: Trained arrays.
+        rest: Untrained random arrays (Performer's features, Reformer's rotations).
+        opt_state: State of the optimizer.
+        diverged_step: First step whose loss or gradient was not finite, from which on the state is
+            frozen; -1 if there was none. See also `check_end`.
+        best: Parameters with the highest validation accuracy so far.
     """
 
     params: nnx.State
@@ -54,26 +54,26 @@ class TrainState(NamedTuple):
 
     @property
     def alive(self) -> Bool[Array, "*seeds"]:
-        """Whether it still trains."""
+        """Whether the seed still trains, that is, has not diverged."""
         return self.diverged_step < 0
 
 
 def still_training(diverged_step: np.ndarray) -> list[bool]:
-    """Of each seed; `TrainState.alive` of arrays that have been fetched."""
+    """Whether each seed still trains: `TrainState.alive`, for arrays fetched to the host."""
     return [bool(step < 0) for step in diverged_step]
 
 
 class Microbatches(NamedTuple):
-    """Into how many parts a step divides its batch to accumulate gradients.
+    """How a step divides its batch for gradient accumulation.
 
     Attributes:
-        parts: of a batch, one after another.
-        shares: of each part, one per device that shares the batch; gradients are summed over
-            devices once, after the last part.
-        place: puts arrays [shares, ...] onto these devices.
-        buckets: lengths to which parts are cut, see `lra.buckets`; fewer than two: none is cut.
-        packed: whether parts are packed to these lengths instead, also to a single one.
-        axis_name: of the mapped axis of seeds, if there is one.
+        parts: Number of parts of a batch, processed one after another.
+        shares: Number of shares of each part, one per device that shares the batch; gradients are
+            summed over devices once, after the last part.
+        place: Function that constrains arrays [shares, ...] to these devices.
+        buckets: Lengths to which parts are cut (`lra.buckets`); with fewer than two, none is cut.
+        packed: Whether parts are packed to these lengths instead, even to a single one.
+        axis_name: Name of the mapped axis of seeds, if there is one.
     """
 
     parts: int = 1
@@ -85,7 +85,7 @@ class Microbatches(NamedTuple):
 
 
 class StepMetrics(NamedTuple):
-    """Of one step's batch, before its update."""
+    """Metrics of one step's batch, computed before the update."""
 
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]
@@ -94,10 +94,10 @@ class StepMetrics(NamedTuple):
 def make_model(
     config: config_dict.ConfigDict, task: Task, length: int, rngs: nnx.Rngs
 ) -> Classifier:
-    """The model of a configuration for sequences of `length` positions.
+    """Build the model of a configuration for sequences of `length` positions.
 
     Raises:
-        ValueError: options that do not fit each other or the length, in one line.
+        ValueError: If options do not fit each other or the length; the message is one line.
     """
     model = PairClassifier if task.pairs else Classifier
     return model(
@@ -111,7 +111,7 @@ def make_model(
 
 
 def seed_keys(seed: int) -> tuple[Array, Array]:
-    """The keys of initialisation and of training that belong to a seed."""
+    """Keys for initialisation and for training, derived from a seed."""
     root = jax.random.key(seed, impl="threefry2x32")
     return jax.random.fold_in(root, 0), jax.random.fold_in(root, 1)
 
@@ -119,7 +119,7 @@ def seed_keys(seed: int) -> tuple[Array, Array]:
 def init_state(
     key: Array, make: Callable[[nnx.Rngs], nnx.Module], optimizer: optax.GradientTransformation
 ) -> TrainState:
-    """The state before the first step."""
+    """Training state before the first step."""
     params_key, attention_key = jax.random.split(key)
     model = make(nnx.Rngs(params=params_key, attention=attention_key))
     _, params, rest = nnx.split(model, nnx.Param, ...)
@@ -142,13 +142,12 @@ def train_step(
     optimizer: optax.GradientTransformation,
     microbatches: Microbatches,
 ) -> tuple[TrainState, StepMetrics]:
-    """One update; where loss or gradient is not finite, the state is kept from then on.
+    """Make one update; once loss or gradient are not finite, the state stays as it is.
 
-    Each example draws from its own key, so the number of parts in which gradients are computed
-    affects only rounding.
+    Each example has its own key, so the number of microbatches affects only rounding.
     """
 
-    def loss_of(
+    def loss_fn(
         params: nnx.State, batch: Batch, keys: Array, packed_length: int | None = None
     ) -> tuple[Array, Array]:
         model = nnx.merge(graphdef, params, state.rest)
@@ -156,15 +155,15 @@ def train_step(
         accuracy = jnp.mean(is_correct(logits, batch.labels), dtype=jnp.float32)
         return jnp.mean(cross_entropy(logits, batch.labels)), accuracy
 
-    numbers = jnp.arange(len(batch.labels))
-    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), numbers)
+    rows = jnp.arange(len(batch.labels))
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), rows)
     if len(microbatches.buckets) > 1:
         order = by_length(batch, packed=microbatches.packed)
         batch, keys = jax.tree.map(lambda x: x[order], (batch, keys))
     (loss, accuracy), gradients = _accumulate(
-        jax.value_and_grad(loss_of, has_aux=True), state.params, (batch, keys), microbatches
+        jax.value_and_grad(loss_fn, has_aux=True), state.params, (batch, keys), microbatches
     )
-    # Side by side, since a GPU would take longer to start a sum for each than to compute all.
+    # One norm of all gradients, flattened: a GPU takes longer to launch one reduction per array.
     norm = jnp.linalg.norm(ravel_pytree(gradients)[0])
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -178,31 +177,31 @@ def train_step(
 def update_best(
     state: TrainState, val_accuracy: Float[Array, ""], step: Int[Array, ""]
 ) -> TrainState:
-    """Keeps the present parameters if they are better on the validation set than all before."""
+    """Keep the current parameters if their validation accuracy is higher than any before."""
     better = state.alive & (val_accuracy > state.best.val_accuracy)
-    present = Best(state.params, state.rest, val_accuracy, step)
-    return state._replace(best=optax.tree.where(better, present, state.best))
+    current = Best(state.params, state.rest, val_accuracy, step)
+    return state._replace(best=optax.tree.where(better, current, state.best))
 
 
 def check_end(state: TrainState, val_loss: Float[Array, ""], steps: Int[Array, ""]) -> TrainState:
-    """Notes as diverged what the last of `steps` updates destroyed.
+    """Mark the seed as diverged if the last of `steps` updates made it so.
 
-    Such damage is normally noticed by the next step; after the last update there is none, so the
-    validation loss has to show it. Steps count from 0, so `diverged_step` is `steps`.
+    Normally the next step notices a bad update. After the last one there is no next step, so
+    parameters and validation loss are checked. Steps count from 0: `diverged_step` becomes `steps`.
     """
     finite = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(state.params)]
-    intact = jnp.isfinite(val_loss) & jnp.all(jnp.stack(finite))
-    diverged_step = jnp.where(state.alive & ~intact, steps, state.diverged_step)
+    all_finite = jnp.isfinite(val_loss) & jnp.all(jnp.stack(finite))
+    diverged_step = jnp.where(state.alive & ~all_finite, steps, state.diverged_step)
     return state._replace(diverged_step=diverged_step)
 
 
 def redraw(
     state: TrainState, step: Int[Array, ""], key: Array, *, graphdef: nnx.GraphDef
 ) -> TrainState:
-    """New untrained arrays for every attention that has a `redraw` method."""
-    # Drawn into copies, since a diverged seed keeps its arrays.
+    """Redraw the untrained arrays of every attention that has a `redraw` method."""
+    # Redraw a copy, since a diverged seed keeps its arrays.
     model = nnx.merge(graphdef, state.params, state.rest, copy=True)
-    # Training folds steps into `key` itself: no step draws from the keys below `_REDRAWS`.
+    # Training folds steps into `key` itself, so no step uses a key derived by way of `_REDRAWS`.
     step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
     for layer, block in enumerate(model.encoder.blocks):
         attention = block.attention.attention
@@ -218,18 +217,18 @@ def _accumulate(
     batch: tuple[Batch, Array],
     microbatches: Microbatches,
 ) -> Any:
-    """Value and gradient of the mean over a batch and its keys, taken in equal parts."""
+    """Mean value and gradient over a batch and its keys, accumulated over equal parts."""
     parts, shares, place, buckets, packed, axis_name = microbatches
 
-    def shortened(function: Callable, whole: Batch) -> Any:
+    def without_padding(function: Callable, whole: Batch) -> Any:
         return in_bucket(function, buckets, whole, packed=packed, axis_name=axis_name)
 
     if parts == 1:
         whole, keys = batch
-        return shortened(
+        return without_padding(
             lambda cut, packed_length=None: value_and_grad(params, cut, keys, packed_length), whole
         )
-    # [part, share, example]: a device holds its share of every part, and its share of the sum.
+    # [part, share, example]: each device holds its share of every part, and of the running sum.
     split = jax.tree.map(
         lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
     )
@@ -237,15 +236,15 @@ def _accumulate(
     def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
         whole, keys = part
 
-        def of_shares(cut: Batch, packed_length: int | None = None) -> Any:
-            of_one = functools.partial(value_and_grad, packed_length=packed_length)
-            return jax.vmap(of_one, in_axes=(None, 0, 0))(params, cut, keys)
+        def all_shares(cut: Batch, packed_length: int | None = None) -> Any:
+            share_fn = functools.partial(value_and_grad, packed_length=packed_length)
+            return jax.vmap(share_fn, in_axes=(None, 0, 0))(params, cut, keys)
 
-        found = shortened(of_shares, whole)
-        return place(jax.tree.map(jnp.add, total, found)), None
+        increment = without_padding(all_shares, whole)
+        return place(jax.tree.map(jnp.add, total, increment)), None
 
     scalar = jnp.zeros((), jnp.float32)
-    # Not by `eval_shape`, which would trace the model once more.
+    # Built by hand: `eval_shape` would trace the model once more.
     one_share = (scalar, scalar), params
     zeros = place(jax.tree.map(lambda x: jnp.zeros((shares, *x.shape), x.dtype), one_share))
     total, _ = jax.lax.scan(add, zeros, split)

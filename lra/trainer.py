@@ -1,4 +1,4 @@
-"""The device's side of a run: data and state placed, steps and evaluations of all seeds."""
+"""The device side of a run: places data and state, trains and evaluates all seeds."""
 
 import functools
 from typing import Any
@@ -24,29 +24,31 @@ from models.machine import this_backend
 
 
 class Trainer:
-    """A configuration on its data: makes states, trains and evaluates them.
+    """Initializes, trains and evaluates all seeds of a configuration.
 
     Args:
-        config: of the run.
-        task: of the benchmark.
-        prepared: the task's prepared data.
-        splits: those to hold on the devices.
-        donate: whether calls may use up the state they are given, as they should.
-        cut_padding: whether padding may be left out (`lra.buckets`).
+        config: Config of the run.
+        task: Task of the benchmark.
+        prepared: Prepared data of the task.
+        splits: Names of the splits to put on the devices.
+        donate: Whether calls donate the buffers of the state they are given; False only where a
+            call may have to be repeated.
+        cut_padding: Whether batches may be cut or packed to leave out padding (`lra.buckets`).
 
     Attributes:
-        config, task: as given.
-        shardings: where arrays live.
-        programs: the compiled functions.
-        length: of padded sequences, for which the model is made.
-        plan: how batches are computed.
-        graphdef: the model's structure.
-        training_lengths: of the stored training examples, int [examples], in positions; where zero
-            is padding, in real ones.
-        ahead: compiles programs before they are called; to be closed if it was used.
+        config: Config of the run.
+        task: Task of the benchmark.
+        shardings: Shardings of all arrays.
+        programs: Compiled functions.
+        length: Length of padded sequences, for which the model is built.
+        plan: How batches are divided and cut.
+        graphdef: Structure of the model.
+        training_lengths: Length of each stored training example in positions, int [examples]; where
+            zero is padding, the number of real positions.
+        ahead: Compiles programs before they are called; close it after use.
 
     Raises:
-        UserError: a configuration that does not fit the data or the devices.
+        UserError: If the configuration does not fit the data or the devices.
     """
 
     def __init__(
@@ -74,9 +76,9 @@ class Trainer:
                 config.train.eval_batch_size,
             ),
         )
-        holes = config.data.zero_is_padding
+        zero_is_padding = config.data.zero_is_padding
         lengths = {
-            name: arrays.stored_lengths(prepared, name, real=holes)
+            name: arrays.stored_lengths(prepared, name, real=zero_is_padding)
             for name in prepared.manifest["counts"]
         }
         self.training_lengths = lengths["train"]
@@ -86,7 +88,7 @@ class Trainer:
             self.length,
             pairs=task.pairs,
             devices=self.num_devices,
-            longest=max(int(np.max(x)) for x in lengths.values()) if holes else None,
+            longest=max(int(np.max(x)) for x in lengths.values()) if zero_is_padding else None,
             cut_padding=cut_padding,
         )
         self.graphdef = self._abstract_model()
@@ -105,16 +107,19 @@ class Trainer:
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
         arrays.check_fits(examples.values(), task)
         indices = {n: arrays.stored_index(prepared, n, config.data.holdout) for n in splits}
-        self._orders = {n: self._evaluation_order(lengths[of][i]) for n, (of, i) in indices.items()}
+        self._orders = {
+            name: self._evaluation_order(lengths[stored][index])
+            for name, (stored, index) in indices.items()
+        }
         self._examples = arrays.put(examples, self.shardings.replicated)
 
     @property
     def num_devices(self) -> int:
-        """Devices of the mesh."""
+        """Number of devices in the mesh."""
         return self.shardings.mesh.size
 
     def num_examples(self, split: str) -> int:
-        """Examples in a split."""
+        """Number of examples in a split."""
         return len(self._examples[split].labels)
 
     def labels(self, split: str) -> np.ndarray:
@@ -122,7 +127,7 @@ class Trainer:
         return np.asarray(self._examples[split].labels)
 
     def num_params(self, train_state: TrainState) -> int:
-        """Trained numbers of one model."""
+        """Number of trained parameters of one model."""
         return sum(x.size for x in jax.tree.leaves(train_state.params)) // len(self.config.seeds)
 
     def init(self) -> TrainState:
@@ -130,7 +135,7 @@ class Trainer:
         return sharding.call(self.programs.init, self._init_keys)
 
     def abstract_state(self) -> TrainState:
-        """Shapes, formats and places of the state, for restoring it."""
+        """Shapes, dtypes and shardings of the state, for restoring it."""
         shapes = jax.eval_shape(self.programs.init, self._init_keys)
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self.shardings.per_seed),
@@ -138,37 +143,37 @@ class Trainer:
         )
 
     def compile_ahead(self) -> None:
-        """Starts to compile what every run calls after `init`, and returns at once."""
+        """Start to compile what every run calls after `init`, without waiting for it."""
         abstract, programs, submit = self.abstract_state(), self.programs, self.ahead.submit
         scores = np.zeros(len(self.config.seeds))
 
         def submit_evaluation(split: str) -> None:
-            def begun() -> EvaluationRun:
+            def new_evaluation() -> EvaluationRun:
                 return self.evaluation(abstract.params, abstract.rest, split)
 
-            submit(split, programs.logits, lambda: begun().arguments(1))
-            submit(split, programs.scores, lambda: begun().score_arguments)
+            submit(split, programs.logits, lambda: new_evaluation().arguments(1))
+            submit(split, programs.scores, lambda: new_evaluation().score_arguments)
 
         submit("train", programs.train, lambda: self.train_arguments(abstract, 0, 1))
         submit_evaluation("validation")
         for name in ("update_best", "check_end"):
             program = getattr(programs, name)
-            submit(name, program, lambda: self._scored(abstract, scores, 1))
+            submit(name, program, lambda: self._score_arguments(abstract, scores, 1))
         submit_evaluation("test")
 
     def train(
         self, train_state: TrainState, start: int, count: int
     ) -> tuple[TrainState, CallMetrics]:
-        """Makes steps `start` to `start + count` (at most `MAX_STEPS_PER_CALL`); uses up the state.
+        """Dispatch steps `start` to `start + count` (at most `MAX_STEPS_PER_CALL`).
 
-        It need not wait for the device.
+        Donates the buffers of the state and need not wait for the device.
         """
         self.ahead.wait("train")
         arguments = self.train_arguments(train_state, start, count)
         return sharding.call(self.programs.train, *arguments)
 
     def train_arguments(self, train_state: TrainState, start: int, count: int) -> tuple[Any, ...]:
-        """What the compiled training call takes."""
+        """Arguments of the compiled training call."""
         batch = self.config.train.batch_size
         indices = np.zeros((len(self.config.seeds), MAX_STEPS_PER_CALL, batch), np.int32)
         for row, seed in enumerate(self.config.seeds):
@@ -176,33 +181,32 @@ class Trainer:
                 self.num_examples("train"), seed, start * batch, count * batch
             )
             indices[row, :count] = stream.reshape(count, batch)
-        placed = sharding.put(indices, self.shardings.indices)
-        numbers = self._number(start), self._number(count)
-        return train_state, self._train_keys, self._examples["train"], placed, *numbers
+        indices = sharding.put(indices, self.shardings.indices)
+        start_count = self._put_number(start), self._put_number(count)
+        return train_state, self._train_keys, self._examples["train"], indices, *start_count
 
     def redraw(self, train_state: TrainState, step: int) -> TrainState:
-        """New untrained arrays (Performer's features), a function of seed and step alone."""
+        """Redraw untrained arrays (Performer's features) from the seed and the step alone."""
         return sharding.call(
-            self.programs.redraw, train_state, self._number(step), self._train_keys
+            self.programs.redraw, train_state, self._put_number(step), self._train_keys
         )
 
     def update_best(
         self, train_state: TrainState, val_accuracy: np.ndarray, step: int
     ) -> TrainState:
-        """Keeps, per seed, the present parameters where they are the best so far."""
+        """Keep the current parameters of each seed for which they are the best so far."""
         self.ahead.wait("update_best")
-        return sharding.call(
-            self.programs.update_best, *self._scored(train_state, val_accuracy, step)
-        )
+        arguments = self._score_arguments(train_state, val_accuracy, step)
+        return sharding.call(self.programs.update_best, *arguments)
 
     def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
-        """After the last step: seeds whose parameters or loss are not finite have diverged."""
+        """Mark seeds as diverged whose parameters or loss are not finite after the last step."""
         self.ahead.wait("check_end")
-        arguments = self._scored(train_state, val_loss, self.config.train.steps)
+        arguments = self._score_arguments(train_state, val_loss, self.config.train.steps)
         return sharding.call(self.programs.check_end, *arguments)
 
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
-        """Starts an evaluation of every example of a split, once."""
+        """New evaluation of every example of a split, once; nothing is computed yet."""
         config = self.config
         return EvaluationRun(
             self.programs,
@@ -216,23 +220,27 @@ class Trainer:
         )
 
     def fetch(self, tree: Any) -> Any:
-        """Arrays of all seeds as NumPy arrays, on every host.
+        """Copy arrays of all seeds to NumPy arrays on every host.
 
-        It waits first: on a CPU, fetching what there was no memory to compute never returns.
+        Waits for them first: on a CPU, fetching the result of a computation that ran out of memory
+        never returns.
         """
         if self.shardings.mesh.is_multi_process:
             tree = sharding.call(self.programs.replicate, tree)
         return jax.device_get(jax.block_until_ready(tree))
 
-    def _scored(self, train_state: TrainState, scores: np.ndarray, step: int) -> tuple[Any, ...]:
+    def _score_arguments(
+        self, train_state: TrainState, scores: np.ndarray, step: int
+    ) -> tuple[Any, ...]:
+        """Arguments of the compiled `update_best` and `check_end`."""
         scores = sharding.put(np.asarray(scores, np.float32), self.shardings.per_seed)
-        return train_state, scores, self._number(step)
+        return train_state, scores, self._put_number(step)
 
-    def _number(self, number: int) -> jax.Array:
+    def _put_number(self, number: int) -> jax.Array:
         return sharding.put_number(number, self.shardings.replicated)
 
     def _evaluation_order(self, lengths: np.ndarray) -> np.ndarray:
-        """The order of examples: where batches are cut, those of similar length together."""
+        """Order in which examples are evaluated; by length where batches are cut."""
         if len(self.plan.eval_buckets) == 1:
             return np.arange(len(lengths))
         return buckets.evaluation_order(lengths, self.plan.eval_batch)
@@ -244,7 +252,7 @@ class Trainer:
             )
 
     def _check_precision(self) -> None:
-        # JAX takes this for tensorfloat32 on a GPU: rows would name a format that was not used.
+        # On a GPU, JAX uses tensorfloat32 for this: rows would name a format that was not used.
         if self.config.matmul_precision == "bfloat16" and this_backend() == "gpu":
             raise UserError(
                 "matmul_precision=bfloat16: on a GPU these are the products of tensorfloat32; "
@@ -252,8 +260,11 @@ class Trainer:
             )
 
     def _abstract_model(self) -> nnx.GraphDef:
-        """The model's structure; traced once in training and evaluation, so that shapes that do not
-        fit are told before anything is compiled."""
+        """Structure of the model.
+
+        Traces the model in training and in evaluation, so that shapes that do not fit are reported
+        before anything is compiled.
+        """
         pair = (2,) if self.task.pairs else ()
         ids = jax.ShapeDtypeStruct((1, *pair, self.length), jnp.int32)
         mask = jax.ShapeDtypeStruct(ids.shape, jnp.bool_)

@@ -27,7 +27,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_a_task_with_padding_has_a_line(monkeypatch, capsys):
-    monkeypatch.setattr(buckets, "_SHORTEST", 1)
+    monkeypatch.setattr(buckets, "_MIN_PADDED", 1)
     monkeypatch.setattr(buckets, "_STEP", 2)
     assert length_buckets.main(FLAGS) == 0
     titles, _, line = capsys.readouterr().out.splitlines()

@@ -171,7 +171,7 @@ def test_a_mask_with_holes_may_be_packed_into_its_number_of_tokens():
 @pytest.fixture
 def cut_short_sequences(monkeypatch):
     """The data of these tests have sequences of 3 to 14 positions."""
-    monkeypatch.setattr(buckets, "_SHORTEST", 1)
+    monkeypatch.setattr(buckets, "_MIN_PADDED", 1)
     monkeypatch.setattr(buckets, "_STEP", 2)
     monkeypatch.setattr(buckets, "_PACKED_STEP", 2)
 
@@ -258,7 +258,7 @@ def test_a_resumed_evaluation_goes_on_in_the_same_order(both):
 
 def test_parts_without_microbatches_are_cut_too(tiny_trainer, monkeypatch, cut_short_sequences):
     one_part = tiny_trainer("listops", "linear")
-    monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
+    monkeypatch.setattr(parts, "_ELEMENTS_PER_CORE", 1)
     single = tiny_trainer("listops", "linear")
     assert len(one_part.plan.step_buckets) == 1 < len(single.plan.step_buckets)
     assert_close(one_part.train(one_part.init(), 0, 3), single.train(single.init(), 0, 3))

@@ -108,7 +108,7 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
     ("attention", "parts"), [("standard", 2), ("nystrom", 1), ("linformer", 1), ("reformer", 1)]
 )
 def test_packing_needs_no_more(tiny_trainer, monkeypatch, attention, parts):
-    monkeypatch.setattr("lra.buckets._SHORTEST", 1)
+    monkeypatch.setattr("lra.buckets._MIN_PADDED", 1)
     monkeypatch.setattr("lra.buckets._PACKED_STEP", 2)
     own = "seeds=(0, 1)", f"train.microbatches={parts}"
     trainer = tiny_trainer("pathfinder", attention, *own, *ALL_DEVICES)

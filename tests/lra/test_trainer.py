@@ -139,7 +139,7 @@ def test_microbatches_equal_the_plain_step_dropout_included(tiny_trainer, task, 
 
 def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_trainer, monkeypatch):
     whole = tiny_trainer()
-    monkeypatch.setattr(parts, "_NUMBERS_PER_CORE", 1)
+    monkeypatch.setattr(parts, "_ELEMENTS_PER_CORE", 1)
     single = tiny_trainer()
     texts = [
         trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 1)).as_text()
