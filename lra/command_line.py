@@ -1,4 +1,4 @@
-"""What every command shares: its flags, and one line with status 2 for every expected error."""
+"""Command lines: flag parsing, and expected errors as one line on stderr with status 2."""
 
 import argparse
 import difflib
@@ -19,7 +19,10 @@ STATUS_BROKEN_PIPE = 141
 
 
 def near_match(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` where one of `known` is close to `name`, else the list of `known`."""
+    """Hint for an unknown name: the most similar of `known`, or else all of them.
+
+    The hint is ` (did you mean 'x'?)` or ` (known: x, y)`.
+    """
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     if close:
@@ -28,14 +31,14 @@ def near_match(name: str, known: Iterable[str]) -> str:
 
 
 def near_file(path: pathlib.Path, files: Iterable[pathlib.Path]) -> str:
-    """`near_match` of Python files by their names alone: a common folder makes none close."""
+    """Hint as of `near_match` for Python files, compared by file name without the folder."""
     by_name = {file.stem: str(file) for file in files if file.name != "__init__.py"}
     close = difflib.get_close_matches(path.stem, by_name, n=1)
     return near_match(by_name[close[0]] if close else "", by_name.values())
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """argparse without abbreviations, whose errors are `UserError`s."""
+    """`argparse.ArgumentParser` without abbreviations, whose errors are `UserError`s."""
 
     def __init__(self, *args, **kwargs):
         kwargs.setdefault("allow_abbrev", False)
@@ -43,9 +46,9 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def parse_args(self, args: list[str], namespace: Any = None) -> argparse.Namespace:
-        """As argparse, but an unknown flag is told before a missing one, and no value is empty.
+        """Parse flags, reporting unknown ones before missing ones and refusing empty values.
 
-        An empty path, as an unset variable leaves, would be the current folder.
+        An empty path, as an unset shell variable leaves it, would mean the current folder.
         """
         for argument in args:
             flag = argument.partition("=")[0]
@@ -65,7 +68,7 @@ class ArgumentParser(argparse.ArgumentParser):
 def parse_with_overrides(
     parser: ArgumentParser, argv: list[str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """Parses flags beside overrides of a configuration.
+    """Parse flags mixed with overrides of a configuration.
 
     Returns:
         The parsed flags, and `KEY=VALUE` for each `--config.KEY=VALUE` (or `--config.KEY VALUE`).
@@ -86,17 +89,17 @@ def parse_with_overrides(
 
 
 def positive_integer(text: str) -> int:
-    """The type of a flag that counts: an integer from 1 on."""
+    """Flag type: an integer of at least 1."""
     return _integer(text, 1, "a positive integer")
 
 
 def positive_integers(text: str) -> list[int]:
-    """The type of a flag that takes several, separated by commas."""
+    """Flag type: integers of at least 1, separated by commas."""
     return [positive_integer(part) for part in text.split(",")]
 
 
 def integer_from_0(text: str) -> int:
-    """The type of a flag that takes a count that may be 0."""
+    """Flag type: an integer of at least 0."""
     return _integer(text, 0, "0 or a positive integer")
 
 
@@ -113,7 +116,7 @@ def _integer(text: str, lowest: int, what: str) -> int:
 
 
 def positive_number(text: str) -> float:
-    """The type of a flag that measures: a finite number greater than 0."""
+    """Flag type: a finite number greater than 0."""
     try:
         number = float(text)
     except ValueError:
@@ -124,30 +127,30 @@ def positive_number(text: str) -> float:
 
 
 def positive_minutes(text: str) -> float:
-    """The type of `--budget_minutes`: a finite number greater than 0."""
+    """Flag type of `--budget_minutes`: a number greater than 0 that is finite in seconds too."""
     try:
         minutes = positive_number(text)
-        positive_number(f"{60 * minutes}")  # seconds are finite too
+        positive_number(f"{60 * minutes}")
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of minutes") from None
     return minutes
 
 
 def folder(text: str) -> str:
-    """The type of a flag that names a folder, which need not be there yet."""
+    """Flag type: path of a folder, which need not exist."""
     if os.path.exists(text) and not os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text} is a file, not a folder")
     return text
 
 
 def file_to_write(text: str) -> str:
-    """The type of a flag that names a file to write, checked before the work, not after it."""
+    """Flag type: path of a file that can be written, which is checked before the work starts."""
     folder = os.path.dirname(text) or "."
     if not os.path.isdir(folder):
         raise argparse.ArgumentTypeError(f"cannot write {text}, there is no folder {folder}")
     if os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"cannot write {text}, it is a folder")
-    if os.path.exists(text) and not os.path.isfile(text):  # a device would become a file
+    if os.path.exists(text) and not os.path.isfile(text):  # a rename would replace a device
         raise argparse.ArgumentTypeError(f"cannot write {text}, it is no regular file")
     return text
 
@@ -158,33 +161,35 @@ def run(
     *,
     out_of_memory: str = "",
 ) -> NoReturn:
-    """Runs `main(arguments)` and ends the process with its status.
+    """Run `main(arguments)` and exit with its status.
 
-    `UserError`, errors of the operating system (no space, no permission, no such file) and a lack
-    of memory become one line on stderr and status 2, without a traceback. Ctrl-C exits with 130,
-    and a closed output pipe (`| head`) with 141, as SIGPIPE would.
+    `UserError`, errors of the operating system (no space, no permission, no such file) and running
+    out of memory become one line on stderr and status 2, without a traceback. Ctrl-C exits with
+    130, and a closed output pipe (`| head`) with 141, as SIGPIPE would.
 
     Args:
-        main: the command.
-        argv: its arguments; None for those of the process.
-        out_of_memory: what to do where memory is lacking.
+        main: Main function of the command.
+        argv: Command-line arguments; None for those of the process.
+        out_of_memory: Advice to add to an out-of-memory error.
     """
-    for name in ("stdout", "stderr"):  # that are closed, `>&-`
+    for name in ("stdout", "stderr"):  # None if the shell closed it (`>&-`)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what a terminal's encoding lacks ends nothing
+        # Characters that the terminal's encoding lacks must not raise.
+        sys.stdout.reconfigure(errors="replace")
     try:
         status = main(sys.argv[1:] if argv is None else argv) or 0
         sys.stdout.flush()
     except UserError as error:
         status = _say(str(error))
     except BrokenPipeError:
-        # Keeps the interpreter's own flush at exit from complaining.
+        # So that the interpreter's own flush at exit does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = STATUS_BROKEN_PIPE
     except OSError as error:
-        status = _say(of_system(error) + "; free some and run it again" * is_full(error))
+        advice = "; free some and run it again" if is_full(error) else ""
+        status = _say(of_system(error) + advice)
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A full disk, told in one line: before something large is written if possible, else after."""
+"""One-line errors for a full disk, if possible before something large is written."""
 
 import contextlib
 import errno
@@ -13,30 +13,30 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit (ulimit -f)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error is about a full disk, quota or limit; libraries have kinds of their own."""
+    """Whether an error reports a full disk, quota or limit, also one of a library's own type."""
     texts = [os.strerror(code) for code in _FULL]
     return getattr(error, "errno", None) in _FULL or any(text in str(error) for text in texts)
 
 
 @contextlib.contextmanager
 def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
-    """Raises UserError if `folder` has no room for `size` bytes, or turns out to have none.
+    """Raise UserError if `folder` lacks room for `size` bytes, or the disk is full in the block.
 
     Args:
-        what: is written inside the block, for the message.
-        folder: where.
-        size: estimated.
+        what: Name of what is written in the block, for the message.
+        folder: Folder that it is written to.
+        size: Estimated size in bytes.
     """
-    cure = "free some space, then the same command goes on from what was saved before"
+    advice = "free some space, then the same command goes on from what was saved before"
     free = shutil.disk_usage(folder).free
     if free < size:
         raise UserError(
             f"no space left for {what}: {folder} has {free / 1e6:,.1f} MB, {size / 1e6:,.1f} MB "
-            f"are needed; {cure}"
+            f"are needed; {advice}"
         )
     try:
         yield
     except Exception as error:
         if is_full(error):
-            raise UserError(f"no space left for {what} in {folder}; {cure}") from error
+            raise UserError(f"no space left for {what} in {folder}; {advice}") from error
         raise

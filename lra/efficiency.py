@@ -1,7 +1,8 @@
-"""Rows of cost: what one method took in one case, one line of JSON each.
+"""Rows of cost: time and memory of one method in one case, one line of JSON each.
 
-`benchmarks.speed_memory` writes them, `lra.report` renders them. They may share a file with rows
-of accuracy (`lra.row`), from which `kind` tells them apart. Times are compared within one `run`.
+`benchmarks.speed_memory` writes them, `lra.report` renders them. They may share a file with rows of
+accuracy (`lra.row`), from which they are distinguished by `kind`. Only times of the same `run` are
+compared.
 """
 
 import dataclasses
@@ -26,52 +27,52 @@ MEMORY_SOURCES = ("xla", "device", "process")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CostRow:
-    """One method in one case.
+    """Cost of one method in one case.
 
     Attributes:
         benchmark: `module` (projections and attention, one instance: Nyströmformer Table 1),
             `model` (a training step of the two-layer encoder on Text: LRA's efficiency table) or
             `fixed_tokens` (as `module`, with batch = tokens / length: Linformer Figure 2).
-        method: name of the attention in the registry; of a peer, what it implements.
-        options: of the attention, as given.
-        label: what tables and plots call it; no two methods of a run share one.
+        method: Name of the attention in the registry; for a peer, of the one it implements.
+        options: Options of the attention, as given.
+        label: Name in tables and plots; no two methods of a run have the same.
         source: `ours` or the PyPI distribution that was measured.
         mode: `forward` (no gradients) or `forward_backward` (gradients of all parameters and of
             the input). A `model` is always trained: `forward_backward`.
-        length, batch, dim, heads, head_dim: sizes; dim is the width of input and output.
-        filled: whether the batch was chosen to fill the device, for this method and length alone;
+        length, batch, dim, heads, head_dim: Sizes; dim is the width of input and output.
+        filled: Whether the batch was chosen to fill the device, for this method and length alone;
             compare seconds / batch.
-        dtype: of activations.
+        dtype: Dtype of the activations.
         status: `ok`, `extrapolated` (seconds from shorter lengths, memory too unless XLA's
-            analysis gave it), `out_of_memory` (predicted, and not run: peak_memory_mb is the
-            estimate and exceeds the limit; or tried) or `unsupported`.
-        note: why a status is not `ok`, or what was different.
-        seconds, seconds_min, seconds_max: median, least and most of `repeats` calls.
-        repeats: number of timed calls.
-        peak_memory_mb: 10^6 bytes that a call needs at once, parameters and inputs included.
-        memory_source: where `peak_memory_mb` comes from: XLA's analysis of the compiled program,
-            the device's statistics, or the growth of the process. XLA's is exact for what the
-            program reserves; the process's also sees what libraries take beside it, and may fall
-            short on a busy machine.
-        xla_memory_mb, process_memory_mb, device_memory_mb: every figure that was taken.
-        flops, bytes_accessed: of a call, from the compiled program (`benchmarks.hlo_cost`); None
-            where they cannot be told. Of what takes memory that XLA does not see (memory_source is
-            `process`), bytes_accessed are too few.
-        flops_per_second, bytes_per_second: those over `seconds`.
-        peak_flops_per_second, peak_bytes_per_second: of a large matrix product and of a large
+            analysis gave it), `out_of_memory` (tried; or predicted and not run, in which case
+            peak_memory_mb is the estimate and exceeds the limit) or `unsupported`.
+        note: Why the status is not `ok`, or what was different.
+        seconds, seconds_min, seconds_max: Median, minimum and maximum of `repeats` calls.
+        repeats: Number of timed calls.
+        peak_memory_mb: Peak memory of a call in 10^6 bytes, parameters and inputs included.
+        memory_source: Source of `peak_memory_mb`: XLA's analysis of the compiled program, the
+            device's statistics, or the growth of the process. XLA's is exact for what the program
+            reserves; that of the process includes what libraries allocate besides, and may be too
+            low on a busy machine.
+        xla_memory_mb, process_memory_mb, device_memory_mb: All measurements that were taken.
+        flops, bytes_accessed: Floating-point operations and memory traffic of a call, from the
+            compiled program (`benchmarks.hlo_cost`); None if unknown. If memory_source is
+            `process`, some memory is invisible to XLA and bytes_accessed is too low.
+        flops_per_second, bytes_per_second: The same, divided by `seconds`.
+        peak_flops_per_second, peak_bytes_per_second: Rates of a large matrix product and of a large
             copy on this device, in this dtype and run.
-        parts: in how many a `model` took the batch (`lra.parts`), which bounds its memory; None:
-            of older rows and of modules, which take it as a whole.
-        largest_batch: the largest batch that fits in `memory_limit_mb` (Linformer Table 3).
-        memory_limit_mb: what counts as fitting.
-        matmul_precision: of float32 products; `float32` is exact on every device.
-        threads: CPU threads that the run was held to; None = all.
-        device: what it ran on.
-        run: of the invocation.
-        versions: of the packages.
-        commit: of the code.
-        finished: ISO time in UTC.
-        kind, schema: of this list.
+        parts: Number of parts in which a `model` processed the batch (`lra.parts`), which bounds
+            its memory; None for older rows, and for modules, which do not divide it.
+        largest_batch: Largest batch that fits in `memory_limit_mb` (Linformer Table 3).
+        memory_limit_mb: Limit that defines what fits.
+        matmul_precision: Precision of float32 products; `float32` is exact on every device.
+        threads: Number of CPU threads the run was limited to; None for all.
+        device: Device that the run used.
+        run: Identifier of the benchmark's invocation.
+        versions: Versions of the packages.
+        commit: Commit of the code.
+        finished: Time of completion, ISO format in UTC.
+        kind, schema: Kind of row, and version of this list of fields.
     """
 
     benchmark: str
@@ -119,20 +120,20 @@ class CostRow:
 
 
 def append(path: str | os.PathLike, rows: Iterable[CostRow]) -> int:
-    """Appends rows durably and returns their number; see `lra.records` for what that promises.
+    """Append rows durably (see `lra.records`) and return their number.
 
     Raises:
-        UserError: a damaged file, a row that is not valid, or a path that cannot be written.
+        UserError: If the file is damaged or cannot be written, or a row is not valid.
     """
     lines = [to_json(row) for row in rows]
     return records.append_new(path, lambda present: lines, either_from_json)
 
 
 def to_json(row: CostRow) -> str:
-    """One line of JSON, without its line break.
+    """Serialize a row as one line of JSON, without line break.
 
     Raises:
-        UserError: values that a row cannot have.
+        UserError: If the row is not valid.
     """
     values = dataclasses.asdict(row)
     _check(values)
@@ -140,11 +141,11 @@ def to_json(row: CostRow) -> str:
 
 
 def either_from_json(line: str | bytes) -> Row | CostRow:
-    """A row of cost, the inverse of `to_json`, or of accuracy, whichever the line is.
+    """Parse a line that is a row of cost (the inverse of `to_json`) or a row of accuracy.
 
     Raises:
-        ValueError: not JSON.
-        UserError: JSON, but no row of either kind.
+        ValueError: If the line is not JSON.
+        UserError: If it is JSON, but not a valid row of either kind.
     """
     values = load(line)
     if isinstance(values, dict) and "kind" in values:
@@ -176,15 +177,20 @@ _SECONDS = ("seconds", "seconds_min", "seconds_max")
 _TIMES = (*_SECONDS, "repeats")
 _SIZES = ("length", "batch", "dim", "heads", "head_dim")
 _MEMORIES = ("peak_memory_mb", *(f"{source}_memory_mb" for source in MEMORY_SOURCES))
-# Wider than anything that can be measured, yet reports can divide such numbers and take logarithms.
+# Wider than any measurement, but such that reports can divide numbers and take logarithms.
 _RANGES = {
     **dict.fromkeys(_SIZES, (1, 10**12)),
     **dict.fromkeys(_SECONDS, (1e-12, 1e15)),
     **dict.fromkeys(_MEMORIES, (1e-12, 1e15)),
 }
-# What a row of each status must have, and what it must not.
-_HAS = {"ok": (), "extrapolated": ("note",), "out_of_memory": ("note",), "unsupported": ("note",)}
-_HAS_NOT = {
+# Fields that a row of each status must have, and must not have.
+_REQUIRED = {
+    "ok": (),
+    "extrapolated": ("note",),
+    "out_of_memory": ("note",),
+    "unsupported": ("note",),
+}
+_FORBIDDEN = {
     "ok": (),
     "extrapolated": ("seconds_min", "seconds_max", "repeats"),
     "out_of_memory": _TIMES,
@@ -193,14 +199,14 @@ _HAS_NOT = {
 
 
 def _check(values: dict[str, Any]) -> None:
-    """Raises UserError for names, types and ranges that a row cannot have."""
+    """Raise UserError for invalid field names, types and ranges."""
     check_fields(values, CostRow, "row of cost")
     for name, choices in _CHOICES.items():
         if name in values and values[name] not in choices:
             raise UserError(f"not a row of cost: {name} cannot be {values[name]!r}")
     _check_ranges(values)
     status = values["status"]
-    wrong = unfitting(values, _HAS, _HAS_NOT)
+    wrong = unfitting(values, _REQUIRED, _FORBIDDEN)
     if status in ("ok", "extrapolated") and all(
         values.get(name) is None for name in ("seconds", "peak_memory_mb")
     ):
@@ -212,13 +218,13 @@ def _check(values: dict[str, Any]) -> None:
 
 
 def _check_ranges(values: dict[str, Any]) -> None:
-    """Raises UserError for sizes, times and memories that nothing measures."""
-    for name, (least, most) in _RANGES.items():
+    """Raise UserError for sizes, times and memories beyond any measurement."""
+    for name, (low, high) in _RANGES.items():
         value = values.get(name)
-        if value is None or least <= value <= most:
+        if value is None or low <= value <= high:
             continue
-        if value == 0 and name in _MEMORIES:  # a process may grow by nothing
+        if value == 0 and name in _MEMORIES:  # a process may not grow at all
             continue
         raise UserError(
-            f"not a row of cost: {name} cannot be {value:.4g}, only {least:g} to {most:g}"
+            f"not a row of cost: {name} cannot be {value:.4g}, only {low:g} to {high:g}"
         )

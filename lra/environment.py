@@ -1,4 +1,4 @@
-"""What a run ran on: versions, commit, device, memory. Every row carries it."""
+"""Environment of a run, as its rows record it: versions, commit, device, memory."""
 
 import functools
 import os
@@ -16,29 +16,30 @@ from lra.row import SEPARATOR
 
 _CODE = ("configs", "lra", "models", "benchmarks", "train.py", "eval.py")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-# Settings of JAX that a variable of the environment may have changed, with JAX's own values.
+# Settings of JAX that environment variables may have changed, with JAX's defaults.
 _SETTINGS = {
     "jax_threefry_partitionable": True,
     "jax_random_seed_offset": 0,
     "jax_enable_x64": False,
     "jax_numpy_dtype_promotion": "standard",
 }
-# Not --xla_gpu_exclude_nondeterministic_ops: with it autotuning may choose other algorithms.
+# Not --xla_gpu_exclude_nondeterministic_ops, with which autotuning may choose other algorithms.
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops"
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that compute."""
+    """Versions of Python and of the packages that affect results, by name."""
     return {"python": platform.python_version()} | {p: metadata.version(p) for p in _PACKAGES}
 
 
 @functools.cache
 def commit() -> str:
-    """The commit of this checkout, `-dirty` with uncommitted changes of code.
+    """Commit of this checkout, with `-dirty` appended if code has uncommitted changes.
 
-    Rows that a sweep adds to a file of the checkout, and sweep files beside the code, are none.
-    Without git history: the value of the variable `LRA_COMMIT`, or `unknown`.
+    Rows that a sweep appends to a file of the checkout, and sweep files beside the code, do not
+    count as changes. Without git history: value of the environment variable `LRA_COMMIT`, or
+    `unknown`.
     """
     root = pathlib.Path(__file__).resolve().parent.parent
 
@@ -53,18 +54,18 @@ def commit() -> str:
             "-dirty" if git("status", "--porcelain", "--", *_CODE) else ""
         )
     except (OSError, subprocess.SubprocessError):
-        # As text of one line without what stands between the commits of a run.
-        given = os.fsencode(os.environ.get("LRA_COMMIT", "")).decode(errors="replace")
-        return " ".join(given.replace(SEPARATOR.strip(), " ").split()) or "unknown"
+        # As one line of valid text, without the separator between the commits of a run.
+        text = os.fsencode(os.environ.get("LRA_COMMIT", "")).decode(errors="replace")
+        return " ".join(text.replace(SEPARATOR.strip(), " ").split()) or "unknown"
 
 
 def check_jax() -> None:
-    """Raises UserError where JAX finds no device that was asked for, or is set to other numbers.
+    """Raise UserError if JAX finds no device, or has settings other than `_SETTINGS`.
 
-    What a seed draws and how numbers are rounded depends on `_SETTINGS`, of which no row tells.
+    Random numbers and rounding depend on these settings, and rows do not record them.
     """
-    for name, usual in _SETTINGS.items():
-        if getattr(jax.config, name) != usual:
+    for name, default in _SETTINGS.items():
+        if getattr(jax.config, name) != default:
             raise UserError(
                 f"{NO_JAX}{name.upper()} is set to {getattr(jax.config, name)}, which no row would "
                 "tell, and seeds would give other results; unset it"
@@ -80,25 +81,25 @@ def check_jax() -> None:
 
 
 def device_name() -> str:
-    """The kind of device that JAX computes on; for a CPU its model and the cores usable."""
+    """Kind of device that JAX computes on; of a CPU, its model and number of usable cores."""
     device = jax.devices()[0]
     name = cpu_name() if device.platform == "cpu" else device.device_kind
-    return name.replace(SEPARATOR, " ")  # which stands between the devices of a run
+    return name.replace(SEPARATOR, " ")  # rows separate several devices of a run by it
 
 
 def devices_name(number: int) -> str:
-    """The device's name, with how many there are of it if several."""
-    return f"{number} x " * (number > 1) + device_name()
+    """Name of the device, preceded by `number x` if there are several."""
+    return f"{number} x {device_name()}" if number > 1 else device_name()
 
 
 def cpu_name() -> str:
-    """The model of the CPU and the cores usable."""
+    """Model of the CPU and number of usable cores."""
     number = process.cores()
     return f"{_cpu_model()} ({number} core{'s' if number != 1 else ''})"
 
 
 def peak_memory_mb() -> float:
-    """The most memory used so far, in 10^6 bytes: of a device, or of this process on a CPU."""
+    """Peak memory so far in 10^6 bytes, of any one device or, on a CPU, of this process."""
     peaks = [
         stats["peak_bytes_in_use"]
         for stats in (device.memory_stats() for device in jax.local_devices())
@@ -110,16 +111,16 @@ def peak_memory_mb() -> float:
 
 
 def is_deterministic() -> bool:
-    """Whether the same program gives the same bits again: always, on a GPU only if asked for."""
+    """Whether a program gives the same bits when repeated; on a GPU, only if XLA's flag is set."""
     if jax.default_backend() != "gpu":
         return True
-    # As XLA reads them (xla/tsl/util/command_line_flags.cc): of a flag given twice the last counts.
+    # As XLA parses flags (xla/tsl/util/command_line_flags.cc): the last of several values counts.
     flags = dict(flag.partition("=")[::2] for flag in os.environ.get("XLA_FLAGS", "").split())
     return flags.get(_DETERMINISTIC_FLAG, "false").lower() in ("", "true", "1")
 
 
 def facts(num_devices: int) -> dict[str, Any]:
-    """What `run.json` notes of a start on so many devices, beside its data."""
+    """What `run.json` records, besides the data, when a process starts on `num_devices` devices."""
     return {
         "versions": versions(),
         "commit": commit(),

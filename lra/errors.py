@@ -1,30 +1,30 @@
-"""What a user can put right, told in one line: mistakes, files, and a device's lack of memory."""
+"""Errors that a user can fix, each reported in one line: bad input, files, lack of memory."""
 
-_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the text of JAX's error, which has no type of its own
+_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the message of JAX's error, which has no own type
 TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
     "train.eval_batch_size in evaluation (the table counts such rows as changed)"
 )
-# How a message begins that is about JAX as it is set up here, and so about every run.
+# Prefix of errors about the JAX installation, which would end every run.
 NO_JAX = "JAX cannot be used here: "
-_SHOWN = 200  # characters of JAX's own message
+_MAX_CHARACTERS = 200  # of JAX's own message
 
 
 class UserError(Exception):
-    """Bad input, named with its cure in one line; a command prints it and exits with status 2."""
+    """Bad input and how to fix it, in one line; a command prints it and exits with status 2."""
 
 
 def of_system(error: OSError) -> str:
-    """An error of the operating system in one line: what, and of which file."""
+    """Describe an error of the operating system in one line: its reason and its file."""
     return f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
 
 
 def lack_of_memory(error: Exception, cure: str = "") -> str | None:
-    """One line with cause and cure, or None where the error is another one.
+    """Describe an out-of-memory error in one line; None for any other error.
 
     Args:
-        error: that ended a command.
-        cure: what needs less memory in that command.
+        error: Error that ended a command.
+        cure: Advice on how that command needs less memory.
     """
     if isinstance(error, MemoryError) or _OUT_OF_MEMORY in str(error):
         return f"out of memory ({first_line(error)})" + (f"; {cure}" if cure else "")
@@ -32,6 +32,6 @@ def lack_of_memory(error: Exception, cure: str = "") -> str | None:
 
 
 def first_line(error: Exception) -> str:
-    """The beginning of an error's message; its type where there is none."""
+    """First line of an error's message, truncated; its type if the message is empty."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:_SHOWN]
+    return lines[0][:_MAX_CHARACTERS]

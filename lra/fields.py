@@ -1,4 +1,4 @@
-"""JSON of rows: reading and writing a line, and checking the fields of a dataclass."""
+"""Rows as JSON: reading and writing a line, and checking its fields against a dataclass."""
 
 import dataclasses
 import functools
@@ -10,22 +10,22 @@ from typing import Any
 
 from lra.errors import UserError
 
-# By status, the fields that it demands or forbids.
+# Fields that each status requires, or forbids.
 Rules = Mapping[str, Sequence[str]]
 _LARGEST = sys.float_info.max
-_SHOWN = 60  # characters of a wrong value in a message
+_MAX_CHARACTERS = 60  # of a wrong value in a message
 
 
 def check_fields(values: Mapping[str, Any], row: type, what: str) -> None:
-    """Raises UserError for fields missing or unknown, of a wrong type, negative or too large.
+    """Raise UserError for fields that are missing, unknown, of a wrong type, negative or too large.
 
-    A number is at most what a float holds: reports divide and average all of them, whereas an
-    integer of JSON may have any number of digits.
+    Numbers must fit in a float, since reports divide and average them, whereas an integer in JSON
+    may have any number of digits.
 
     Args:
-        values: by field.
-        row: the dataclass; a field without a default is required.
-        what: names it in the message.
+        values: Values by field name.
+        row: Dataclass of the row; fields without a default are required.
+        what: Name of the kind of row, for the message.
     """
     classes = _classes_of_fields(row)
     missing = [name for name in _required(row) if name not in values]
@@ -40,7 +40,7 @@ def check_fields(values: Mapping[str, Any], row: type, what: str) -> None:
 
 @functools.cache
 def _required(row: type) -> list[str]:
-    """The fields without a default."""
+    """Names of the fields without a default."""
     return [
         field.name
         for field in dataclasses.fields(row)
@@ -54,16 +54,16 @@ def _classes_of_fields(row: type) -> dict[str, tuple[type, ...]]:
 
 
 def _classes(kind: Any) -> tuple[type, ...]:
-    """The classes whose values a field annotated with `kind` takes; an integer may be a float."""
+    """Classes of the values that a field annotated with `kind` takes; a float may be an integer."""
     if isinstance(kind, types.UnionType):
-        return tuple(one for option in kind.__args__ for one in _classes(option))
+        return tuple(cls for option in kind.__args__ for cls in _classes(option))
     return (int, float) if kind is float else (kind,)
 
 
 def _fits(value: Any, classes: tuple[type, ...]) -> bool:
     """Whether a value is of one of the classes and, if it is a number, in range.
 
-    True and False are no integers; NaN is in no range.
+    True and False do not count as integers; NaN is never in range.
     """
     if isinstance(value, bool):
         return bool in classes
@@ -75,29 +75,31 @@ def _fits(value: Any, classes: tuple[type, ...]) -> bool:
 def _shown(value: Any) -> str:
     """The value's `repr`, truncated to keep messages readable."""
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
+    if len(text) <= _MAX_CHARACTERS:
+        return text
+    return f"{text[:_MAX_CHARACTERS]}... ({len(text):,} characters)"
 
 
 def can_be_shown(value: Any) -> bool:
-    """Whether all numbers within a value of JSON are such that a float holds them."""
+    """Whether all numbers in a JSON value are finite and fit in a float."""
     if isinstance(value, dict | list | tuple):
         return all(map(can_be_shown, value.values() if isinstance(value, dict) else value))
     return not isinstance(value, int | float) or -_LARGEST <= value <= _LARGEST
 
 
 def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> list[str]:
-    """The fields that are None although `status` demands them, or set although it forbids them."""
+    """Fields that are None although `status` requires them, or set although it forbids them."""
     status = values["status"]
     missing = [name for name in demanded[status] if values.get(name) is None]
     return missing + [name for name in forbidden[status] if values.get(name) is not None]
 
 
 def load(line: str | bytes) -> Any:
-    """What a line of JSON holds.
+    """Parse a line of JSON.
 
     Raises:
-        ValueError: not JSON.
-        UserError: NaN or an infinity, or half of a surrogate pair, which no file of text can hold.
+        ValueError: If the line is not JSON.
+        UserError: If it has NaN, an infinity, or half of a surrogate pair, which cannot be encoded.
     """
     values = json.loads(line, parse_constant=_refuse_constant)
     _check_text(values, line)
@@ -105,14 +107,14 @@ def load(line: str | bytes) -> Any:
 
 
 def dump(values: Any) -> str:
-    """One line of JSON, the inverse of `load`; refuses the same values."""
+    """Serialize values as one line of JSON, the inverse of `load`; refuses the same values."""
     line = json.dumps(values, allow_nan=False)
     _check_text(values, line)
     return line
 
 
 def _check_text(values: Any, line: str | bytes) -> None:
-    """Raises UserError if `values`, which are `line` in JSON, have half of a surrogate pair."""
+    """Raise UserError if `values`, serialized as `line`, have half of a surrogate pair."""
     if (b"\\ud" if isinstance(line, bytes) else "\\ud") in line.lower():
         try:
             json.dumps(values, ensure_ascii=False).encode()

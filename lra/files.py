@@ -1,6 +1,6 @@
-"""Writing small files so that a kill at any instant leaves the old or the new one, whole.
+"""Atomic, durable writes of small files, and hashes of files.
 
-And what else whole files need: their bytes on the disk, and their hash.
+A process killed at any instant leaves either the old or the new file, complete.
 """
 
 import contextlib
@@ -10,11 +10,11 @@ import pathlib
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
-    """Writes text or bytes beside `path`, syncs them and renames them into place.
+    """Write text or bytes to a file beside `path`, sync it, and rename it into place.
 
-    What a link points to is replaced, not the link.
+    If `path` is a symbolic link, its target is replaced, not the link.
     """
-    named, path = path, pathlib.Path(os.path.realpath(path))
+    given_path, path = path, pathlib.Path(os.path.realpath(path))
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(scratch, "wb") as file:
@@ -23,7 +23,7 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
         os.replace(scratch, path)
     except OSError as error:
         if error.filename == os.fspath(scratch):
-            error.filename = os.fspath(named)
+            error.filename = os.fspath(given_path)
         raise
     finally:
         with contextlib.suppress(OSError):
@@ -32,13 +32,13 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
 
 
 def sync(file) -> None:
-    """Makes what was written to an open file outlive a loss of power."""
+    """Flush an open file to the disk, so that its content survives a power failure."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(path: str | os.PathLike) -> None:
-    """Makes what was renamed in a folder outlive a loss of power."""
+    """Flush a folder to the disk, so that renames in it survive a power failure."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -47,6 +47,6 @@ def sync_folder(path: str | os.PathLike) -> None:
 
 
 def file_sha256(path: str | os.PathLike) -> str:
-    """The sha256 of a file's bytes, in hex."""
+    """SHA-256 of the content of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,9 +1,9 @@
-"""Several hosts, one program: how they meet, agree, and end when one of them is lost.
+"""Runs on several hosts: how they connect, agree, and end when one of them is lost.
 
-Every host runs the same loop on the same configuration. Whatever is decided by a clock, a signal
-or a file is agreed on here, since hosts that make different calls wait for each other forever.
-Host 0 alone writes files; the arrays of a checkpoint are written by all. With one host each
-function here is what its name says without any communication.
+Every host runs the same loop on the same configuration. Decisions that depend on a clock, a signal
+or a file are agreed on here, since hosts that make different calls would wait for each other
+forever. Host 0 alone writes files, except for the arrays of a checkpoint, which all hosts write.
+With a single host, the functions here do not communicate.
 """
 
 import contextlib
@@ -25,22 +25,29 @@ from lra.stopping import STATUS_STOPPED
 
 T = TypeVar("T")
 
-# A host that has been silent for so long is lost: JAX then ends the others.
+# A host that is silent for longer is considered lost, and JAX ends the others.
 HEARTBEAT_SECONDS = 30
-_NOT_TOLD = (
+_NO_ADDRESSES = (
     "where neither Slurm, a TPU nor MPI says where they are, give --coordinator_address, "
     "--num_processes and --process_id"
 )
 
-_UNIT = 256  # bytes; messages have few different lengths, each is a program of its own
-# Words in the messages of failed connections that are not in those of other errors.
+# Smallest message in bytes. Messages are padded to few lengths, since each compiles a program.
+_UNIT = 256
+# Words that only error messages of failed connections contain.
 _LOST = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination", "aborted")
-# How errors of XLA begin (`UNKNOWN: Gloo AllGather failed`); some of them are ValueErrors.
+# Prefix of XLA's error messages (`UNKNOWN: Gloo AllGather failed`); some are ValueErrors.
 _STATUS = re.compile(r"[A-Z_]+: ")
 
 
 class Addresses(NamedTuple):
-    """How the hosts find each other; all None: from the environment (Slurm, TPU, MPI)."""
+    """Where the hosts find each other; if all are None, the environment (Slurm, TPU, MPI) says it.
+
+    Attributes:
+        coordinator: Address of process 0, HOST:PORT.
+        number: Number of processes.
+        index: Index of this process.
+    """
 
     coordinator: str | None = None
     number: int | None = None
@@ -50,10 +57,10 @@ class Addresses(NamedTuple):
 def addresses(
     distributed: bool, coordinator: str | None, number: int | None, index: int | None
 ) -> Addresses | None:
-    """What the flags `--distributed`, `--coordinator_address`, ... say; None for one host.
+    """Addresses from the flags `--distributed`, `--coordinator_address`, ...; None for one host.
 
     Raises:
-        UserError: flags that do not fit each other.
+        UserError: If the flags do not fit each other.
     """
     given = (coordinator, number, index)
     if given == (None, None, None):
@@ -72,19 +79,19 @@ def addresses(
 
 
 class SharedError(UserError):
-    """An expected error that every host raises at the same place."""
+    """A `UserError` that every host raises at the same point."""
 
 
 @contextlib.contextmanager
 def connected(addresses: Addresses | None) -> Iterator[None]:
-    """Makes this process one of several hosts; None for a process of its own.
+    """Connect this process to the other hosts; with None, it runs alone.
 
-    A host that fails alone, or loses another, ends at once with a line that says so: to leave
-    in an orderly way it would have to wait for the others. The status is `STATUS_STOPPED` where a
-    host was lost; the same commands go on from the last checkpoint.
+    A host that fails alone, or loses another, prints one line and exits at once: an orderly exit
+    would have to wait for the others. If a host was lost, the status is `STATUS_STOPPED`, and the
+    same commands continue from the last checkpoint.
 
     Raises:
-        UserError: the hosts did not meet, or JAX cannot be used (`environment.check_jax`).
+        UserError: If the hosts do not connect, or JAX cannot be used (`environment.check_jax`).
     """
     if addresses is None:
         environment.check_jax()
@@ -115,7 +122,7 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
 
 
 def is_main() -> bool:
-    """Whether this host writes what is written once: rows, metrics, messages."""
+    """Whether this is the host that writes rows, metrics and messages."""
     return jax.process_index() == 0
 
 
@@ -125,12 +132,12 @@ def any_of(flag: bool) -> bool:
 
 
 def least(number: int) -> int:
-    """The smallest of all hosts' numbers."""
+    """Smallest of the numbers of all hosts."""
     return number if jax.process_count() == 1 else int(_gather_numbers(number).min())
 
 
 def on_main(function: Callable[[], T]) -> T:
-    """Runs `function` on host 0 only; every host gets its result (JSON) or raises its error."""
+    """Run `function` on host 0 only; every host returns its result (JSON) or raises its error."""
     if jax.process_count() == 1:
         return function()
     outcome = _attempt(function) if is_main() else None
@@ -138,7 +145,7 @@ def on_main(function: Callable[[], T]) -> T:
 
 
 def on_every(function: Callable[[], T]) -> T:
-    """Runs `function` on every host; an expected error on any of them ends all."""
+    """Run `function` on every host; if any of them raises an expected error, all do."""
     if jax.process_count() == 1:
         return function()
     values: list[T] = []
@@ -151,14 +158,14 @@ def on_every(function: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def entered_on_main(context: contextlib.AbstractContextManager) -> Iterator[None]:
-    """Holds `context` on host 0 while every host is in the block."""
+    """Enter `context` on host 0 for as long as the hosts are in the block."""
     with contextlib.ExitStack() as stack:
         on_main(lambda: stack.enter_context(context))
         yield
 
 
 def check_equal(values: dict[str, Any]) -> None:
-    """Raises SharedError unless all hosts have the same, naming what differs and where."""
+    """Raise SharedError unless all hosts have equal values, naming the difference and the hosts."""
     if jax.process_count() == 1:
         return
     first, *others = _gather(values)
@@ -172,7 +179,7 @@ def check_equal(values: dict[str, Any]) -> None:
 
 
 def _connect(addresses: Addresses) -> None:
-    # Else JAX would handle SIGTERM itself.
+    # Otherwise JAX would handle SIGTERM itself.
     jax.config.update("jax_enable_preemption_service", False)
     coordinator = addresses.coordinator
     local = coordinator is not None and coordinator.startswith(("127.", "localhost:"))
@@ -186,8 +193,8 @@ def _connect(addresses: Addresses) -> None:
             coordinator_bind_address=coordinator if local else None,
         )
     except (ValueError, RuntimeError) as error:
-        cure = "; " + _NOT_TOLD if coordinator is None else ""
-        raise UserError(f"the hosts did not meet ({first_line(error)}){cure}") from error
+        advice = "; " + _NO_ADDRESSES if coordinator is None else ""
+        raise UserError(f"the hosts did not meet ({first_line(error)}){advice}") from error
 
 
 def _attempt(function: Callable[[], Any]) -> dict[str, Any]:
@@ -210,27 +217,27 @@ def _gather_numbers(number: int) -> np.ndarray:
 
 
 def _gather(value: Any) -> list[Any]:
-    """Every host's value, as JSON."""
+    """Values of all hosts, sent as JSON."""
     message = json.dumps(value).encode()
     lengths = _gather_numbers(len(message))
-    room = _UNIT
-    while room < lengths.max():
-        room *= 4
-    padded = np.zeros(room, np.uint8)
+    size = _UNIT
+    while size < lengths.max():
+        size *= 4
+    padded = np.zeros(size, np.uint8)
     padded[: len(message)] = np.frombuffer(message, np.uint8)
     rows = multihost_utils.process_allgather(padded)
     return [json.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]
 
 
 def _is_loss(error: Exception) -> bool:
-    """Whether communication failed; errors of other origin are mistakes, whatever they say."""
+    """Whether communication failed; errors that are not JAX's never mean that."""
     text = str(error)
-    of_jax = isinstance(error, RuntimeError | ConnectionError) or _STATUS.match(text)
-    return bool(of_jax) and any(word in text.lower() for word in _LOST)
+    from_jax = isinstance(error, RuntimeError | ConnectionError) or _STATUS.match(text)
+    return bool(from_jax) and any(word in text.lower() for word in _LOST)
 
 
 def _leave(message: str, status: int) -> None:
-    """Ends this process without waiting for other hosts."""
+    """Exit this process without waiting for other hosts."""
     print(" ".join(message.split()), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The first NaN of a run: watched for with `--debug_nans`, told in one line."""
+"""Detection of the first NaN of a run (`--debug_nans`), and its description in one line."""
 
 import contextlib
 import pathlib
@@ -12,34 +12,34 @@ from lra.errors import first_line
 STATUS_NAN = 1
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-_OURS = (_ROOT / "models", _ROOT / "lra")  # not all of the root: it may hold the environment
+_CODE = (_ROOT / "models", _ROOT / "lra")  # not all of _ROOT, which may hold a virtual environment
 
 
 def watched(on: bool) -> contextlib.AbstractContextManager:
-    """While the block lasts, a call that returns a NaN is repeated step by step and raises."""
+    """Context in which, if `on`, a call that returns NaN is repeated op by op and raises."""
     return jax.debug_nans(True) if on else contextlib.nullcontext()
 
 
 def locate(error: FloatingPointError, repeat: Callable[[], object]) -> FloatingPointError:
-    """The error of the first operation at fault, found by running `repeat` without jit."""
+    """Error of the first operation that gives NaN, found by running `repeat` without jit."""
     try:
         with jax.disable_jit():
             repeat()
-    except FloatingPointError as nearer:
-        return nearer
+    except FloatingPointError as located:
+        return located
     return error
 
 
 def describe(error: FloatingPointError) -> str:
-    """What JAX found, and the line of ours it came from."""
+    """Describe the error in one line, with the innermost line of this project's code."""
     reason = first_line(error).rstrip(".")
-    ours = [
+    frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if any(folder in pathlib.Path(frame.filename).parents for folder in _OURS)
+        if any(folder in pathlib.Path(frame.filename).parents for folder in _CODE)
     ]
-    if not ours:
+    if not frames:
         return reason
-    where = ours[-1]  # the innermost
-    path = pathlib.Path(where.filename).relative_to(_ROOT)
-    return f"{reason} ({path}, line {where.lineno}, in {where.name})"
+    innermost = frames[-1]
+    path = pathlib.Path(innermost.filename).relative_to(_ROOT)
+    return f"{reason} ({path}, line {innermost.lineno}, in {innermost.name})"

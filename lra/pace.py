@@ -1,6 +1,6 @@
-"""When to evaluate and to save, and how much to ask of the device in one call.
+"""When to evaluate and to save, and how many steps to make in one call.
 
-A call is about a second's work (`Pace`), so that stops are prompt, and never goes beyond the next
+A call takes about a second (`Pace`), so that stops are prompt, and never goes beyond the next
 evaluation or redraw (`Timetable`).
 """
 
@@ -9,19 +9,19 @@ import time
 
 from ml_collections import config_dict
 
-# The most training steps in a call; the table of its examples has room for so many.
+# Maximum number of training steps in a call, for which its array of example indices has room.
 MAX_STEPS_PER_CALL = 512
 
-# Each start first saves this soon after its first call, so that even short ones make progress.
+# Time from a process's first call to its first save, so that even short processes make progress.
 _FIRST_SAVE_SECONDS = 15.0
 
 
 class Pace:
-    """Adapts the number of units in a call to the time they take.
+    """Adapts the number of units (steps or batches) in a call to the time they take.
 
     Args:
-        fixed: this many in every call; 0 to adapt.
-        limit: never more, when it adapts.
+        fixed: Fixed number of units in every call; 0 to adapt it.
+        limit: Maximum number of units when it adapts.
     """
 
     target_seconds = 1.0
@@ -31,14 +31,14 @@ class Pace:
         self._fixed, self._limit = fixed, limit
         self._count = fixed or 1
         self._measured_before = False
-        self.call_seconds = 0.0  # what a call took lately; 0 before the first
+        self.call_seconds = 0.0  # duration of the latest call; 0 before the first
 
     def next(self, left: int) -> int:
-        """Units for the next call, where `left` remain."""
+        """Number of units for the next call, of `left` that remain."""
         return min(self._count, left)
 
     def measured(self, count: int, seconds: float) -> bool:
-        """Learns from a call; False for the first, which compiles and tells nothing."""
+        """Adapt to a call of `count` units; False for the first call, which also compiles."""
         if not self._measured_before:
             self._measured_before = True
             return False
@@ -50,10 +50,10 @@ class Pace:
 
 
 class Timetable:
-    """After which steps a run evaluates and redraws, by its configuration alone.
+    """After which steps a run evaluates and redraws, a function of its configuration alone.
 
     Args:
-        config: of the run.
+        config: Config of the run.
     """
 
     def __init__(self, config: config_dict.ConfigDict):
@@ -70,16 +70,16 @@ class Timetable:
         return self._redraw_every > 0 and 0 < step < self._steps and step % self._redraw_every == 0
 
     def next_stop(self, step: int) -> int:
-        """How many steps are made when the next evaluation or redraw is due."""
-        everies = [every for every in (self._eval_every, self._redraw_every) if every]
-        return min(self._steps, *((step // every + 1) * every for every in everies))
+        """Step of the next evaluation or redraw after `step`."""
+        periods = [period for period in (self._eval_every, self._redraw_every) if period]
+        return min(self._steps, *((step // period + 1) * period for period in periods))
 
 
 class SaveTimes:
-    """When a start saves: soon after its first call, then every so often.
+    """When a process saves: soon after its first call, then periodically.
 
     Args:
-        seconds: from the end of one to the next.
+        seconds: Time from the end of one save to the next.
     """
 
     def __init__(self, seconds: float):
@@ -87,12 +87,12 @@ class SaveTimes:
         self._next: float | None = None
 
     def due(self, call_seconds: float) -> bool:
-        """Whether to save now: what falls due during the next call is saved before it.
+        """Whether to save now, which is the case if a save becomes due during the next call.
 
-        To be asked after each call; the time to the first save begins when it is asked first.
+        Call this after each call; the time to the first save starts with the first of them.
 
         Args:
-            call_seconds: that the next call will take.
+            call_seconds: Expected duration of the next call.
         """
         now = time.monotonic()
         if self._next is None:
@@ -100,5 +100,5 @@ class SaveTimes:
         return now + call_seconds >= self._next
 
     def saved(self) -> None:
-        """To be told after each."""
+        """Note the end of a save, to be called after each."""
         self._next = time.monotonic() + self._seconds

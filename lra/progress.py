@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: a bar or lines, metrics.jsonl, TensorBoard."""
+"""Progress reports of a run: a bar or lines on stderr, metrics.jsonl, TensorBoard."""
 
 import contextlib
 import importlib.util
@@ -16,21 +16,22 @@ from lra.programs import CallMetrics
 from lra.row import Row
 from lra.workdir import Metrics, read_metrics
 
-_Known = list[float | None]  # a value a seed, None for one that has diverged
+_Values = list[float | None]  # one value per seed, None for seeds that have diverged
 
 
 class Reporter:
-    """Writes each training call and evaluation wherever someone looks for it.
+    """Reports each training call and evaluation to the terminal and to files.
 
-    Nothing is reported of a diverged seed, although its frozen parameters still give numbers.
+    Diverged seeds are not reported, although their frozen parameters still give numbers.
 
     Args:
-        seeds: of the run.
-        steps: total number in the run.
-        step: number already made; later lines of metrics.jsonl are removed, later events hidden.
-        evaluated: the last step whose evaluation counts.
-        metrics: path of metrics.jsonl.
-        tensorboard: folder for event files, None for none.
+        seeds: Seeds of the run.
+        steps: Total number of training steps.
+        step: Number of steps already made; later lines of metrics.jsonl are removed and later
+            TensorBoard events hidden.
+        evaluated: Step of the latest evaluation that is kept.
+        metrics: Path of metrics.jsonl.
+        tensorboard: Folder for TensorBoard event files; None for none.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class Reporter:
         self._metrics = Metrics(metrics, step, evaluated)
         self._events = None
         if tensorboard:
-            # An evaluation at `step` that does not count is hidden, and with it the events of the
-            # training call that ended there; those are added again.
+            # Hiding an evaluation at `step` that is not kept also hides the events of the training
+            # call that ended there, so they are added again.
             first = step + (evaluated == step)
             self._events = _open_events(tensorboard, first)
             for line in read_metrics(metrics):
@@ -59,41 +60,41 @@ class Reporter:
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
 
     def say(self, text: str) -> None:
-        """Prints a line beside the bar; a reader that has gone (`| tee`) ends no training."""
+        """Print a line above the bar; a closed pipe (`| tee`) does not end the training."""
         with contextlib.suppress(BrokenPipeError):
             tqdm.write(text, file=sys.stderr)
 
     def trained(
         self, step: int, count: int, metrics: CallMetrics, examples: int, seconds: float
     ) -> None:
-        """Notes a call of `count` steps up to `step`: `examples`, over all seeds, in `seconds`."""
+        """Report a call of `count` steps up to `step`: `examples`, over all seeds, in `seconds`."""
         self._speed = speed = examples / seconds
         alive = metrics.diverged_step < 0
-        loss, accuracy = (_known(values, alive) for values in metrics[:2])
+        loss, accuracy = (_values_of_alive(values, alive) for values in metrics[:2])
         self._write("train", step, loss, accuracy, examples_per_second=speed)
         self._bar.set_postfix(
             loss=_join(loss, ".3f"), acc=_join(accuracy, ".3f"), ex_s=f"{speed:.0f}"
         )
         self._bar.update(count)
-        self._tell_pace(step, count, seconds)
+        self._say_pace_once(step, count, seconds)
 
     def evaluated(
         self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
     ) -> None:
-        """Notes an evaluation after `step` of the seeds that are `alive`."""
-        accuracy, loss = (_known(values, alive) for values in evaluation[:2])
+        """Report an evaluation after `step`, of the seeds that are `alive`."""
+        accuracy, loss = (_values_of_alive(values, alive) for values in evaluation[:2])
         self._write(split, step, loss, accuracy)
-        left = self._bar.format_dict
+        rate = self._bar.format_dict["rate"]
         remaining = ""
-        if left["rate"]:
-            remaining = f", {tqdm.format_interval((self._steps - step) / left['rate'])} left"
+        if rate:
+            remaining = f", {tqdm.format_interval((self._steps - step) / rate)} left"
         self.say(
             f"step {step}/{self._steps}: {split} accuracy {_join(accuracy, '.4f')}, "
             f"loss {_join(loss, '.4f')}, {self._speed:.0f} examples/s{remaining}"
         )
 
-    def _tell_pace(self, step: int, count: int, seconds: float) -> None:
-        """Once, after the second call: the first one compiles."""
+    def _say_pace_once(self, step: int, count: int, seconds: float) -> None:
+        """Print speed and remaining time after the second call, since the first one compiles."""
         self._calls += 1
         if self._calls == 1:
             self._first_seconds = seconds
@@ -105,13 +106,13 @@ class Reporter:
             )
 
     def close(self) -> None:
-        """Ends bar and files."""
+        """Close the bar and all files."""
         self._bar.close()
         self._metrics.close()
         if self._events:
             self._events.close()
 
-    def _write(self, name: str, step: int, loss: _Known, accuracy: _Known, **more: float) -> None:
+    def _write(self, name: str, step: int, loss: _Values, accuracy: _Values, **more: float) -> None:
         kind = {"kind": "train"} if name == "train" else {"kind": "eval", "split": name}
         self._metrics.write(
             **kind,
@@ -124,7 +125,7 @@ class Reporter:
         if self._events:
             self._add_events(name, step, loss, accuracy)
 
-    def _add_events(self, name: str, step: int, loss: _Known, accuracy: _Known) -> None:
+    def _add_events(self, name: str, step: int, loss: _Values, accuracy: _Values) -> None:
         for metric, values in (("loss", loss), ("accuracy", accuracy)):
             for seed, value in zip(self._seeds, values, strict=True):
                 if value is not None:
@@ -132,10 +133,10 @@ class Reporter:
 
 
 class Silence:
-    """A reporter that reports nothing: of the hosts of a run only one does."""
+    """A reporter that does nothing, for all hosts of a run but the one that reports."""
 
     def say(self, *_: object) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     trained = evaluated = close = say
 
@@ -143,23 +144,25 @@ class Silence:
 def describe_start(
     config: config_dict.ConfigDict, device: str, params: int, step: int, workdir: pathlib.Path
 ) -> str:
-    """What is going to be trained, in one line: without a terminal the next may take minutes.
+    """Describe in one line what is going to be trained; the next line may take minutes.
 
     Args:
-        config: of the run.
-        device: or devices.
-        params: trained numbers of one seed.
-        step: that the run begins or goes on at.
-        workdir: of the run.
+        config: Config of the run.
+        device: Name of the device or devices.
+        params: Number of trained parameters per seed.
+        step: Step that the run starts or continues at.
+        workdir: Folder of the run.
     """
     model = f"{config.task} {config.model.attention.name}"
-    seeds = f"seed{'s' * (len(config.seeds) > 1)} {' '.join(map(str, config.seeds))}"
-    steps = f"from step {step:,} " * (step > 0) + f"to step {config.train.steps:,}"
+    noun = "seeds" if len(config.seeds) > 1 else "seed"
+    seeds = f"{noun} {' '.join(map(str, config.seeds))}"
+    start = f"from step {step:,} " if step > 0 else ""
+    steps = f"{start}to step {config.train.steps:,}"
     return f"{model}, {params:,} parameters, {seeds}, {steps}, on {device}, in {workdir}; compiling"
 
 
 def describe(row: Row) -> str:
-    """A finished seed in one line."""
+    """Describe the result of one seed in one line."""
     if row.status != "ok":
         return f"seed {row.seed}: {row.status} at step {row.diverged_step}"
     return (
@@ -170,25 +173,25 @@ def describe(row: Row) -> str:
 
 
 def _open_events(folder: pathlib.Path, first: int):
-    """A writer of TensorBoard events; those of earlier starts from step `first` on are hidden."""
+    """Open a writer of TensorBoard events, hiding earlier events from step `first` on."""
     import tensorboardX
 
     return tensorboardX.SummaryWriter(logdir=str(folder), purge_step=first)
 
 
 def check_events() -> None:
-    """Raises UserError where tensorboardX is not installed."""
+    """Raise UserError if tensorboardX is not installed."""
     if importlib.util.find_spec("tensorboardX") is None:
         raise UserError("--tensorboard needs tensorboardX: pip install tensorboardX")
 
 
-def _join(values: _Known, form: str) -> str:
+def _join(values: _Values, form: str) -> str:
     return " ".join("diverged" if value is None else format(value, form) for value in values)
 
 
-def _known(values: np.ndarray, alive: Iterable[bool]) -> _Known:
-    """Plain numbers for JSON, which has no NaN, of the seeds that have not diverged."""
+def _values_of_alive(values: np.ndarray, alive: Iterable[bool]) -> _Values:
+    """Values of the seeds that have not diverged, as numbers for JSON, which has no NaN."""
     return [
-        float(value) if going_on and np.isfinite(value) else None
-        for value, going_on in zip(values, alive, strict=True)
+        float(value) if is_alive and np.isfinite(value) else None
+        for value, is_alive in zip(values, alive, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What a run changed: its overrides, and whether it still is the protocol of Table 3."""
+"""How a configuration differs from the defaults, and whether it is the protocol of Table 3."""
 
 import functools
 import json
@@ -13,20 +13,20 @@ from lra.tasks import TASKS
 
 TABLE3 = "table3"
 
-# Keys that say how a run is carried out, not what it computes.
+# Keys that determine how a run is executed, not what it computes.
 _EXECUTION = ("mesh.seed", "mesh.data", "train.steps_per_call", "train.checkpoint_seconds")
 _NEUTRAL = ("seeds", *NUMBER_FORMAT, *_EXECUTION)
 
 
 def overrides_of(config: config_dict.ConfigDict) -> dict[str, Any]:
-    """What differs from the task's defaults, seeds and ways of execution aside."""
+    """Keys that differ from the task's defaults, without seeds and execution keys."""
     return _difference(config, ("seeds", *_EXECUTION))
 
 
 def protocol_of(config: config_dict.ConfigDict) -> str:
-    """`table3`, or `changed: train.steps=500, ...` where more than neutral keys differ.
+    """`table3`, or `changed: train.steps=500, ...` if keys other than neutral ones differ.
 
-    Neutral are seeds, number formats, mesh, steps per call and the checkpoint interval.
+    Neutral keys are seeds, number formats, mesh, steps per call and the checkpoint interval.
     """
     changed = _difference(config, _NEUTRAL)
     if not changed:
@@ -35,14 +35,14 @@ def protocol_of(config: config_dict.ConfigDict) -> str:
 
 
 def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The values in a row's configuration that differ from Table 3 as `configs` now defines it.
+    """Values of a row's configuration that differ from Table 3 as `configs` defines it now.
 
-    A row states its protocol relative to the defaults at the time it was written.
+    The protocol in a row is relative to the defaults when the row was written.
 
     Args:
-        task: of the row.
-        attention: of the row; the result is empty for one that is not ours, or for such a task.
-        values: flat, from JSON; missing keys count as unchanged.
+        task: Task of the row.
+        attention: Attention of the row; if it or the task is unknown, the result is empty.
+        values: Flat configuration of the row, from JSON; missing keys count as unchanged.
     """
     defaults = defaults_of(task, attention)
     return {
@@ -51,12 +51,12 @@ def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, A
 
 
 def identity(values: dict[str, Any]) -> dict[str, Any]:
-    """The part of a flat configuration that identifies a run: all but the execution keys."""
+    """Part of a flat configuration that identifies a run: all but the execution keys."""
     return {key: value for key, value in values.items() if key not in _EXECUTION}
 
 
 def changed_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Keys by which two flat configurations are different runs."""
+    """Keys that differ between two flat configurations, without execution keys."""
     one, other = identity(one), identity(other)
     keys = [*one, *(key for key in other if key not in one)]
     return [key for key in keys if one.get(key) != other.get(key)]
@@ -79,9 +79,9 @@ def _defaults(task: str, attention: str) -> dict[str, Any]:
 
 @functools.cache
 def defaults_of(task: str, attention: str) -> dict[str, Any]:
-    """Table 3 as `configs` now defines it, without neutral keys, flat and as read back from JSON.
+    """Flat defaults as `configs` defines them now, without neutral keys and as read from JSON.
 
-    Empty for a task or an attention that is not ours.
+    Empty for an unknown task or attention.
     """
     if task not in TASKS or attention not in ATTENTIONS:
         return {}
@@ -90,12 +90,12 @@ def defaults_of(task: str, attention: str) -> dict[str, Any]:
 
 
 def describe(config: config_dict.ConfigDict) -> str:
-    """Every key and its value, one per line, with the default if changed; then the protocol."""
+    """List keys and values, one per line, with the default if changed, and then the protocol."""
     defaults, changed = _defaults(config.task, config.model.attention.name), _difference(config, ())
     lines = [
-        f"{key} = {value!r}" + f"  # default: {defaults.get(key)!r}" * (key in changed)
+        f"{key} = {value!r}" + (f"  # default: {defaults.get(key)!r}" if key in changed else "")
         for key, value in flatten(config).items()
     ]
     formats = ", ".join(f"{key}={changed[key]}" for key in NUMBER_FORMAT if key in changed)
-    format_note = f"; another number format: {formats}" * bool(formats)
+    format_note = f"; another number format: {formats}" if formats else ""
     return "\n".join([*lines, f"protocol: {protocol_of(config)}{format_note}"])

@@ -1,6 +1,6 @@
-"""Numbers that others have published: accuracies in percent, by attention and task."""
+"""Published accuracies in percent, by attention and task."""
 
-# The tasks over which papers average, in their order; Path-X is not among them.
+# Tasks that papers average over, in their order; Path-X is not one of them.
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 
 # Xiong et al., "Nyströmformer", arXiv 2102.03902, Table 3: single runs, no seeds given.

@@ -1,18 +1,18 @@
-"""Costs that others have published, in their units; what they ran on is beside them."""
+"""Published costs in the units of their papers, with the device they were measured on."""
 
 from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """A line of a published table.
+    """One line of a published table.
 
     Attributes:
-        title: what the paper calls it.
-        method: our name of it.
-        size: landmarks, projection, ...: what tells lines of a method apart.
-        values: its number at each length.
-        times: how many times better than exact attention that is, as printed (from
-            numbers with more digits); empty where only the numbers are printed.
+        title: Name of the method in the paper.
+        method: Name of the method here.
+        size: Number of landmarks, projection dimension, ..., which distinguishes lines of a method.
+        values: Published value at each length.
+        times: Factor by which that is better than exact attention at each length, as printed (from
+            numbers with more digits); empty if the paper has only the values.
     """
 
     title: str
@@ -60,10 +60,10 @@ TABLE1_SOURCE = (
 )
 
 # Wang et al., "Linformer", arXiv 2006.04768, Table 3: forward pass of whole models on a Tesla V100
-# of 16 GB, at the largest batch that fits; how many times the Transformer's batch that is.
+# of 16 GB, at the largest batch that fits; memory saved is how many times the Transformer's batch.
 LINFORMER_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 LINFORMER_SIZES = (128, 256, 512, 1024, 2048)
-LINFORMER_TIME_SAVED = {  # size k: by length, from the shortest that has it
+LINFORMER_TIME_SAVED = {  # by projected dimension k, at each length; None where not given
     128: (1.5, 1.7, 2.6, 3.4, 5.5, 8.6, 13, 20),
     256: (1.3, 1.6, 2.4, 3.2, 5.0, 7.8, 12, 18),
     512: (None, 1.3, 2.1, 2.8, 4.4, 7.0, 11, 16),
@@ -84,7 +84,7 @@ LINFORMER_SOURCE = (
 
 # Tay et al., "Long Range Arena", arXiv 2011.04006, the efficiency table: byte-level text
 # classification, batch 32, 4 x 4 TPU v3, memory of one device. Columns: 1K, 2K, 3K, 4K.
-# Memory is printed in gigabytes there. Only methods that we have.
+# Memory is in gigabytes there. Only methods that are implemented here.
 _LRA_LENGTHS = (1024, 2048, 3072, 4096)
 LRA_STEPS = _lines(  # per second
     _LRA_LENGTHS,

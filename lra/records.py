@@ -1,9 +1,9 @@
-"""Files of rows, one line of JSON each, only ever appended to.
+"""Append-only files of rows, one line of JSON each.
 
-Such a file survives a kill at any instant: appending happens under a lock and is synced, a row
-that is there is not written again, and a last line that was cut short is set aside at the next
-reading or appending. Each line ends with the sha256 of the rest of it, so that a flipped bit does
-not become a result; a line without one (written by hand) is read as well.
+Such a file survives a kill at any instant: rows are appended under a lock and synced, a row that
+exists is not written again, and a truncated last line is set aside when the file is next read or
+appended to. Each line ends with the sha256 of the rest of it, so that a flipped bit does not become
+a result; lines without it (written by hand) are read as well.
 """
 
 import contextlib
@@ -37,21 +37,21 @@ __all__ = [
 
 
 class _CannotWriteError(UserError):
-    """No space, no right, or a file system that is only read."""
+    """No space, no permission, or a read-only file system."""
 
 
 def append(path: str | os.PathLike, rows: Iterable[Row]) -> int:
-    """Appends the rows that are new, durably, and returns how many these are.
+    """Append the rows that are new, durably, and return their number.
 
     A key has at most one result; a failure is new if its key has no result and has not failed
     for the same reason before.
 
     Raises:
-        UserError: a damaged file, a row that is not valid, or a path that cannot be written.
+        UserError: If the file is damaged or cannot be written, or a row is not valid.
     """
 
     def new_lines(present: list[Row]) -> list[str]:
-        # A result has no error, so (key, None) says that a key has its result.
+        # A result has no error, so (key, None) means that a key has its result.
         known = {(key(row), row.error) for row in present}
         lines = []
         for row in rows:
@@ -69,15 +69,16 @@ def append_new(
     choose: Callable[[list], list[str]],
     parse: Callable[[bytes], Any] = from_json,
 ) -> int:
-    """Appends the lines that `choose(rows present)` returns, durably and under the lock.
+    """Append the lines that `choose` returns for the rows in the file, durably and under its lock.
 
     Args:
-        path: of the file.
-        choose: from the rows present to lines of JSON without line breaks.
-        parse: one line to its row; ValueError for what is not JSON, UserError for what is no row.
+        path: Path of the file.
+        choose: Function from the rows in the file to new lines of JSON, without line breaks.
+        parse: Function from a line to its row, which raises ValueError if the line is not JSON and
+            UserError if it is not a row.
 
     Raises:
-        UserError: a damaged file, or a path that cannot be written.
+        UserError: If the file is damaged or cannot be written.
     """
     path = pathlib.Path(path)
     with _locked(path):
@@ -90,7 +91,7 @@ def append_new(
 
 
 def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
-    """Writes the rows of a finished run as a whole file; returns False if it is there already."""
+    """Write the rows of a finished run to a new file; return False if the file exists already."""
     path = pathlib.Path(path)
     if path.exists():
         return False
@@ -101,25 +102,26 @@ def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
 def read(
     path: str | os.PathLike, parse: Callable[[bytes], Any] = from_json, *, repair: bool = True
 ) -> list:
-    """All rows of a file in order, superseded failures included (see `latest`).
+    """Read all rows of a file in order, superseded failures included (see `latest`).
 
-    A last line that was cut short (its writer was killed) is said on stderr and moved to
-    `<path>.broken`; it stays where it is if the file cannot be written, or without `repair`.
+    A truncated last line (its writer was killed) is reported on stderr and moved to
+    `<path>.broken`; without `repair`, or if the file cannot be written, it stays in the file.
 
     Raises:
-        UserError: no such file; any other line that is not a row (file and line are named).
+        UserError: If there is no such file, or any other line is not a row (the message names file
+            and line).
     """
     path = pathlib.Path(path)
     if path.is_dir():
         raise UserError(f"no rows in {path}: it is a folder, not a file")
     if not path.is_file():
-        told = "it is no regular file" if path.exists() else "no such file"
-        raise UserError(f"no rows in {path}: {told}")
+        reason = "it is no regular file" if path.exists() else "no such file"
+        raise UserError(f"no rows in {path}: {reason}")
     rows, _, broken = _parse(path, path.read_bytes(), parse)
     if not broken:
         return rows
     if repair and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-        # Perhaps the line is being written just now: looks again when nobody else can write.
+        # The line may be being written right now: read again under the lock.
         with contextlib.suppress(_CannotWriteError), _locked(path):
             return _read_and_repair(path, parse)
     _say_once(f"{path}: its last line is cut short and not used")
@@ -128,16 +130,16 @@ def read(
 
 @functools.cache
 def _say_once(line: str) -> None:
-    """Says a line once, however often its file is read."""
+    """Print a line once, however often its file is read."""
     say(line)
 
 
 def check_writable(path: str | os.PathLike) -> None:
-    """Raises UserError if rows cannot be appended to `path`; makes its folder if need be."""
+    """Raise UserError if rows cannot be appended to `path`; create its folder if necessary."""
     target = pathlib.Path(os.path.realpath(path))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Checked before locking: the library of the lock may wait forever if no file can be made.
+        # Checked before locking, since filelock may wait forever if it cannot create a file.
         if target.exists() and not (target.is_file() or target.is_dir()):
             raise UserError(f"cannot write rows to {path}: it is no file; choose another name")
         if target.exists():
@@ -154,7 +156,7 @@ def check_writable(path: str | os.PathLike) -> None:
 def _locked(path: pathlib.Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock is that of the file itself, whatever links lead to it.
+        # Symbolic links to the same file share one lock.
         with filelock.FileLock(f"{os.path.realpath(path)}.lock"):
             yield
     except OSError as error:
@@ -171,20 +173,20 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
 
 
 def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
-    """The rows of a file that we have locked; afterwards it ends with a whole line."""
+    """Read the rows of a locked file and make it end with a complete line."""
     if not path.exists():
         return []
     content = path.read_bytes()
     rows, end, broken = _parse(path, content, parse)
     if broken:
-        aside = f"{path}.broken"
-        with open(aside, "ab") as file:
+        broken_path = f"{path}.broken"
+        with open(broken_path, "ab") as file:
             file.write(broken + b"\n")
             sync(file)
         with open(path, "r+b") as file:
             file.truncate(end)
             sync(file)
-        say(f"{path}: its last line is cut short, moved to {aside}")
+        say(f"{path}: its last line is cut short, moved to {broken_path}")
     elif content and not content.endswith(b"\n"):
         with open(path, "ab") as file:
             file.write(b"\n")
@@ -195,7 +197,7 @@ def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:
 def _parse(
     path: pathlib.Path, content: bytes, parse: Callable[[bytes], Any]
 ) -> tuple[list, int, bytes]:
-    """The rows, the position behind them, and a last line that was cut short (or nothing)."""
+    """Rows, the position after them, and a truncated last line (or b"")."""
     rows, position = [], 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
         try:
@@ -204,14 +206,14 @@ def _parse(
         except UserError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
         except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
-            last = not content[position + len(line) :].strip()
-            if last and _may_be_cut_short(line, rows) and "Extra data" not in str(error):
+            is_last = not content[position + len(line) :].strip()
+            if is_last and _may_be_truncated(line, rows) and "Extra data" not in str(error):
                 return rows, position, line.strip()
             raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
         position += len(line)
     return rows, position, b""
 
 
-def _may_be_cut_short(line: bytes, before: list) -> bool:
-    """Whether the line is the beginning of a row; a file of anything else must not be changed."""
-    return bool(before) or line.lstrip().startswith(b"{")
+def _may_be_truncated(line: bytes, rows_before: list) -> bool:
+    """Whether the line may be the beginning of a row; other files must not be changed."""
+    return bool(rows_before) or line.lstrip().startswith(b"{")

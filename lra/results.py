@@ -1,4 +1,4 @@
-"""Turns a finished training into its rows: accuracies, costs, and what it ran on."""
+"""Rows of a finished run: accuracies, costs and environment."""
 
 import pathlib
 from typing import Any
@@ -30,30 +30,30 @@ def make_rows(
     evaluations: list[Evaluation],
     run: dict[str, Any],
 ) -> list[Row]:
-    """One row a seed.
+    """Make one row per seed.
 
     Args:
-        trainer: of the run.
-        prepared: the data it was trained on.
-        state: after the last step.
-        progress: time, memory and steps spent, over all starts, and the devices of the last.
-        evaluations: on the test set, of the best and of the last parameters; none where every
-            seed diverged.
-        run: what its folder says, `Workdir.load_run`.
+        trainer: Trainer of the run.
+        prepared: Data that the run was trained on.
+        state: State after the last step.
+        progress: Steps, time and memory over all processes, and the devices of the last one.
+        evaluations: Evaluations of the best and of the last parameters on the test set; empty if
+            every seed diverged.
+        run: Content of run.json, as `Workdir.load_run` returns it.
     """
-    common = _common(trainer, prepared, state, progress, run)
-    chosen = trainer.fetch((state.diverged_step, state.best.val_accuracy, state.best.step))
-    if all(chosen[0] >= 0):
+    common = _common_fields(trainer, prepared, state, progress, run)
+    per_seed = trainer.fetch((state.diverged_step, state.best.val_accuracy, state.best.step))
+    if all(per_seed[0] >= 0):
         # Steps up to the last divergence, not all those dispatched before it was noticed. Steps
         # count from 0, and the effect of the last update is noticed only after it.
-        common["steps"] = min(int(max(chosen[0])) + 1, progress.step)
+        common["steps"] = min(int(max(per_seed[0])) + 1, progress.step)
     rows = []
     for index, seed in enumerate(trainer.config.seeds):
-        diverged_step, val_accuracy, best_step = (values[index] for values in chosen)
-        accuracies: dict[str, Any] = {"status": "diverged", "diverged_step": int(diverged_step)}
+        diverged_step, val_accuracy, best_step = (values[index] for values in per_seed)
+        outcome: dict[str, Any] = {"status": "diverged", "diverged_step": int(diverged_step)}
         if diverged_step < 0:
             best, last = evaluations
-            accuracies = {
+            outcome = {
                 "status": "ok",
                 "diverged_step": None,
                 "test_accuracy": float(best.accuracy[index]),
@@ -61,18 +61,20 @@ def make_rows(
                 "val_accuracy": _as_float64(val_accuracy, trainer.num_examples("validation")),
                 "best_step": int(best_step),
             }
-        rows.append(Row(seed=seed, **accuracies, **common))
+        rows.append(Row(seed=seed, **outcome, **common))
     return rows
 
 
 def status_of_complete(
     folder: Workdir, config: config_dict.ConfigDict, prepared: Prepared
 ) -> int | None:
-    """The exit status of a run whose rows are there, which it says; None if they are not.
+    """Exit status of a run that is complete, that is, has its rows; None if it is not.
+
+    Prints a line if it is complete.
 
     Raises:
-        UserError: rows that are damaged or not of all seeds or, in a folder that does not say what
-            run it holds, of another run.
+        UserError: If the rows are damaged or some seeds are missing or, in a folder without
+            config.json, if they belong to another run.
     """
     if not folder.rows.exists():
         return None
@@ -87,11 +89,11 @@ def status_of_complete(
 def _check_same(
     path: pathlib.Path, rows: list[Row], config: config_dict.ConfigDict, prepared: Prepared
 ) -> None:
-    """Raises UserError if rows are not of this configuration and these data."""
+    """Raise UserError unless the rows are of this configuration and these data."""
     run = config.task, config.model.attention.name, overrides_of(config)
-    marks = protocol_of(config), prepared.manifest["data"]
+    protocol, data = protocol_of(config), prepared.manifest["data"]
     for row in rows:
-        same = records.key(row) == records.make_key(*run, row.seed, *marks)
+        same = records.key(row) == records.make_key(*run, row.seed, protocol, data)
         if not same or row.data_sha256 != prepared.sha256:
             raise UserError(
                 f"{path} has rows of another configuration or other data; choose another --workdir"
@@ -99,10 +101,10 @@ def _check_same(
 
 
 def read_rows(path: pathlib.Path, seeds: tuple[int, ...]) -> list[Row]:
-    """The rows of a finished run, which are written all at once.
+    """Read the rows of a finished run, which are written all at once.
 
     Raises:
-        UserError: a damaged file, or one without the rows of all `seeds`: a copy was cut short.
+        UserError: If the file is damaged or, as a truncated copy, lacks rows of some `seeds`.
     """
     rows = records.read(path, repair=False)
     if {row.seed for row in rows} != set(seeds):
@@ -114,18 +116,18 @@ def read_rows(path: pathlib.Path, seeds: tuple[int, ...]) -> list[Row]:
 
 
 def _as_float64(accuracy: np.float32, total: int) -> float:
-    """The quotient of correct answers and `total` that a state holds in float32: 0.357 again."""
+    """Recover correct answers / `total` in float64 from its value in float32 (0.357 again)."""
     return round(float(accuracy) * total) / total
 
 
-def _common(
+def _common_fields(
     trainer: Trainer,
     prepared: Prepared,
     state: TrainState,
     progress: Progress,
     run: dict[str, Any],
 ) -> dict[str, Any]:
-    """What the rows of all seeds share."""
+    """Fields that the rows of all seeds share."""
     config = trainer.config
     speed = None
     if progress.train_seconds:
@@ -142,7 +144,7 @@ def _common(
         "dtype": config.dtype,
         "matmul_precision": config.matmul_precision,
         "deterministic": run["deterministic"],
-        # The name alone where its number stands beside it, in `num_devices`.
+        # For a single device kind, the name alone: its number is in `num_devices`.
         "device": run["device"] if SEPARATOR in run["device"] else progress.device,
         "num_devices": progress.num_devices,
         "seeds_in_program": len(config.seeds),

@@ -1,4 +1,4 @@
-"""One row: what one seed of one run has shown, and its line of JSON."""
+"""Rows of accuracy: the result of one seed of one run, and its line of JSON."""
 
 import dataclasses
 import datetime
@@ -12,60 +12,62 @@ from lra.fields import can_be_shown, check_fields, dump, load, unfitting
 SCHEMA = 1
 STATUSES = ("ok", "diverged", "failed")
 SEPARATOR = ", "  # between the commits, versions or devices of a run that changed them
-# What rows of a run that changed devices say of the last alone.
+# Fields that describe only the last device of a run that changed devices.
 OF_LAST_DEVICE = ("num_devices", "examples_per_second", "peak_memory_mb")
-# The keys of a configuration that set the number format.
+# Config keys that set the number format.
 NUMBER_FORMAT = ("dtype", "matmul_precision")
 
 Key = tuple[str, str, str, int, str, str]
 
 
 def now() -> str:
-    """The time in UTC, as ISO has it, to the second."""
+    """Current time in UTC, in ISO format, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One seed of one run.
+    """Result of one seed of one run.
 
     Attributes:
-        task: name of the task.
-        attention: name of the attention.
-        seed: of this row.
+        task: Name of the task.
+        attention: Name of the attention.
+        seed: Seed of this row.
         protocol: `table3` or `changed: ...` (`lra.protocol.protocol_of`).
-        data: mark of the data: `official`, `generated`, `differs (...)` or the user's own.
+        data: Origin of the data: `official`, `generated`, `differs (...)` or the user's own.
         status: `ok`, `diverged` (frozen at `diverged_step`, no accuracy) or `failed` (the process
             ended without a result; `error` says why).
-        steps: training steps made; if every seed diverged, those up to the last divergence; of a
-            failed run, those asked for.
-        dtype, matmul_precision: number formats of the run.
-        config: every key of the configuration, flat.
-        config_overrides: those that differ from the task's defaults; seeds, mesh, steps per
-            call and checkpoint interval aside.
-        data_sha256: of the whole data set.
-        val_is_test: whether the validation set, which chooses the parameters, is the test set.
-        test_accuracy: a fraction, with the parameters that were best on the validation set.
-        val_accuracy: of those parameters, on the validation set.
-        test_accuracy_last: with the parameters after the last step: no selection.
-        best_step: step of the best parameters.
-        diverged_step: first step whose loss or gradient was not finite, counted from 0; the number
-            of steps if only the parameters after the last one gave no finite loss.
-        error: why a run failed, one line.
-        params: number of trained parameters.
-        deterministic: whether the same program, with the same starts, gives the same bits again;
-            None if that is not known of all of them.
-        device: what it ran on; of a run that went on elsewhere all of it, `4 x A, B`.
-        num_devices: of the last start.
-        seeds_in_program: seeds trained together in this program.
-        examples_per_second: training examples per second, over all seeds of the program, since
-            it came to the last of its devices; None where it made too few steps there.
-        peak_memory_mb: of the program, in 10^6 bytes, the most of its starts there.
-        wall_seconds: of the whole program, summed over its starts.
-        commit: of the code; of a run that went on with other code all of them, `A, B`.
-        versions: of the packages, likewise.
-        finished: ISO time in UTC.
-        schema: version of this list.
+        steps: Number of training steps made; if every seed diverged, up to the last divergence; of
+            a failed run, the number configured.
+        dtype, matmul_precision: Number formats of the run.
+        config: Flat configuration with every key.
+        config_overrides: Keys that differ from the task's defaults, without seeds, mesh, steps per
+            call and checkpoint interval.
+        data_sha256: SHA-256 of the whole data set.
+        val_is_test: Whether the validation set, which selects the parameters, is the test set.
+        test_accuracy: Test accuracy, a fraction, of the parameters with the highest validation
+            accuracy.
+        val_accuracy: Validation accuracy of those parameters.
+        test_accuracy_last: Test accuracy of the parameters after the last step: no selection.
+        best_step: Step of the best parameters.
+        diverged_step: First step whose loss or gradient was not finite, counted from 0; the number
+            of steps if only the parameters after the last step gave no finite loss.
+        error: Why a run failed, in one line.
+        params: Number of trained parameters.
+        deterministic: Whether repeating the run, process by process, gives the same bits; None if
+            that is unknown for any of its processes.
+        device: Device of the run, or all devices of a run that changed them, `4 x A, B`.
+        num_devices: Number of devices of the last process.
+        seeds_in_program: Number of seeds trained together in one program.
+        examples_per_second: Training examples per second, over all seeds of the program, on the
+            last devices of the run; None if it made too few steps there.
+        peak_memory_mb: Peak memory of the program on those devices in 10^6 bytes, over all its
+            processes.
+        wall_seconds: Wall time of the whole program, summed over its processes.
+        commit: Commit of the code, or all commits of a run that changed it, `A, B`.
+        versions: Versions of the packages, likewise.
+        finished: Time of completion, ISO format in UTC.
+        schema: Version of this list of fields.
     """
 
     task: str
@@ -102,57 +104,57 @@ class Row:
 
     @property
     def final(self) -> bool:
-        """Whether this is a result; a failed run may be tried again."""
+        """Whether this is a final result; a failed run may be tried again."""
         return self.status != "failed"
 
     @property
     def moved(self) -> bool:
-        """Whether the run went on with other devices, or another number of them."""
+        """Whether the run was resumed on other devices, or another number of them."""
         return SEPARATOR in (self.device or "")
 
     @property
     def devices(self) -> str:
-        """What it ran on, for a reader: `4 x a device`, `4 x A + B` of a run that moved."""
+        """Devices of the run for display: `4 x A`, or `4 x A + B` if it moved."""
         if self.moved:
             return self.device.replace(SEPARATOR, " + ")
-        many = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
-        return f"{many}{self.device or 'unknown device'}"
+        count = f"{self.num_devices} x " if (self.num_devices or 1) > 1 else ""
+        return f"{count}{self.device or 'unknown device'}"
 
 
 def key(row: Row) -> Key:
-    """What makes a row the same as another: task, attention, overrides, seed, protocol, data."""
+    """Identity of a row: task, attention, overrides, seed, protocol, data."""
     return make_key(row.task, row.attention, row.config_overrides, row.seed, row.protocol, row.data)
 
 
 def make_key(
     task: str, attention: str, overrides: dict[str, Any], seed: int, protocol: str, data: str
 ) -> Key:
-    """The key of a row that may not exist yet; seeds among the overrides do not count."""
+    """Make the key of a row that may not exist yet; `seeds` among the overrides is ignored."""
     rest = {name: value for name, value in overrides.items() if name != "seeds"}
     return task, attention, json.dumps(rest, sort_keys=True), seed, protocol, data
 
 
 def without_number_format(overrides: dict[str, Any]) -> dict[str, Any]:
-    """The overrides but for those that set the number format."""
+    """Overrides other than those that set the number format."""
     return {name: value for name, value in overrides.items() if name not in NUMBER_FORMAT}
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:
-    """One row for each key: its first result or, without one, its last failure; order is kept."""
-    chosen: dict[Key, Row] = {}
+    """One row per key, in order: its first result or, without one, its last failure."""
+    by_key: dict[Key, Row] = {}
     for row in rows:
-        name = key(row)
-        if name not in chosen or not chosen[name].final:
-            chosen.pop(name, None)  # so that the row keeps its own place, not that of a failure
-            chosen[name] = row
-    return list(chosen.values())
+        row_key = key(row)
+        if row_key not in by_key or not by_key[row_key].final:
+            by_key.pop(row_key, None)  # so that the row keeps its own place, not that of a failure
+            by_key[row_key] = row
+    return list(by_key.values())
 
 
 def to_json(row: Row) -> str:
-    """One line of JSON, without its line break.
+    """Serialize a row as one line of JSON, without line break.
 
     Raises:
-        UserError: values that a row cannot have.
+        UserError: If the row is not valid.
     """
     values = dataclasses.asdict(row)
     _check(values)
@@ -160,17 +162,17 @@ def to_json(row: Row) -> str:
 
 
 def from_json(line: str | bytes) -> Row:
-    """The inverse of `to_json`; lines of older schemas, or of none, are brought up to date.
+    """Parse a row, the inverse of `to_json`; older schemas, or none, are upgraded.
 
     Raises:
-        ValueError: not JSON.
-        UserError: JSON, but not a row.
+        ValueError: If the line is not JSON.
+        UserError: If it is JSON, but not a valid row.
     """
     return from_values(load(line))
 
 
 def from_values(values: Any) -> Row:
-    """The row that a line of JSON holds; raises UserError if it is none."""
+    """Make a row from the values of a line of JSON; raises UserError if they are not valid."""
     if not isinstance(values, dict):
         raise UserError("not a row: not an object of JSON")
     schema = values.setdefault("schema", 0)  # a row written by hand has none
@@ -188,21 +190,24 @@ def from_values(values: Any) -> Row:
 
 
 def _from_schema_0(values: dict[str, Any]) -> dict[str, Any]:
-    """Adds what schema 0 lacks; only Text without holdout validated on the test set then."""
+    """Add the fields that schema 0 lacks.
+
+    With schema 0, only Text without holdout was validated on the test set.
+    """
     overrides = values.get("config_overrides") or {}
-    is_test = values.get("task") == "text" and not overrides.get("data.holdout")
-    added = {"val_is_test": is_test, "config": {}, "schema": 1}
+    val_is_test = values.get("task") == "text" and not overrides.get("data.holdout")
+    added = {"val_is_test": val_is_test, "config": {}, "schema": 1}
     return added | {name: value for name, value in values.items() if name != "schema"}
 
 
 _FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
-# What a row of each status must have, and what it must not.
-_HAS = {
+# Fields that a row of each status must have, and must not have.
+_REQUIRED = {
     "ok": (*_FRACTIONS, "best_step", "params"),
     "diverged": ("params",),
     "failed": ("error",),
 }
-_HAS_NOT = {
+_FORBIDDEN = {
     "ok": ("diverged_step", "error"),
     "diverged": (*_FRACTIONS, "best_step", "error"),
     "failed": (*_FRACTIONS, "best_step", "diverged_step"),
@@ -210,7 +215,7 @@ _HAS_NOT = {
 
 
 def _check(values: dict[str, Any]) -> None:
-    """Raises UserError for names, types and ranges that a row cannot have."""
+    """Raise UserError for invalid field names, types and ranges."""
     check_fields(values, Row, "row")
     for name in _FRACTIONS:
         if (values.get(name) or 0) > 1:
@@ -224,6 +229,6 @@ def _check(values: dict[str, Any]) -> None:
     status = values["status"]
     if status not in STATUSES:
         raise UserError(f"not a row: status is one of {', '.join(STATUSES)}, not '{status}'")
-    wrong = unfitting(values, _HAS, _HAS_NOT)
+    wrong = unfitting(values, _REQUIRED, _FORBIDDEN)
     if wrong:
         raise UserError(f"not a row: {wrong[0]} does not fit status '{status}'")

@@ -1,4 +1,4 @@
-"""JSON objects that end with the sha256 of their own text: a flipped bit becomes no value."""
+"""JSON objects that end with the sha256 of their own text, so that damage is noticed."""
 
 import hashlib
 import re
@@ -9,22 +9,22 @@ _SEAL = re.compile(rb', "sha256": "([0-9a-f]{64})"}\s*$')
 
 
 def seal(text: str) -> str:
-    """A JSON object with the sha256 of its text as its last value."""
+    """Append the sha256 of a JSON object's text to the object, as its last value."""
     return f'{text[:-1]}, "sha256": "{hashlib.sha256(text.encode()).hexdigest()}"}}'
 
 
 def unseal(content: bytes) -> bytes:
-    """The inverse of `seal`; an object without one (written by hand) is returned as it is.
+    """Verify and remove the seal; an object without one (written by hand) is returned as it is.
 
-    A damaged seal remains, as a field that the object does not know.
+    A malformed seal is not removed, and remains as a field that readers will not know.
 
     Raises:
-        UserError: the text is not the one that was sealed.
+        UserError: If the text is not the one that was sealed.
     """
-    found = _SEAL.search(content)
-    if not found:
+    match = _SEAL.search(content)
+    if not match:
         return content
-    rest = content[: found.start()] + b"}"
-    if hashlib.sha256(rest).hexdigest().encode() != found[1]:
+    unsealed = content[: match.start()] + b"}"
+    if hashlib.sha256(unsealed).hexdigest().encode() != match[1]:
         raise UserError("was edited or damaged (sha256); restore or remove it")
-    return rest
+    return unsealed

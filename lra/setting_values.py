@@ -1,4 +1,4 @@
-"""Which values a configuration may have, as far as can be told without its model and data."""
+"""Checks of config values that need neither the model nor the data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,8 @@ DTYPES = ("float32", "bfloat16")
 MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
 
 _CHOICES = {"dtype": DTYPES, "matmul_precision": MATMUL_PRECISIONS}
-# Keys whose values are at least 1; the other keys have checks of their own below, and models check
-# names and what depends on the data. Only some configurations have options of attentions.
+# Keys whose values must be at least 1. Other keys are checked below; models check names and what
+# depends on the data. Each configuration has the options of its own attention only.
 _POSITIVE = (
     "model.num_layers",
     "model.dim",
@@ -43,16 +43,16 @@ _NOT_NEGATIVE = (
     "mesh.seed",
     "mesh.data",
 )
-_LARGEST_INTEGER = 2**31 - 1  # of an array's size and of a step's number
-_LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about as much
-_SHARES = ("model.dropout", "model.attention.dropout", "model.attention.epsilon", "data.holdout")
+_LARGEST_INTEGER = 2**31 - 1  # limit of array sizes and of step numbers
+_LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about the learning rate
+_FRACTIONS = ("model.dropout", "model.attention.dropout", "model.attention.epsilon", "data.holdout")
 
 
 def check_values(flat: Mapping[str, Any]) -> None:
-    """Raises UserError for values that no run can have, naming the key and the cure.
+    """Raise UserError for values that no run can have; the message names the key and the fix.
 
     Args:
-        flat: every value under its dotted key.
+        flat: Values by dotted key.
     """
     if not isinstance(flat["task"], str):
         raise UserError("the config sets no task; name that of a task, as configs/listops.py")
@@ -66,7 +66,7 @@ def check_values(flat: Mapping[str, Any]) -> None:
     for key in _NOT_NEGATIVE:
         if key in flat and not 0 <= flat[key] < float("inf"):
             raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
-    for key in _SHARES:
+    for key in _FRACTIONS:
         if key in flat and not 0 <= flat[key] < 1:
             raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
     for key, choices in _CHOICES.items():
@@ -79,7 +79,7 @@ def check_values(flat: Mapping[str, Any]) -> None:
 
 
 def _check_is_text(key: str, value: str) -> None:
-    """Of a path, which need not be text, as rows must be."""
+    """Check that a path can be written to rows: paths need not be valid text, but rows must."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -99,7 +99,7 @@ def _check_seeds(seeds: tuple[int, ...]) -> None:
 
 
 def _check_rates(learning_rate: float, weight_decay: float) -> None:
-    """Checks the bounds within which a seed is frozen before its parameters stop being finite."""
+    """Check bounds within which a diverging seed is frozen while its parameters are finite."""
     for key, rate in (("learning_rate", learning_rate), ("weight_decay", weight_decay)):
         if rate > _LARGEST_RATE:
             raise UserError(f"train.{key} must be at most {_LARGEST_RATE:g}, not {rate}")

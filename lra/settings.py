@@ -1,4 +1,4 @@
-"""Loads, checks and compares configurations. Knows values, not models: imports no JAX."""
+"""Loading, checking and serializing of configurations, without importing JAX."""
 
 import ast
 import functools
@@ -20,20 +20,20 @@ from lra.setting_values import check_values
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_FROM_THE_SPEC = ("task", "model.attention.name")
+_SET_BY_SPEC = ("task", "model.attention.name")
 
 
 def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigDict:
-    """The configuration of `spec` with `overrides`, checked and locked.
+    """Load the configuration of `spec` with `overrides`, checked and locked.
 
     Args:
-        spec: a config file and the attention, `configs/listops.py:nystrom`.
-        overrides: `KEY=VALUE` each, values as on the command line; of several for one key the last
-            holds.
+        spec: Config file and attention, `configs/listops.py:nystrom`.
+        overrides: `KEY=VALUE` strings, with values as on the command line; the last one for a key
+            takes effect.
 
     Raises:
-        UserError: no such file, attention or key (a near match is named), a value of the wrong
-            type, or one that no run can have.
+        UserError: If there is no such file, attention or key (the message names a near match), or a
+            value has the wrong type or is one that no run can have.
     """
     overrides = list(overrides)
     base = _parse(spec, [])
@@ -52,23 +52,24 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
                 "all positions"
             )
         if key not in known:
-            raise UserError(f"unknown config key '{key}'{_whose(key) or near_match(key, known)}")
-        if key in _FROM_THE_SPEC:
+            hint = _hint_other_attentions(key) or near_match(key, known)
+            raise UserError(f"unknown config key '{key}'{hint}")
+        if key in _SET_BY_SPEC:
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
         if isinstance(known[key], tuple):
             _check_is_tuple(key, value, known[key])
     config = _parse(spec, last_of_each_key(overrides))
     check(config)
-    if "share" in config.model.attention:  # a set: any order is the same configuration
+    if "share" in config.model.attention:  # its order and repetitions have no meaning
         config.model.attention.share = tuple(sorted(set(config.model.attention.share)))
     return config.lock()
 
 
 def locate(spec: str) -> str:
-    """`spec` with the path at which its file is found: in this folder or else in the checkout.
+    """Resolve the file of `spec` relative to the working directory or else to the checkout.
 
     Raises:
-        UserError: no such file.
+        UserError: If there is no such file.
     """
     path, *attention = spec.split(":", 1)
     for file in (pathlib.Path(path), CONFIGS.parent / path):
@@ -78,15 +79,15 @@ def locate(spec: str) -> str:
 
 
 def last_of_each_key(overrides: Iterable[str]) -> list[str]:
-    """The overrides, keeping only the last for each key.
+    """Keep only the last override of each key.
 
-    The flags' parser would concatenate a tuple that is given twice.
+    The flag parser would concatenate a tuple that is given twice.
     """
     return list({override.partition("=")[0]: override for override in overrides}.values())
 
 
 def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:
-    """`{"train.steps": 5000, ...}`: every value under its dotted key, in order."""
+    """Flatten a configuration to values by dotted key, in order: `{"train.steps": 5000, ...}`."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, config_dict.ConfigDict):
@@ -97,15 +98,15 @@ def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:
 
 
 def to_json(config: config_dict.ConfigDict) -> str:
-    """The configuration as JSON text; tuples become lists."""
+    """Serialize a configuration as JSON; tuples become lists."""
     return json.dumps(config.to_dict(), indent=1)
 
 
 def from_json(text: str | bytes) -> config_dict.ConfigDict:
-    """The inverse of `to_json`; keys that are newer than the text get their defaults.
+    """Parse a configuration, the inverse of `to_json`; keys added since then get their defaults.
 
     Raises:
-        ValueError: not such a text.
+        ValueError: If the text is not such a configuration.
     """
     config = config_dict.ConfigDict(_tuples(json.loads(text)))
     defaults = default.get_config(config.model.attention.name)
@@ -118,26 +119,26 @@ def from_json(text: str | bytes) -> config_dict.ConfigDict:
 
 
 def check(config: config_dict.ConfigDict) -> None:
-    """Raises UserError for values that no run can have, naming the key and the cure."""
+    """Raise UserError for keys and values that no run can have, naming the key and the fix."""
     flat = flatten(config)
     defaults = _check_keys(flat)
     _check_types(flat, defaults)
     check_values(flat)
 
 
-def _whose(key: str) -> str:
-    """` (an option of nystrom)` where other attentions have this key, else nothing."""
+def _hint_other_attentions(key: str) -> str:
+    """Hint ` (an option of nystrom)` if other attentions have this key, else an empty string."""
     option = key.removeprefix("model.attention.")
     names = [name for name, options in default.ATTENTIONS.items() if option in options]
     return f" (an option of {', '.join(names)})" if names and option != key else ""
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
-    found = locate(spec)
+    located = locate(spec)
     values = flags.FlagValues()
-    argv = ["", f"--config={found}", *(f"--config.{override}" for override in overrides)]
+    argv = ["", f"--config={located}", *(f"--config.{override}" for override in overrides)]
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
-    # ml_collections loads all config files as one module, where an earlier one has left its names.
+    # ml_collections loads all config files under one module name, so drop that of an earlier file.
     sys.modules.pop("config_config", None)
     try:
         values(argv)
@@ -146,8 +147,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         # An exception in the config file arrives as text with its traceback: keep its last line.
         reason = str(error).strip().splitlines()[-1].removeprefix("ValueError: ")
         if "Non-boolean argument" in reason:
-            told = reason.removeprefix("flag --config.").partition(": ('Non-boolean argument")[0]
-            key, _, value = told.partition("=")
+            override = reason.removeprefix("flag --config.").partition(": ('Non-boolean argument")
+            key, _, value = override[0].partition("=")
             raise UserError(f"config key {key} is True or False, not {value!r}") from None
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None
@@ -165,12 +166,12 @@ def _no_config_file(spec: str) -> UserError:
         return UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
-    ours = [pathlib.Path(CONFIGS.name, file.name) for file in CONFIGS.glob("*.py")]
-    return UserError(f"no config file {path}{near_file(path, [*ours, *path.parent.glob('*.py')])}")
+    known = [pathlib.Path(CONFIGS.name, file.name) for file in CONFIGS.glob("*.py")]
+    return UserError(f"no config file {path}{near_file(path, [*known, *path.parent.glob('*.py')])}")
 
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:
-    """Refuses anything but a tuple, which the flags' parser would take for its only element."""
+    """Raise UserError unless `text` is a tuple; the flag parser would wrap other values in one."""
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
@@ -178,18 +179,19 @@ def _check_is_tuple(key: str, text: str, default: tuple) -> None:
     if isinstance(value, tuple):
         return
     if isinstance(value, str):
-        meant = tuple(filter(None, (word.strip() for word in value.split(","))))
+        suggestion = tuple(filter(None, (word.strip() for word in value.split(","))))
     else:
-        meant = tuple(value) if isinstance(value, list) else (value,)
-    if not meant or any(type(element) is not type(default[0]) for element in meant):
-        meant = default
-    raise UserError(f'{key} is a tuple, not {value!r}: --config.{key}="{meant!r}"')
+        suggestion = tuple(value) if isinstance(value, list) else (value,)
+    if not suggestion or any(type(element) is not type(default[0]) for element in suggestion):
+        suggestion = default
+    raise UserError(f'{key} is a tuple, not {value!r}: --config.{key}="{suggestion!r}"')
 
 
 def _check_types(flat: dict[str, Any], defaults: dict[str, Any]) -> None:
-    """Each value is of its default's type; ml_collections checks neither None nor what tuples hold.
+    """Raise UserError for values whose type differs from that of their default.
 
-    Floats may be integers. Numbers of NumPy are none: rows hold what JSON can.
+    ml_collections checks neither None nor the elements of tuples. Floats may be integers. NumPy
+    numbers are refused, since rows hold JSON.
     """
     for key, value in flat.items():
         kind = type(defaults[key])
@@ -218,7 +220,7 @@ def _check_nested_integers(key: str, value: Any) -> None:
 
 
 def _check_keys(flat: dict[str, Any]) -> dict[str, Any]:
-    """Exactly the keys of `configs/default.py`, whatever file they come from; returns these."""
+    """Raise UserError unless the keys are those of `configs/default.py`; return the defaults."""
     attention = flat.get("model.attention.name")
     if attention not in default.ATTENTIONS:
         known = near_match(str(attention), default.ATTENTIONS)

@@ -1,10 +1,10 @@
-"""What a command tells beside its output: lines on stderr."""
+"""Messages on stderr."""
 
 import contextlib
 import sys
 
 
 def say(text: str) -> None:
-    """Prints a line on stderr; a reader that has gone (`2>&1 | head`) ends no work."""
+    """Print a line on stderr; a closed pipe (`2>&1 | head`) is ignored."""
     with contextlib.suppress(BrokenPipeError):
         print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""The tasks of the benchmark: what is a fact of each and never a choice of a configuration.
+"""Tasks of the benchmark, with the facts about each that a configuration cannot change.
 
-To add one: see CONTRIBUTING.md.
+CONTRIBUTING.md explains how to add one.
 """
 
 import dataclasses
@@ -11,20 +11,20 @@ from lra.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Facts of one task (LRA, arXiv 2011.04006).
+    """Facts about one task (LRA, arXiv 2011.04006).
 
     Attributes:
-        name: of the task, its config file and its folder of prepared data.
-        title: what tables call it.
-        vocab_size: number of token ids that occur, including 0 for padding. The code behind Table 3
+        name: Name of the task, its config file and its folder of prepared data.
+        title: Name in tables.
+        vocab_size: Number of token ids that occur, including 0 for padding. The code behind Table 3
             of the Nyströmformer paper has 32 for ListOps and 512 for bytes; its unused embedding
             rows account for the difference in parameter counts.
-        first_id: added to a stored byte to make its id.
-        num_classes: number of labels.
-        counts: examples of each split of LRA's data; nothing for a task that is not LRA's.
-        pairs: whether an example is two documents.
-        pixels: whether bytes are pixels of square images; those with value 0 may count as padding.
-        source: what `--source` of `lra.data.prepare` can be; nothing where data are generated.
+        first_id: Offset that is added to a stored byte to make its id.
+        num_classes: Number of labels.
+        counts: Number of examples of each split of LRA's data; empty for a task not from LRA.
+        pairs: Whether an example has two documents.
+        pixels: Whether bytes are pixels of square images; those with value 0 may count as padding.
+        source: Argument of `--source` for `lra.data.prepare`; empty if the data are generated.
     """
 
     name: str
@@ -105,7 +105,7 @@ TASKS = {
 
 
 def get_task(name: str) -> Task:
-    """The task called `name`; raises UserError with a near match where there is none."""
+    """Look up the task called `name`; raises UserError, with a near match, if there is none."""
     if name not in TASKS:
         raise UserError(f"unknown task '{name}'{near_match(str(name), TASKS)}")
     return TASKS[name]

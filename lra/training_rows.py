@@ -1,7 +1,7 @@
-"""Rows of training steps: of `benchmarks.train_step`, `torch_train_step` and `first_steps`.
+"""Rows of `benchmarks.train_step`, `torch_train_step` and `first_steps`.
 
-One JSON object a line, appended durably and sealed as `lra.records` does. A row is a dictionary;
-the fields of the classes below say which values it has: those without a default are required.
+One JSON object per line, appended durably and sealed as in `lra.records`. A row is a dictionary.
+The dataclasses below define its fields; those without a default are required.
 """
 
 import dataclasses
@@ -18,23 +18,26 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepRow:
-    """A case of `benchmarks.train_step`.
+    """Row of `benchmarks.train_step`.
 
     Attributes:
-        task, attention, seeds, dtype, batch, overrides: the case, as `train_case.TrainCase` has it.
-        device, num_devices, commit, versions, deterministic, matmul_precision: what it ran on.
-        compile_seconds, eval_compile_seconds, other_compile_seconds: of training, of evaluation
-            and of the smaller programs.
-        steps_per_second: of all seeds together.
-        examples_per_second, eval_examples_per_second: summed over seeds.
-        peak_memory_mb: 10^6 bytes, of the device or, on a CPU, of the process.
-        real_flops_per_step: in the matrix products of the model, of all seeds, for real tokens.
-        flops_per_step: in older rows instead: padding counts too, unless it is cut before a step.
-        peak_flops_per_second: of a large matrix product on one device.
-        protocol_hours, whole_hours: of the protocol's training and evaluations, and with
-            compilation; None with another batch than the protocol's.
-        cost_against_one_seed: a step's time over that of one seed, where both were measured.
-        compiled_beside: other cases that compiled at the same time, each in a process of its own.
+        task, attention, seeds, dtype, batch, overrides: Case, as in `train_case.TrainCase`.
+        device, num_devices, commit, versions, deterministic, matmul_precision: Environment.
+        compile_seconds, eval_compile_seconds, other_compile_seconds: Compile time of training, of
+            evaluation and of the smaller programs.
+        steps_per_second: Training steps per second, each of all seeds together.
+        examples_per_second, eval_examples_per_second: Examples per second, summed over seeds.
+        peak_memory_mb: Peak memory in 10^6 bytes, of the device or, on a CPU, of the process.
+        real_flops_per_step: Floating-point operations in the model's matrix products, for the real
+            tokens of all seeds.
+        flops_per_step: The same in older rows, where padding counts too, unless it is cut before a
+            step.
+        peak_flops_per_second: Rate of a large matrix product on one device.
+        protocol_hours, whole_hours: Hours of the protocol's training and evaluations, without and
+            with compilation; None if the batch size is not the protocol's.
+        cost_against_one_seed: Step time relative to that of one seed, if both were measured.
+        compiled_beside: Number of other cases that compiled at the same time, in their own
+            processes.
     """
 
     task: str
@@ -67,17 +70,17 @@ class StepRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PeerRow:
-    """An attention of `benchmarks.torch_train_step`.
+    """Row of `benchmarks.torch_train_step`.
 
     Attributes:
-        task, attention, length, batch: the case; all examples have the full length.
-        threads: of each side.
-        steps: in a turn.
-        device, commit, versions: what it ran on.
-        ours, torch: each side's milliseconds a step (median of turns), that of its fastest turn,
-            parameters, and peak memory of its process in 10^6 bytes.
-        ratio, fastest_ratio: PyTorch's time over ours, of medians and of fastest turns.
-        compiled: whether the peer went through torch.compile.
+        task, attention, length, batch: Case; all examples have the full length.
+        threads: Number of CPU threads of each side.
+        steps: Number of steps per turn.
+        device, commit, versions: Environment.
+        ours, torch: Measurements of each side: milliseconds per step (median over turns, and of the
+            fastest turn), number of parameters, and peak memory of its process in 10^6 bytes.
+        ratio, fastest_ratio: PyTorch's time divided by ours, of medians and of fastest turns.
+        compiled: Whether the peer was compiled with torch.compile.
     """
 
     task: str
@@ -98,12 +101,13 @@ class PeerRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LossRow:
-    """A task and attention of `benchmarks.first_steps`.
+    """Row of `benchmarks.first_steps`.
 
     Attributes:
-        examples, batch, learning_rate: of the training.
-        losses: the mean of each epoch; None where it is infinite or no number.
-        device, commit, versions: what it ran on.
+        task, attention: Case.
+        examples, batch, learning_rate: Number of training examples, batch size, learning rate.
+        losses: Mean loss of each epoch; None where it is not finite.
+        device, commit, versions: Environment.
     """
 
     task: str
@@ -127,7 +131,7 @@ class _Side:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Failure:
-    """A case that could not be measured, with what is known of it."""
+    """Row of a case that could not be measured."""
 
     task: str
     attention: str
@@ -136,31 +140,32 @@ class _Failure:
 
 
 def append(path: str | os.PathLike, row: Row) -> None:
-    """Appends a row durably.
+    """Append a row durably.
 
     Raises:
-        UserError: a path that cannot be written, or a line before the last that is no JSON.
+        UserError: If the file cannot be written, or a line before the last is not JSON.
     """
     line = dump(row)
     records.append_new(path, lambda present: [line], load)
 
 
 def check(path: str | os.PathLike | None) -> None:
-    """Raises what `append` would raise, before anything is measured; does nothing for None."""
+    """Raise what `append` would raise, before anything is measured; do nothing for None."""
     if path is not None:
         records.check_writable(path)
         records.append_new(path, lambda present: [], load)
 
 
 def read(path: str | os.PathLike, kind: type) -> list[Row]:
-    """The rows of a file, in order; those of cases that failed have `failed`.
+    """Read the rows of a file in order; those of failed cases have the field `failed`.
 
     Args:
-        path: of the file.
-        kind: `StepRow`, `PeerRow` or `LossRow`.
+        path: Path of the file.
+        kind: Class of its rows: `StepRow`, `PeerRow` or `LossRow`.
 
     Raises:
-        UserError: no such file; a line that is no such row (file and line are named).
+        UserError: If there is no such file, or a line is not such a row (the message names file and
+            line).
     """
     return records.read(path, functools.partial(_parse, kind=kind))
 

@@ -1,8 +1,8 @@
-"""A training that starts from the parameters of another run, `train.init_from`.
+"""Initialization from the parameters of another run, `train.init_from`.
 
-So a hard task is learned after an easy one (Pathfinder's difficulties), or a model goes on with
-another attention that has the same parameters, as the Nyströmformer paper does with BERT's, and
-Performer's authors with a Transformer's (arXiv 2009.14794).
+It serves to learn a hard task after an easy one (Pathfinder's difficulties), or to continue with
+another attention that has the same parameters, as the Nyströmformer paper does with BERT's and
+Performer's authors do with a Transformer's (arXiv 2009.14794).
 """
 
 import jax
@@ -18,16 +18,16 @@ from lra.workdir import Workdir
 
 
 def initial_state(trainer: Trainer) -> TrainState:
-    """The state before the first step.
+    """Make the state before the first step.
 
-    With `train.init_from` each seed takes the best parameters of the same seed there. Untrained
-    arrays (Performer's features, Reformer's rotations) are taken from there as well if both models
-    have the same ones. All else starts anew: optimizer, schedule and order of the data.
+    With `train.init_from`, each seed takes the best parameters of the same seed of that run.
+    Untrained arrays (Performer's features, Reformer's rotations) are taken too if they have the
+    same shapes in both models. Optimizer, schedule and data order start anew.
 
     Raises:
-        UserError: no run or checkpoint there, or not its data; a run that is not complete, whose
-            best parameters may still change; a seed that it has not or that has diverged;
-            parameters of other names or shapes.
+        UserError: If the other run has no checkpoint or its data are missing or changed; if it is
+            not complete, so that its best parameters may still change; if a seed is missing there
+            or diverged; or if parameters differ in names or shapes.
     """
     state, workdir = trainer.init(), trainer.config.train.init_from
     if not workdir:
@@ -38,20 +38,20 @@ def initial_state(trainer: Trainer) -> TrainState:
     _check_params(best.params, state.params, workdir)
     rows = [_row(seed, source, diverged_step, workdir) for seed in trainer.config.seeds]
 
-    def taken(arrays: nnx.State) -> nnx.State:
+    def copy(arrays: nnx.State) -> nnx.State:
         return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
 
-    # Two copies: a step uses up the arrays it is given, and none can be used up twice.
+    # Two copies: a step donates all arrays of the state, and none can be donated twice.
     state = state._replace(
-        params=taken(best.params), best=state.best._replace(params=taken(best.params))
+        params=copy(best.params), best=state.best._replace(params=copy(best.params))
     )
     if _shapes(best.rest) != _shapes(state.rest):
         return state
-    return state._replace(rest=taken(best.rest), best=state.best._replace(rest=taken(best.rest)))
+    return state._replace(rest=copy(best.rest), best=state.best._replace(rest=copy(best.rest)))
 
 
 def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -> int:
-    """Where a seed is among those of the source."""
+    """Index of a seed among the seeds of the other run."""
     seeds = source.trainer.config.seeds
     if seed not in seeds:
         raise UserError(f"train.init_from: {workdir} has no seed {seed}, only {seeds}")
@@ -66,7 +66,7 @@ def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -
 
 def _check_complete(source: Restored, workdir: str) -> None:
     steps = source.trainer.config.train.steps
-    # Where the last checkpoint is damaged, and so skipped, these may not be the best of the run.
+    # If the last checkpoint was damaged and skipped, the restored parameters may not be the best.
     at_end = source.step == steps or all(source.trainer.fetch(source.state.diverged_step) >= 0)
     if not (hosts.on_main(lambda: Workdir(workdir).rows.exists()) and at_end):
         raise UserError(
@@ -75,18 +75,18 @@ def _check_complete(source: Restored, workdir: str) -> None:
         )
 
 
-def _check_params(params: nnx.State, own: nnx.State, workdir: str) -> None:
-    there, here = _shapes(params), _shapes(own)
-    for name in sorted(there.keys() | here.keys()):
-        if there.get(name) != here.get(name):
+def _check_params(source: nnx.State, own: nnx.State, workdir: str) -> None:
+    source_shapes, own_shapes = _shapes(source), _shapes(own)
+    for name in sorted(source_shapes.keys() | own_shapes.keys()):
+        if source_shapes.get(name) != own_shapes.get(name):
             raise UserError(
-                f"train.init_from: {name} is {there.get(name, 'not')} in {workdir} and "
-                f"{here.get(name, 'not')} in this model; give both the same model"
+                f"train.init_from: {name} is {source_shapes.get(name, 'not')} in {workdir} and "
+                f"{own_shapes.get(name, 'not')} in this model; give both the same model"
             )
 
 
 def _shapes(arrays: nnx.State) -> dict[str, tuple[int, ...]]:
-    """Of one seed, by name."""
+    """Shapes of the arrays of one seed, by name."""
     return {
         ".".join(map(str, path)): np.shape(array[...])[1:]
         for path, array in nnx.to_flat_state(arrays)
