@@ -1,12 +1,12 @@
-"""Evaluates a run's best and last parameters on a split, every example once.
+"""Evaluate the best and the last parameters of a run on a split, every example once.
 
     python eval.py --workdir=runs/listops-nystrom
     python eval.py --workdir=runs/listops-nystrom --split=validation --predictions=out.npz
 
 The file of predictions holds `stored_split`, `index` [n], `label` [n], `seeds` [s], `diverged` [s]
-and `logits` [s, n, classes] of the parameters that were best on the validation set; those of a
-seed that has diverged are no result. Its example i is example `index[i]` of the prepared data's
-split `stored_split`: with `data.holdout` train and validation are both parts of the stored train.
+and `logits` [s, n, classes] of the parameters with the highest validation accuracy; logits of a
+diverged seed are not results. Its example i is example `index[i]` of the split `stored_split` of
+the prepared data: with `data.holdout`, train and validation are both parts of the stored train.
 """
 
 from lra.command_line import ArgumentParser, file_to_write, folder, run
@@ -14,7 +14,7 @@ from lra.errors import TRAIN_IN_LESS
 
 
 def main(argv: list[str]) -> int:
-    """Parses the flags and evaluates; returns the exit status."""
+    """Parse the flags, evaluate, and return the exit status."""
     parser = ArgumentParser(prog="eval.py", description=__doc__)
     parser.add_argument(
         "--workdir", type=folder, required=True, metavar="DIR", help="folder of the run"

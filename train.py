@@ -1,15 +1,16 @@
-"""Trains the seeds of a configuration and appends their rows to <workdir>/rows.jsonl.
+"""Train the seeds of a configuration and write their rows to <workdir>/rows.jsonl.
 
     python train.py --config=configs/listops.py:nystrom --workdir=runs/listops-nystrom
     python train.py --config=configs/image.py:linformer --workdir=runs/image-k128 \\
         --config.seeds='(0, 1, 2)' --config.model.attention.proj_dim=128
 
-Run again, the same command goes on where it was stopped. Exit status: 0 complete, 1 every seed
-diverged, 2 bad input, 75 stopped before the end (signal, budget or a lost host; run it again to go
-on), 130 or 143 ended at once by a second signal. With --debug_nans 1 also says that a NaN arose.
+Run again, the same command resumes where it was stopped. Exit status: 0 complete, 1 every seed
+diverged, 2 bad input, 75 stopped before the end (signal, budget or a lost host; run it again to
+resume), 130 or 143 ended at once by a second signal. With --debug_nans, 1 also means that a NaN
+occurred.
 
-Several hosts run the same command on the same folders, with --distributed where Slurm, a TPU or
-MPI says where they are, else with --coordinator_address, --num_processes and --process_id.
+Several hosts run the same command on the same folders, with --distributed if Slurm, a TPU or MPI
+provides their addresses, else with --coordinator_address, --num_processes and --process_id.
 """
 
 import argparse
@@ -20,16 +21,16 @@ from lra.stopping import Stop, ignore_signals
 
 
 def main(argv: list[str]) -> int:
-    """Parses the flags and trains; returns the exit status."""
+    """Parse the flags, train, and return the exit status."""
     parser = _parser()
     options, overrides = parse_with_overrides(parser, argv)
-    # Signals are heard from here on: JAX takes seconds to load.
+    # Signals are handled from here on, since importing JAX takes seconds.
     with Stop(options.budget_minutes) as stop:
         return _train(options, overrides, stop)
 
 
-def _main_of_a_process(argv: list[str]) -> int:
-    """`main`, behind which no late signal changes the exit status."""
+def _main_then_exit(argv: list[str]) -> int:
+    """Run `main`, then ignore signals, which would change the exit status."""
     status = main(argv)
     ignore_signals()
     return status
@@ -47,11 +48,11 @@ def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int
     if options.workdir is None:
         raise UserError("--workdir=DIR is needed to train; see --help")
 
-    # Only now: mistakes above are told at once.
+    # JAX is imported only now, so that the errors above are reported at once.
     from lra import hosts
 
-    where = (options.coordinator_address, options.num_processes, options.process_id)
-    with hosts.connected(hosts.addresses(options.distributed, *where)):
+    address = (options.coordinator_address, options.num_processes, options.process_id)
+    with hosts.connected(hosts.addresses(options.distributed, *address)):
         from lra.loop import train
 
         return train(
@@ -96,7 +97,7 @@ def _parser() -> ArgumentParser:
 
 
 def _add_hosts(parser: ArgumentParser) -> None:
-    """The flags of a run on several hosts."""
+    """Add the flags of a run on several hosts."""
     parser.add_argument(
         "--distributed", action="store_true", help="several hosts, as Slurm, a TPU or MPI tells"
     )
@@ -108,4 +109,4 @@ def _add_hosts(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    run(_main_of_a_process, out_of_memory=TRAIN_IN_LESS)
+    run(_main_then_exit, out_of_memory=TRAIN_IN_LESS)

@@ -147,8 +147,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
         # An exception in the config file arrives as text with its traceback: keep its last line.
         reason = str(error).strip().splitlines()[-1].removeprefix("ValueError: ")
         if "Non-boolean argument" in reason:
-            override = reason.removeprefix("flag --config.").partition(": ('Non-boolean argument")
-            key, _, value = override[0].partition("=")
+            text = reason.removeprefix("flag --config.").partition(": ('Non-boolean argument")[0]
+            key, _, value = text.partition("=")
             raise UserError(f"config key {key} is True or False, not {value!r}") from None
         if reason.startswith("flag --config."):
             raise UserError(reason.replace("flag --config.", "config key ")) from None

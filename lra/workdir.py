@@ -1,12 +1,12 @@
-"""The folder of one run: its configuration, what it ran on, metrics, checkpoints and rows.
+"""Folder of one run: its configuration, environment, metrics, checkpoints and rows.
 
 config.json     the resolved configuration
-run.json        data folder and hash; versions, commit and device, all of them where they changed;
-                whether all starts were deterministic
-metrics.jsonl   one line a training call and an evaluation
+run.json        data folder and hash; versions, commit and device, with their history if they
+                changed; whether all processes of the run were deterministic
+metrics.jsonl   one line per training call and per evaluation
 checkpoints/    the two latest
-evaluations/    what is done of an evaluation that was stopped
-rows.jsonl      one row a seed, once the run is complete
+evaluations/    partial results of an interrupted evaluation
+rows.jsonl      one row per seed, once the run is complete
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from lra.row import SEPARATOR
 from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
-_TEXTS = ("data_dir", "data_sha256", "commit", "device")
-_NOT_NOTED = {"device": "unknown device", "deterministic": None}  # by older versions
-# The largest number that a step can have, and the largest float32, which each metric is.
-_MOST_STEPS, _LARGEST = 2**63 - 1, 3.4028234663852886e38
+_TEXT_FIELDS = ("data_dir", "data_sha256", "commit", "device")
+_MISSING_IN_OLD = {"device": "unknown device", "deterministic": None}  # for older versions
+# Largest step, and largest metric, which is a float32.
+_MAX_STEP, _MAX_METRIC = 2**63 - 1, 3.4028234663852886e38
 
 
 class Workdir:
@@ -48,20 +48,20 @@ class Workdir:
 
     @contextlib.contextmanager
     def open_for(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> Iterator[None]:
-        """Claims the folder for a run of `config`, for as long as the block lasts.
+        """Lock the folder for a run of `config` until the block is left.
 
         Args:
-            config: of the run.
-            run: what this start runs on.
+            config: Config of the run.
+            run: Environment of this process, for run.json.
 
         Raises:
-            UserError: it cannot be written, something else is in place of a folder in it, another
-                process is training in it, or it holds a run with another configuration (the
-                differing keys are named) or other data.
+            UserError: If the folder cannot be written, a file is in place of one of its folders,
+                another process is training in it, or it holds a run with another configuration (the
+                message names the keys) or other data.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            claim = filelock.FileLock(self.lock, blocking=False).acquire()
+            lock = filelock.FileLock(self.lock, blocking=False).acquire()
         except filelock.Timeout:
             raise UserError(f"{self.root}: another process is training in this workdir") from None
         except OSError as error:
@@ -70,7 +70,7 @@ class Workdir:
             if folder.exists() and not folder.is_dir():
                 raise UserError(f"{folder} is no folder, which a run needs there: move it away")
         self._start = run
-        with claim:
+        with lock:
             if self.config.exists():
                 self._compare(config, run)
             elif not self.rows.exists():
@@ -79,19 +79,19 @@ class Workdir:
             yield
 
     def note_start(self, *, first: bool) -> None:
-        """Adds what this start runs on to what those before ran on; `first`: none saved anything.
+        """Add the environment of this process to run.json, or replace it if `first`.
 
-        To be called before anything of this start is saved: one that ends without has no part in
-        the results.
+        Call this just before the process first saves something: one that saves nothing has no part
+        in the results. `first` is for a run of which nothing was saved before.
         """
         facts = self._start if first else self._start | self._history(self._start)
         write_atomically(self.run, seal(json.dumps(facts, indent=1)))
 
     def load_config(self) -> config_dict.ConfigDict:
-        """The configuration of the run.
+        """Load the configuration of the run.
 
         Raises:
-            UserError: no run, or a file that is damaged or was edited.
+            UserError: If there is no run, or the file is damaged or was edited.
         """
         try:
             config = from_json(unseal(self.config.read_bytes()))
@@ -103,15 +103,15 @@ class Workdir:
         return config
 
     def load_run(self) -> dict[str, Any]:
-        """What `run.json` says; of runs begun before it said so, what they began on is unknown.
+        """Load run.json; fields that older versions did not write are unknown.
 
         Raises:
-            UserError: no run, or a file that is damaged or was edited.
+            UserError: If there is no run, or the file is damaged or was edited.
         """
         try:
-            run = _NOT_NOTED | json.loads(unseal(self.run.read_bytes()))
-            facts = {key: run[key] for key in (*_TEXTS, "versions", "deterministic")}
-            texts = [*(run[key] for key in _TEXTS), *run["versions"].values()]
+            run = _MISSING_IN_OLD | json.loads(unseal(self.run.read_bytes()))
+            facts = {key: run[key] for key in (*_TEXT_FIELDS, "versions", "deterministic")}
+            texts = [*(run[key] for key in _TEXT_FIELDS), *run["versions"].values()]
             known = run["deterministic"] is None or isinstance(run["deterministic"], bool)
             if not known or not all(isinstance(text, str) for text in texts):
                 raise ValueError
@@ -122,25 +122,25 @@ class Workdir:
         return facts
 
     def _history(self, run: dict[str, Any]) -> dict[str, Any]:
-        """What this start runs on, behind what the starts before have run on."""
+        """Environments of all earlier processes, followed by that of this one."""
         before = self.load_run()
         names = before["versions"] | run["versions"]
         return {
-            "commit": _followed(before["commit"], run["commit"]),
-            "device": _followed(before["device"], run["device"]),
+            "commit": _append_if_new(before["commit"], run["commit"]),
+            "device": _append_if_new(before["device"], run["device"]),
             "deterministic": run["deterministic"] and before["deterministic"],
             "versions": {
-                name: _followed(*(r["versions"].get(name, "none") for r in (before, run)))
+                name: _append_if_new(*(r["versions"].get(name, "none") for r in (before, run)))
                 for name in names
             },
         }
 
     def _compare(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> None:
-        there, here = flatten(self.load_config()), flatten(config)
-        changed = changed_keys(there, here)
+        old, new = flatten(self.load_config()), flatten(config)
+        changed = changed_keys(old, new)
         if changed:
             differences = ", ".join(
-                f"{key} ({there.get(key)} there, {here.get(key)} now)" for key in changed
+                f"{key} ({old.get(key)} there, {new.get(key)} now)" for key in changed
             )
             raise UserError(
                 f"{self.root} holds a run with another configuration: {differences}; "
@@ -152,7 +152,7 @@ class Workdir:
                 f"{self.root} holds a run on other data ({before['data_sha256'][:12]} there, "
                 f"{run['data_sha256'][:12]} now); choose another --workdir"
             )
-        changes = list(_changed(before, run))
+        changes = list(_describe_changes(before, run))
         if changes and not self.rows.exists():
             print(
                 f"note: {self.root} was begun with {', '.join(changes)}: it goes on, but not to "
@@ -160,42 +160,42 @@ class Workdir:
             )
 
 
-def _changed(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Describes in words what has changed in code, libraries and devices since the last start."""
+def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Describe each change of code, devices and libraries since the previous process."""
     for name in ("commit", "device"):
-        if _followed(before[name], now[name]) != before[name]:
+        if _append_if_new(before[name], now[name]) != before[name]:
             yield f"{name} {before[name]} (now {now[name]})"
     for name in sorted(before["versions"] | now["versions"]):
-        there, here = (run["versions"].get(name, "none") for run in (before, now))
-        if _followed(there, here) != there:
-            yield f"{name} {there} (now {here})"
+        old, new = (run["versions"].get(name, "none") for run in (before, now))
+        if _append_if_new(old, new) != old:
+            yield f"{name} {old} (now {new})"
 
 
-def _followed(before: str, now: str) -> str:
-    """`before`, with `now` appended if it is something else: `A, B`."""
+def _append_if_new(before: str, now: str) -> str:
+    """Append `now` to the history `before` unless it is its last entry: `A, B`."""
     return before if before.split(SEPARATOR)[-1] == now else f"{before}{SEPARATOR}{now}"
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; what is none (a kill cuts lines short) is left out."""
-    found = []
+    """Read the lines of a metrics.jsonl, skipping invalid ones (a kill truncates lines)."""
+    metrics = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             values = json.loads(line)
             if _is_metric(values):
-                found.append(values)
-    return found
+                metrics.append(values)
+    return metrics
 
 
 def _is_metric(values: Any) -> bool:
-    """Whether a line of JSON is one that a run writes; damage may make any number of another."""
+    """Whether the values of a line are valid; damage may change any number."""
     if not isinstance(values, dict) or values.get("kind") not in ("train", "eval"):
         return False
     series = [values.get(name) for name in ("loss", "accuracy")]
     step, speed = values.get("step"), values.get("examples_per_second", 0)
     return (
         type(step) is int
-        and 0 <= step <= _MOST_STEPS
+        and 0 <= step <= _MAX_STEP
         and _is_number(speed)
         and speed >= 0
         and all(map(_is_series, series))
@@ -204,22 +204,22 @@ def _is_metric(values: Any) -> bool:
 
 
 def _is_series(values: Any) -> bool:
-    """Whether it has a number a seed, None for one that has diverged."""
+    """Whether this is a list of one number per seed, or None for a diverged seed."""
     return isinstance(values, list) and all(value is None or _is_number(value) for value in values)
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one that float32 holds; NaN is none."""
-    return isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST
+    """Whether this is a number that fits in a float32, and not NaN."""
+    return isinstance(value, int | float) and -_MAX_METRIC <= value <= _MAX_METRIC
 
 
 class Metrics:
-    """`metrics.jsonl`: appended line by line, flushed each time."""
+    """Writer of metrics.jsonl, which flushes after each line."""
 
     def __init__(self, path: pathlib.Path, step: int, evaluated: int):
-        """Opens for appending, without the lines behind step `step` and evaluation `evaluated`.
+        """Open the file, dropping lines after step `step` and after the evaluation at `evaluated`.
 
-        Those were written by a process that was killed before its next checkpoint.
+        Such lines were written by a process that was killed before its next checkpoint.
         """
         kept = [
             values
@@ -230,10 +230,10 @@ class Metrics:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115, closed by `close`
 
     def write(self, **values: Any) -> None:
-        """Appends one line."""
+        """Append one line."""
         self._file.write(json.dumps(values) + "\n")
         self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
