@@ -1,1 +1,1 @@
-"""Plain values: `default.py` holds every key, one file per task what that task changes."""
+"""Configs: `default.py` has every key, and one file per task has what that task changes."""
