@@ -1,6 +1,6 @@
 """Ahead-of-time compilation, in background threads, of a run's training step and evaluations.
 
-Before its first step, a run compiles and runs the program that initializes its parameters. The
+Before its first step, a run compiles and runs the program that initialises its parameters. The
 training step takes longer to compile and need not wait for that, nor need the evaluations wait for
 either. JAX caches what is compiled here, so that a later call does not compile its program again.
 """

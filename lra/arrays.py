@@ -125,7 +125,7 @@ def check_fits(examples: Iterable[Examples], task: Task) -> None:
 
 
 def pad(sequences: Sequences, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pad sequences with 0 to tokens, uint8 [n, length], and lengths, int32 [n]."""
+    """Pad sequences with 0; return tokens, uint8 [n, length], and lengths, int32 [n]."""
     lengths = np.diff(sequences.offsets).astype(np.int32)
     if np.all(lengths == length):
         return sequences.tokens.reshape(-1, length), lengths

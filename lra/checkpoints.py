@@ -22,7 +22,7 @@ from lra.state import TrainState
 from lra.stderr import say
 
 KEPT = 2
-_OVERHEAD_BYTES = 1 << 20  # size of Orbax's own files, at most
+_OVERHEAD_BYTES = 1 << 20  # for Orbax's own files
 
 
 class Progress(NamedTuple):
@@ -35,9 +35,9 @@ class Progress(NamedTuple):
         train_seconds: Time spent in training calls on `num_devices` of `device`, without calls that
             compile or run beside a compilation.
         train_examples: Number of examples seen in `train_seconds`, summed over the seeds.
-        peak_memory_mb: Largest memory use of all processes on `num_devices` of `device`.
-        device: Kind of device that the latest process ran on.
-        num_devices: Number of devices of that kind.
+        peak_memory_mb: Peak memory in 10^6 bytes, over all processes on `num_devices` of `device`.
+        device: Name of the device that the latest process ran on.
+        num_devices: Number of such devices.
     """
 
     step: int = 0

@@ -31,7 +31,7 @@ def near_match(name: str, known: Iterable[str]) -> str:
 
 
 def near_file(path: pathlib.Path, files: Iterable[pathlib.Path]) -> str:
-    """Hint as of `near_match` for Python files, compared by file name without the folder."""
+    """Hint like that of `near_match` for Python files, whose names are compared without folders."""
     by_name = {file.stem: str(file) for file in files if file.name != "__init__.py"}
     close = difflib.get_close_matches(path.stem, by_name, n=1)
     return near_match(by_name[close[0]] if close else "", by_name.values())

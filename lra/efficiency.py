@@ -130,7 +130,7 @@ def append(path: str | os.PathLike, rows: Iterable[CostRow]) -> int:
 
 
 def to_json(row: CostRow) -> str:
-    """Serialize a row as one line of JSON, without line break.
+    """Serialise a row as one line of JSON, without line break.
 
     Raises:
         UserError: If the row is not valid.

@@ -48,7 +48,7 @@ class EvaluationRun:
         before_programs: Function that is called before each program.
 
     Attributes:
-        logits: Logits on the devices, [seeds, batches, batch, classes]; 0 after the first `done`
+        logits: Logits on the devices, [seeds, batches, batch, classes], valid for the first `done`
             batches.
         done: Number of batches evaluated.
         order: Order of the examples, as given.

@@ -107,14 +107,14 @@ def load(line: str | bytes) -> Any:
 
 
 def dump(values: Any) -> str:
-    """Serialize values as one line of JSON, the inverse of `load`; refuses the same values."""
+    """Serialise values as one line of JSON, the inverse of `load`; refuses the same values."""
     line = json.dumps(values, allow_nan=False)
     _check_text(values, line)
     return line
 
 
 def _check_text(values: Any, line: str | bytes) -> None:
-    """Raise UserError if `values`, serialized as `line`, have half of a surrogate pair."""
+    """Raise UserError if `values`, serialised as `line`, have half of a surrogate pair."""
     if (b"\\ud" if isinstance(line, bytes) else "\\ud") in line.lower():
         try:
             json.dumps(values, ensure_ascii=False).encode()

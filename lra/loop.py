@@ -1,7 +1,7 @@
-"""The one training loop: calls, evaluations, checkpoints, and rows at the end.
+"""Training loop: calls, evaluations, checkpoints, and rows at the end.
 
-A run is a pure function of its configuration and data: where it was stopped, how often, and how
-many steps were made in a call leave no trace in its parameters and accuracies.
+A run is a pure function of its configuration and data: where and how often it was stopped, and how
+many steps were made in a call, do not affect its parameters and accuracies.
 """
 
 import contextlib
@@ -274,11 +274,11 @@ class Run:
         return STATUS_STOPPED
 
     def _finish(self) -> int:
-        """Evaluates on the test set, saves, and writes the rows, in this order."""
+        """Evaluate on the test set, save, and write the rows, in this order."""
         evaluations = []
         if any(self._alive):
-            for name, of in (("test-best", self._state.best), ("test-last", self._state)):
-                evaluations.append(self._evaluate(name, of.params, of.rest, "test"))
+            for name, source in (("test-best", self._state.best), ("test-last", self._state)):
+                evaluations.append(self._evaluate(name, source.params, source.rest, "test"))
         self._save()
         rows = make_rows(
             self._trainer,

@@ -151,7 +151,7 @@ def latest(rows: Iterable[Row]) -> list[Row]:
 
 
 def to_json(row: Row) -> str:
-    """Serialize a row as one line of JSON, without line break.
+    """Serialise a row as one line of JSON, without line break.
 
     Raises:
         UserError: If the row is not valid.

@@ -1,4 +1,4 @@
-"""Loading, checking and serializing of configurations, without importing JAX."""
+"""Loading, checking and serialising of configurations, without importing JAX."""
 
 import ast
 import functools
@@ -98,7 +98,7 @@ def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:
 
 
 def to_json(config: config_dict.ConfigDict) -> str:
-    """Serialize a configuration as JSON; tuples become lists."""
+    """Serialise a configuration as JSON; tuples become lists."""
     return json.dumps(config.to_dict(), indent=1)
 
 

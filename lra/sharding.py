@@ -40,7 +40,7 @@ class Shardings(NamedTuple):
 def make_shardings(
     seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]
 ) -> Shardings:
-    """Make the shardings for a mesh of `seed` x `data` devices; 0 chooses the size that fits.
+    """Make the shardings for a mesh of `seed` x `data` devices; 0 chooses a size that fits.
 
     Raises:
         UserError: If there are fewer devices, or the axis `seed` does not divide the seeds or

@@ -26,7 +26,7 @@ _REDRAWS = 2**32 - 1  # larger than any step
 
 
 class Best(NamedTuple):
-    """The parameters with the highest validation accuracy so far."""
+    """Parameters with the highest validation accuracy so far, and the step they are from."""
 
     params: nnx.State
     rest: nnx.State
@@ -163,7 +163,7 @@ def train_step(
     (loss, accuracy), gradients = _accumulate(
         jax.value_and_grad(loss_fn, has_aux=True), state.params, (batch, keys), microbatches
     )
-    # One norm of all gradients, flattened: a GPU takes longer to launch one reduction per array.
+    # One norm of the concatenated gradients: a GPU takes longer to launch a reduction per array.
     norm = jnp.linalg.norm(ravel_pytree(gradients)[0])
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)

@@ -24,7 +24,7 @@ from models.machine import this_backend
 
 
 class Trainer:
-    """Initializes, trains and evaluates all seeds of a configuration.
+    """Initialises, trains and evaluates all seeds of a configuration.
 
     Args:
         config: Config of the run.
@@ -131,7 +131,7 @@ class Trainer:
         return sum(x.size for x in jax.tree.leaves(train_state.params)) // len(self.config.seeds)
 
     def init(self) -> TrainState:
-        """The state of all seeds before the first step."""
+        """Make the state of all seeds before the first step."""
         return sharding.call(self.programs.init, self._init_keys)
 
     def abstract_state(self) -> TrainState:

@@ -1,4 +1,4 @@
-"""Initialization from the parameters of another run, `train.init_from`.
+"""Initialisation from the parameters of another run, `train.init_from`.
 
 It serves to learn a hard task after an easy one (Pathfinder's difficulties), or to continue with
 another attention that has the same parameters, as the Nyströmformer paper does with BERT's and
