@@ -184,11 +184,11 @@ class Checkpoints:
         except FileNotFoundError:
             return ""
         except ValueError:
-            return "its list of hashes is damaged, the one before is taken"
+            return "its list of hashes is damaged: skipped"
         actual = _hash_files(self._folder / str(number))
         for name in sorted(expected.keys() | actual.keys()):
             if expected.get(name) != actual.get(name):
-                return f"{name} is damaged or missing, the checkpoint before is taken"
+                return f"{name} is damaged or missing: skipped"
         return None
 
 

@@ -171,10 +171,17 @@ def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Cl
     if seed not in seeds:
         raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
     row, source = seeds.index(seed), restored.state if last else restored.state.best
-    if not last and trainer.fetch(restored.state.best.val_accuracy)[row] < 0:
+    diverged_step, val_accuracy = trainer.fetch(
+        (restored.state.diverged_step, restored.state.best.val_accuracy)
+    )
+    if not last and val_accuracy[row] < 0:
+        if diverged_step[row] < 0:
+            problem = f"has no validation yet (step {restored.step})"
+        else:
+            problem = f"diverged at step {diverged_step[row]}, before its first validation"
         raise UserError(
-            f"seed {seed} has no validation yet (step {restored.step}), so no best parameters: "
-            "choose those of the last step (--last, last=True)"
+            f"seed {seed} {problem}, so no best parameters: choose those of the last step "
+            "(--last, last=True)"
         )
     # Copied by way of the host: arrays on the run's mesh cannot be combined with the caller's.
     params, rest = jax.tree.map(

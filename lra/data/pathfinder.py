@@ -23,6 +23,7 @@ from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
 from lra.data.prepared import SPLITS, Estimate
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
+from lra.stderr import say
 from lra.tasks import TASKS
 
 SOURCES = ("generate",)
@@ -121,6 +122,11 @@ def _read(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     if not all(counts.values()):
         raise UserError(
             f"{listing.root} holds {len(listing.files)} images, too few for three splits"
+        )
+    if listing.empty:
+        say(
+            f"images of 0 bytes left out: {len(listing.empty)}, the first "
+            f"{listing.root / listing.empty[0]}"
         )
     with tqdm(total=len(listing.files), unit=" images", disable=None) as bar:
         for split, part in indices.items():

@@ -102,6 +102,10 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
     else:
         say(f"{count(len(sweep.runs))}, {len(ready)} to execute, rows go to {place.results}")
         failed, stopped = execute(ready, place, budget)
+    if ready.postponed and not ready.started:  # another start would get no further
+        raise UserError("; ".join(ready.postponed))
+    for line in ready.postponed:
+        say(line)
     failed += ready.cannot
     if failed:
         say(f"{count(failed)} failed or could not start; the same command tries again")

@@ -30,15 +30,16 @@ class Estimate(NamedTuple):
     Attributes:
         seconds: Number of seconds left.
         basis: What the estimate is based on, in words.
-        elsewhere: Whether the rows used are from another device than the latest row.
+        rough: Whether the rows used are from another device than the latest row, or on other data
+            than the run's.
     """
 
     seconds: float
     basis: str
-    elsewhere: bool = False
+    rough: bool = False
 
     def __str__(self) -> str:
-        return f"{'~' if self.elsewhere else 'about '}{duration(self.seconds)} {self.basis}"
+        return f"{'~' if self.rough else 'about '}{duration(self.seconds)} {self.basis}"
 
 
 def estimate(
@@ -103,7 +104,7 @@ def _from_rows(
         basis += " on other data"
     if elsewhere:
         basis += f" on {rows[-1].devices}"
-    return Estimate(seconds_per_example * examples, basis, elsewhere)
+    return Estimate(seconds_per_example * examples, basis, elsewhere or not on_data)
 
 
 def _batch_size(config: dict[str, Any]) -> int:

@@ -121,14 +121,14 @@ def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
     if not estimates:
         return []
     known = [e for e in estimates if e]
-    unknown, elsewhere = len(estimates) - len(known), any(e.elsewhere for e in known)
+    unknown, rough = len(estimates) - len(known), any(e.rough for e in known)
     total = duration(sum(e.seconds for e in known))
-    times = [f"{'~' if elsewhere else 'about '}{total}"] if known else []
+    times = [f"{'~' if rough else 'about '}{total}"] if known else []
     times += [f"unknown for {count(unknown)}"] if unknown else []
     lines = [f"time left: {', '.join(times)}"]
     if costs:
         basis = f"times by rows are those of {costs[-1].devices}, where the latest was made"
-        if elsewhere:
-            basis += "; those with ~ of the device they name"
+        if rough:
+            basis += "; those with ~ are of another device or on other data, as they say"
         lines.append(basis)
     return lines

@@ -23,7 +23,8 @@ class Ready:
         cannot: Number of runs that cannot start, since their data are neither prepared nor can be
             generated.
         older: Number of runs blocked by rows of older defaults.
-        postponed: Whether runs were skipped because generating their data would exceed the budget.
+        started: Whether any run has been handed out.
+        postponed: Lines that say which data would take longer to generate than the budget lasts.
 
     Raises:
         UserError: The results file is damaged or cannot be written, or runs are left but none of
@@ -33,7 +34,7 @@ class Ready:
     def __init__(self, sweep: Sweep, place: Place, budget: Budget):
         records.check_writable(place.results)
         unreadable = gather(sweep.runs, place, place.row_files(sweep.runs))
-        self._place, self._budget, self.postponed = place, budget, False
+        self._place, self._budget, self.started, self.postponed = place, budget, False, []
         self._tasks = by_task(in_order(sweep.runs, place.rows()))
         self._marks, cannot = marks(sweep, place)
         self.cannot = sum(cannot.values())
@@ -54,7 +55,9 @@ class Ready:
     def __iter__(self) -> Iterator[tuple[Run, str]]:
         for task in self._tasks:
             if task in self._marks and self._has_data(task):
-                yield from [(run, self._marks[task]) for run in self._left(task)]
+                for run in self._left(task):
+                    self.started = True
+                    yield run, self._marks[task]
 
     def _left(self, task: str) -> list[Run]:
         return unfinished(self._tasks[task], self._place, self._marks[task])
@@ -68,7 +71,6 @@ class Ready:
             self._marks[task] = self._place.data.mark(task)
             if self._marks[task] is None and self._left(task):
                 if not self._fits_budget(task):
-                    self.postponed = True
                     return False
                 self._marks[task] = self._place.data.generate(task)
         except (UserError, OSError) as error:
@@ -80,11 +82,11 @@ class Ready:
         return self._marks[task] is not None
 
     def _fits_budget(self, task: str) -> bool:
-        """Return whether the budget suffices to generate the data of `task`; report if not."""
+        """Return whether the budget suffices to generate the data of `task`; note if not."""
         seconds, spare = self._place.data.seconds_to_generate(task), self._budget.to_spare()
         if spare is None or seconds <= 60 * spare:
             return True
-        say(
+        self.postponed.append(
             f"{task}: generating its data takes about {duration(seconds)}, more than the "
             f"{duration(60 * spare)} that the budget leaves for it; give it more"
         )

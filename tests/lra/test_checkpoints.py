@@ -49,7 +49,7 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
     checkpoints = Checkpoints(folder)
     state, progress = checkpoints.restore(make_trainer(config, data_dir).abstract_state())
     assert progress.wall_seconds < whole.wall_seconds
-    assert "is damaged or missing, the checkpoint before is taken" in capsys.readouterr().err
+    assert "is damaged or missing: skipped" in capsys.readouterr().err
     checkpoints.save(state, progress)  # in place of the damaged one, not of the one before
     checkpoints.close()
     kept = {str(number) for number in (earlier, latest + 1)}

@@ -96,13 +96,15 @@ def test_released_images(tmp_path):
             np.testing.assert_array_equal(split.sequences[place], picture(index).ravel())
 
 
-def test_empty_images_are_counted(tmp_path):
+def test_empty_images_are_counted(tmp_path, capsys):
     root = write_folder(tmp_path / "raw", batches=4, per_batch=10)
     for place in range(10):
         (root / f"imgs/2/sample_{place}.png").write_bytes(b"")
     manifest = prepare_task("pathfinder", tmp_path, source=str(root))
     assert manifest["counts"] == {"train": 24, "validation": 3, "test": 3}
     assert manifest["parameters"]["empty_images"] == 10
+    said = f"images of 0 bytes left out: 10, the first {root / 'imgs/2/sample_0.png'}"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

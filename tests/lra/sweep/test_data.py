@@ -217,3 +217,13 @@ def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
     assert "generating listops in" not in said
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == ["text"]
     assert [row.task for row in place.rows()] == ["text"]
+
+
+def test_a_budget_in_which_nothing_can_start_is_bad_input(place):
+    """Another start with it would get no further, so a job must not be requeued for it."""
+    place.file.write_text(
+        "DATA = {'listops': {'train': 100_000_000}}\n"
+        "RUNS = [{'config': 'configs/listops.py:nystrom'}]"
+    )
+    with pytest.raises(UserError, match=r"generating its data takes about .*; give it more"):
+        place.run("--budget_minutes=2", f"--data_dir={place.root / 'other'}")

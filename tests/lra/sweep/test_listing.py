@@ -90,11 +90,12 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     records.append(place.results, [*rows, failed])
     assert place.run("--dry_run") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "missing  listops standard, seeds 0 1 (about 40 s by 2 rows on other data; "
+        "missing  listops standard, seeds 0 1 (~40 s by 2 rows on other data; "
         "failed before: killed by SIGKILL)",
         "0 of 2 rows done, 2 missing",
-        "time left: about 40 s",
-        "times by rows are those of a GPU, where the latest was made",
+        "time left: ~40 s",
+        "times by rows are those of a GPU, where the latest was made; those with ~ are of another "
+        "device or on other data, as they say",
     ]
 
 
@@ -106,10 +107,11 @@ def test_a_row_that_two_files_have_tells_the_time_once(place, capsys):
         records.append(path, [row])
     assert place.run("--dry_run", f"--known={known}") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "missing  listops standard, seeds 0 1 (about 40 s by 1 row on other data)",
+        "missing  listops standard, seeds 0 1 (~40 s by 1 row on other data)",
         "0 of 2 rows done, 2 missing",
-        "time left: about 40 s",
-        "times by rows are those of unknown device, where the latest was made",
+        "time left: ~40 s",
+        "times by rows are those of unknown device, where the latest was made; those with ~ are of "
+        "another device or on other data, as they say",
     ]
 
 
@@ -126,12 +128,12 @@ def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, ca
     assert capsys.readouterr().out.splitlines() == [
         "missing  listops standard, seeds 0 1 (~40 s by 2 rows on other data on 2 x a GPU)",
         "missing  listops nystrom num_landmarks=32, seeds 0 1 "
-        "(about 7 min by 1 row of other settings on other data)",
+        "(~7 min by 1 row of other settings on other data)",
         "missing  listops linformer, seeds 0 1 (time unknown)",
         "0 of 6 rows done, 6 missing",
         "time left: ~7 min, unknown for 1 run",
-        "times by rows are those of a CPU, where the latest was made; those with ~ of the device "
-        "they name",
+        "times by rows are those of a CPU, where the latest was made; those with ~ are of another "
+        "device or on other data, as they say",
     ]
 
 
