@@ -1,4 +1,4 @@
-"""Contenders and cases of `benchmarks.speed_memory`: what it compares, and in which sizes."""
+"""Contenders and cases of `benchmarks.speed_memory`: what it compares, and at which sizes."""
 
 import ast
 import dataclasses
@@ -8,8 +8,8 @@ from importlib import metadata
 from lra.command_line import near_match
 from lra.errors import UserError
 
-# The option that a method's label shows.
-_SIZE = {
+# The option that follows the method's name in its label.
+_LABEL_OPTION = {
     "nystrom": "num_landmarks",
     "linformer": "proj_dim",
     "longformer": "window",
@@ -21,7 +21,7 @@ _SIZE = {
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 _ID_BYTES = 4
 
-# Implementations by others: for each method, their names and the distribution on PyPI.
+# Third-party implementations of each method: name of the peer -> distribution on PyPI.
 PEERS = {
     "standard": {"torch sdpa": "torch", "torch plain": "torch", "jax.nn": "jax"},
     "nystrom": {"transformers": "transformers", "nystrom-attention": "nystrom-attention"},
@@ -31,7 +31,7 @@ PEERS = {
     "reformer": {"transformers": "transformers"},
 }
 OURS = "ours"
-_HOLD_SCORES = ("xla", "torch plain", "jax.nn")  # of exact attention
+_HOLD_SCORES = ("xla", "torch plain", "jax.nn")  # implementations of exact attention
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Contender:
     """A method in one implementation.
 
     Attributes:
-        method: name in the registry; of a peer, what it implements.
-        options: as given.
-        peer: a name of `PEERS[method]`, or `ours`.
-        label: unique in a run.
+        method: Name in the attention registry; for a peer, the method it implements.
+        options: Options of the attention, as given.
+        peer: A key of `PEERS[method]`, or `ours`.
+        label: Display name, unique within a run.
     """
 
     method: str
@@ -52,7 +52,7 @@ class Contender:
 
     @property
     def source(self) -> str:
-        """`ours` or the distribution it comes from."""
+        """`ours`, or the PyPI distribution that provides the implementation."""
         return OURS if self.peer == OURS else PEERS[self.method][self.peer]
 
     @property
@@ -82,15 +82,15 @@ class Case:
 
     @property
     def head_dim(self) -> int:
-        """Width of a head."""
+        """Width of one head."""
         return self.dim // self.heads
 
     @property
     def example_bytes(self) -> int:
-        """Of one example: its arguments and outputs, without mask and label.
+        """Bytes of one example's arguments and outputs, without mask and label.
 
-        A model takes ids. A module takes its input and returns its output; with a backward pass
-        there are also the gradients of both.
+        A model takes token ids. A module takes an input and returns an output of the same shape;
+        a backward pass adds the gradients of both.
         """
         if self.benchmark == "model":
             return self.length * _ID_BYTES
@@ -99,12 +99,12 @@ class Case:
 
 
 def parse_methods(text: str) -> list[Contender]:
-    """The contenders of `--methods`: `nystrom:num_landmarks=64:conv_kernel=0,linear,...`.
+    """Parse the value of `--methods`, e.g. `nystrom:num_landmarks=64:conv_kernel=0,linear`.
 
-    Commas within brackets or quotes are an option's, as in `linformer:share=('kv','heads')`.
+    Commas within brackets or quotes belong to an option, as in `linformer:share=('kv','heads')`.
 
     Raises:
-        UserError: an unknown method or option, or the same twice.
+        UserError: If a method or option is unknown, or a contender is listed twice.
     """
     contenders = [_parse_method(part) for part in _split(text) if part]
     if not contenders:
@@ -117,7 +117,7 @@ def parse_methods(text: str) -> list[Contender]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts of `text` between commas; commas within brackets or quotes do not count."""
+    """Split `text` at commas, except those within brackets or quotes."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -136,34 +136,35 @@ def _split(text: str) -> list[str]:
 def _parse_method(text: str) -> Contender:
     from models.attention import ATTENTIONS, options_of
 
-    method, *given = text.split(":")
+    method, *assignments = text.split(":")
     if method not in ATTENTIONS:
         raise UserError(f"unknown attention '{method}'{near_match(method, ATTENTIONS)}")
     options = {}
-    for item in given:
-        name, equals, value = item.partition("=")
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
         if not equals:
-            raise UserError(f"'{item}' is not OPTION=VALUE in --methods={text}")
+            raise UserError(f"'{assignment}' is not OPTION=VALUE in --methods={text}")
         if name not in options_of(method):
             near = near_match(name, options_of(method))
             raise UserError(f"unknown option '{name}' of {method} attention{near}")
-        options[name] = _value(value)
+        options[name] = _parse_value(value)
     return Contender(method, options, OURS, label_of(method, options, options_of(method)))
 
 
 def label_of(method: str, options: dict, defaults: dict) -> str:
-    """What tables call a method: its size, and any other option that was given."""
-    rest = {name: value for name, value in options.items() if name != _SIZE.get(method)}
+    """Return a method's display name: name, size, and any other option that was given."""
+    rest = {name: value for name, value in options.items() if name != _LABEL_OPTION.get(method)}
     label = method
-    if method in _SIZE:
-        size = (defaults | options)[_SIZE[method]]
+    if method in _LABEL_OPTION:
+        size = (defaults | options)[_LABEL_OPTION[method]]
         if method == "longformer" and isinstance(size, int):
             size = 2 * size + 1  # papers count both sides and the position itself
         label = f"{method} ({size})" if method == "standard" else f"{method}-{size}"
     return " ".join([label, *(f"{name}={value}" for name, value in rest.items())])
 
 
-def _value(text: str):
+def _parse_value(text: str):
+    """Evaluate a Python literal; return anything else as a string."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -171,21 +172,21 @@ def _value(text: str):
 
 
 def peers_of(ours: list[Contender], chosen: str) -> tuple[list[Contender], list[str]]:
-    """The peers of the methods compared, with the same options.
+    """Return third-party implementations of our contenders' methods, with the same options.
 
     Args:
-        ours: the contenders of ours.
-        chosen: `all`, or distributions separated by commas.
+        ours: Our own contenders.
+        chosen: `all`, or comma-separated distributions.
 
     Returns:
-        The peers that are installed, and a line for each that is not.
+        The installed peers, and one line of text for each peer that is not installed.
 
     Raises:
-        UserError: an unknown distribution.
+        UserError: If a distribution is unknown.
     """
     known = sorted({source for peers in PEERS.values() for source in peers.values()})
-    wanted = known if chosen == "all" else chosen.split(",")
-    for name in wanted:
+    requested = known if chosen == "all" else chosen.split(",")
+    for name in requested:
         if name not in known:
             raise UserError(f"unknown peer '{name}'{near_match(name, known)}")
     peers: dict[str, Contender] = {}
@@ -195,22 +196,22 @@ def peers_of(ours: list[Contender], chosen: str) -> tuple[list[Contender], list[
         label = own.method if own.method == "standard" else own.label
         for name, source in PEERS.get(own.method, {}).items():
             peer = Contender(own.method, options, name, f"{label} ({name})")
-            missing = [] if source not in wanted else _missing(peer)
+            missing = [] if source not in requested else _missing_packages(peer)
             if missing:
                 install = f"pip install {' '.join(missing)}"
                 skipped[peer.label] = f"skipped {peer.label}: not installed; {install}"
-            elif source in wanted:
+            elif source in requested:
                 peers[peer.label] = peer
     return list(peers.values()), list(skipped.values())
 
 
-def _missing(peer: Contender) -> list[str]:
-    needed = [peer.source] if peer.framework == "jax" else [peer.source, "torch"]
-    return sorted({name for name in needed if version_of(name) is None})
+def _missing_packages(peer: Contender) -> list[str]:
+    required = [peer.source] if peer.framework == "jax" else [peer.source, "torch"]
+    return sorted({name for name in required if version_of(name) is None})
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version, None where there is none."""
+    """Return the installed version of a distribution, or None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -218,10 +219,10 @@ def version_of(distribution: str) -> str | None:
 
 
 def parse_widths(text: str) -> list[tuple[int, int]]:
-    """`64x2,768x12` as pairs of width and heads.
+    """Parse `64x2,768x12` into pairs of width and number of heads.
 
     Raises:
-        UserError: anything else, or heads that do not divide the width.
+        UserError: If the format differs, or the number of heads does not divide the width.
     """
     widths = []
     for part in text.split(","):

@@ -1,11 +1,11 @@
-"""How long does Nyström's convolution take, against two usual ways to compute it?
+"""How long does Nyström's convolution take, compared with two common implementations?
 
     export GLIBC_TUNABLES=glibc.malloc.hugetlb=1                as in `speed_memory`
     python -m benchmarks.depthwise_convolution --lengths=1024,8192
 
-Forward and backward of `models.attention.convolution`, of `lax.conv_general_dilated` and of a sum
-of shifted products, and of ours with other sizes of a block. Time is that of the fastest of --runs
-runs, all taking turns.
+Forward and backward pass of `models.attention.convolution` with each block size of --blocks, of
+`lax.conv_general_dilated`, and of a sum of shifted products. Times are those of the fastest of
+--runs runs, with all implementations taking turns.
 """
 
 import functools
@@ -21,7 +21,7 @@ from models.attention import convolution
 
 
 def main(argv: list[str]) -> int:
-    """Measures every length and prints a table."""
+    """Measure every length and print a table."""
     parser = ArgumentParser(prog="python -m benchmarks.depthwise_convolution", description=__doc__)
     add = parser.add_argument
     add("--lengths", type=positive_integers, default=[1024, 2048, 8192])
@@ -38,13 +38,13 @@ def main(argv: list[str]) -> int:
         shape = (options.batch, length, options.heads, options.head_dim)
         seconds = _measure(shape, options.width, options.blocks, options.runs)
         first = next(iter(seconds.values()))
-        for name, taken in seconds.items():
-            print(f"{length:>6,}  {name:<24}{1e3 * taken:>10.2f}{taken / first:>10.2f}", flush=True)
+        for name, time in seconds.items():
+            print(f"{length:>6,}  {name:<24}{1e3 * time:>10.2f}{time / first:>10.2f}", flush=True)
     return 0
 
 
 def forms(blocks: list[int]) -> dict[str, Callable]:
-    """Functions of x and kernel as `depthwise_convolution`, by name, ours first."""
+    """Return implementations of `depthwise_convolution(x, kernel)` by name, ours first."""
     ours = {f"blocks of {size}": functools.partial(_in_blocks, size) for size in blocks}
     return ours | {"lax.conv_general_dilated": _by_lax, "shifted products": _by_shifts}
 
@@ -57,10 +57,10 @@ def _in_blocks(size: int, x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _by_lax(x: jax.Array, kernel: jax.Array) -> jax.Array:
     batch, length, heads, head_dim = x.shape
     width = kernel.shape[1]
-    features = jnp.repeat(kernel, head_dim, axis=0)  # one kernel for all features of a head
+    feature_kernels = jnp.repeat(kernel, head_dim, axis=0)  # all features of a head share one
     out = jax.lax.conv_general_dilated(
         x.reshape(batch, length, heads * head_dim),
-        features.T[:, None, :],
+        feature_kernels.T[:, None, :],
         window_strides=(1,),
         padding=[((width - 1) // 2, width // 2)],
         dimension_numbers=("NHC", "HIO", "NHC"),
@@ -80,15 +80,16 @@ def _by_shifts(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _measure(shape: tuple, width: int, blocks: list[int], runs: int) -> dict[str, float]:
-    x, gradient = (jax.random.normal(jax.random.key(i), shape) for i in (0, 1))
+    """Return seconds of one forward and backward pass by implementation."""
+    x, cotangent = (jax.random.normal(jax.random.key(i), shape) for i in (0, 1))
     kernel = jax.random.normal(jax.random.key(2), (shape[2], width))
 
-    def both(form: Callable, *arguments: jax.Array) -> tuple:
-        out, pull = jax.vjp(form, *arguments)
-        return out, pull(gradient)
+    def forward_backward(form: Callable, *arguments: jax.Array) -> tuple:
+        out, vjp = jax.vjp(form, *arguments)
+        return out, vjp(cotangent)
 
     programs = {
-        name: jax.jit(functools.partial(both, form)).lower(x, kernel).compile()
+        name: jax.jit(functools.partial(forward_backward, form)).lower(x, kernel).compile()
         for name, form in forms(blocks).items()
     }
     return turns.fastest(programs, (x, kernel), runs)

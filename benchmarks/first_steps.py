@@ -1,15 +1,15 @@
-"""Does the loss fall? Every task and attention on a few real prepared examples, again and again.
+"""Does the loss fall? Every task and attention, trained repeatedly on a few prepared examples.
 
     python -m benchmarks.first_steps --data_dir=data
     python -m benchmarks.first_steps --data_dir=data --tasks=text --attentions=nystrom --epochs=20
 
-The real step of `lra.trainer` on the benchmark's model and length, dropout included, without
-evaluations, with smaller batches and a larger learning rate than the protocol's, so that a CPU gets
-through all pairs in half an hour. Printed: the mean training loss of the first and of the last
-epoch, over the same examples, which are spread evenly over the training set; --out writes that of
-every epoch. It says that data, labels, gradients and optimizer fit together, not that anything
-general is learned. A pair that cannot be trained, as of a task that is not prepared, is skipped
-with a line.
+Runs the real step of `lra.trainer` on the benchmark's model and length, dropout included, without
+evaluations. Batches are smaller and the learning rate is larger than the protocol's, so that a CPU
+gets through all pairs in half an hour. Prints the mean training loss of the first and the last
+epoch over the same examples, which are spread evenly over the training set; --out writes the loss
+of every epoch. This shows that data, labels, gradients and optimizer fit together, not that the
+model generalises. A pair that cannot be trained (say, as its task is not prepared) is skipped with
+a message.
 """
 
 import argparse
@@ -30,18 +30,22 @@ from lra.published import TASKS
 
 
 def main(argv: list[str]) -> int:
-    """Trains every pair asked for and prints a table."""
+    """Train every requested pair of task and attention and print a table."""
     options = _parser().parse_args(argv)
     tasks = choose(options.tasks, TASKS, TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
-    epoch, rest = divmod(options.examples, max(options.batch, 1))
-    if rest or not 1 <= epoch <= MAX_STEPS_PER_CALL or min(options.batch, options.epochs - 2) < 1:
+    steps_per_epoch, rest = divmod(options.examples, max(options.batch, 1))
+    if (
+        rest
+        or not 1 <= steps_per_epoch <= MAX_STEPS_PER_CALL
+        or min(options.batch, options.epochs - 2) < 1
+    ):
         raise UserError(
             f"--examples must be 1 to {MAX_STEPS_PER_CALL} times --batch, --epochs at least 3"
         )
     training_rows.check(options.out)
     print(f"| task | {' | '.join(attentions)} |\n|---|{'---|' * len(attentions)}", flush=True)
-    shown = 0
+    trained = 0
     for task in tasks:
         cells = []
         for attention in attentions:
@@ -52,11 +56,11 @@ def main(argv: list[str]) -> int:
                 print(f"{task}, {attention} skipped: {error}", file=sys.stderr)
                 continue
             cells.append(cell(losses))
-            shown += 1
+            trained += 1
             if options.out:
                 training_rows.append(options.out, _row(task, attention, losses, options))
         print(f"| {task} | {' | '.join(cells)} |", flush=True)
-    if not shown:
+    if not trained:
         raise UserError("nothing could be trained, see above")
     return 0
 
@@ -75,29 +79,29 @@ def _parser() -> ArgumentParser:
 
 
 def few(data: Prepared, number: int) -> Prepared:
-    """A prepared task with only so many training examples, spread evenly over all of them."""
-    whole = data.split("train")
-    chosen = np.linspace(0, len(whole.labels) - 1, number).astype(int)
-    arrays = {"labels": whole.labels[chosen]}
-    if whole.pairs is not None:
-        arrays["pairs"] = whole.pairs[chosen]
+    """Reduce a prepared task to `number` training examples, evenly spaced over all of them."""
+    train = data.split("train")
+    chosen = np.linspace(0, len(train.labels) - 1, number).astype(int)
+    arrays = {"labels": train.labels[chosen]}
+    if train.pairs is not None:
+        arrays["pairs"] = train.pairs[chosen]
     else:
-        texts = [whole.sequences[i] for i in chosen]
+        texts = [train.sequences[i] for i in chosen]
         arrays |= {"tokens": np.concatenate(texts), "offsets": np.cumsum([0, *map(len, texts)])}
-    changed = {f"train/{name}.npy": array for name, array in arrays.items()}
-    return data._replace(arrays=data.arrays | changed)
+    reduced = {f"train/{name}.npy": array for name, array in arrays.items()}
+    return data._replace(arrays=data.arrays | reduced)
 
 
 def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list[float]:
-    """The mean loss of each epoch."""
+    """Train one pair of task and attention; return the mean loss of each epoch."""
     from lra.settings import load_config
     from lra.tasks import get_task
     from lra.trainer import Trainer
 
-    epoch = options.examples // options.batch
+    steps_per_epoch = options.examples // options.batch
     overrides = {
-        "steps": options.epochs * epoch,
-        "warmup_steps": epoch,
+        "steps": options.epochs * steps_per_epoch,
+        "warmup_steps": steps_per_epoch,
         "batch_size": options.batch,
         "learning_rate": options.learning_rate,
     }
@@ -107,14 +111,14 @@ def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list
     data = few(prepared.load(options.data_dir, task_name), options.examples)
     trainer = Trainer(config, get_task(task_name), data, splits=("train",))
     state, losses = trainer.init(), []
-    for start in range(0, options.epochs * epoch, epoch):
-        state, metrics = trainer.train(state, start, epoch)
+    for start in range(0, options.epochs * steps_per_epoch, steps_per_epoch):
+        state, metrics = trainer.train(state, start, steps_per_epoch)
         losses.append(float(metrics.loss[0]))
     return losses
 
 
 def cell(losses: list[float | None]) -> str:
-    """The loss of the first and of the last epoch, `2.41 → 2.20`; `nan` where it is no number."""
+    """Format the losses of the first and last epoch, `2.41 → 2.20`; None is shown as `nan`."""
     first, last = (math.nan if loss is None else loss for loss in (losses[0], losses[-1]))
     return f"{first:.2f} → {last:.2f}"
 

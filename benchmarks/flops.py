@@ -1,4 +1,4 @@
-"""Counts the floating-point operations of a function's matrix products."""
+"""Floating-point operations of a function's matrix products."""
 
 import contextlib
 import math
@@ -21,30 +21,34 @@ _CUDNN_PRODUCTS = {
 
 
 def product_flops(function: Callable, *arguments: Any) -> int:
-    """Two operations for each multiply-and-add in `function(*arguments)`; arguments may be shapes.
+    """Count FLOPs of the matrix products in `function(*arguments)`, two per multiply-add.
 
-    A loop of known length (`scan`) counts in each turn, a `while` once. Of the branches of a
-    condition (platforms are branches too) the one with most operations counts. The models' GPU
-    kernels, whose loops do not tell their turns, count as their plain forms. cuDNN's attention
-    counts as the products of exact attention, two forward and four backward; its kernel repeats
-    some. Elementwise work is left out.
+    The body of a `scan` counts once per iteration, that of a `while` once. Of the branches of a
+    `cond`, the one with the most operations counts. The models' GPU kernels, whose loops have no
+    known trip count, are replaced by their reference implementations. cuDNN's attention counts as
+    the products of exact attention, two forward and four backward; its kernel repeats some.
+    Elementwise operations are not counted.
+
+    Args:
+        function: Function to count.
+        *arguments: Its arguments: arrays or `jax.ShapeDtypeStruct`s.
     """
-    with _plain_forms():
-        # A function of its own: JAX would take the trace of one that was traced outside.
-        return _count(jax.make_jaxpr(lambda *own: function(*own))(*arguments).jaxpr)
+    with _reference_forms():
+        # Wrapped anew, as JAX would reuse the trace of a function traced outside this context.
+        return _count(jax.make_jaxpr(lambda *args: function(*args))(*arguments).jaxpr)
 
 
 @contextlib.contextmanager
-def _plain_forms() -> Iterator[None]:
-    """Inside, all turns count, no kernel is preferred, that of exact attention is a plain form."""
-    plain = this_machine()._replace(runs_kernels=False)
-    in_full = mock.patch.object(flash, "flash_attention", _without_query_mask)
-    with assumed(plain), in_full, whole_sequences():
+def _reference_forms() -> Iterator[None]:
+    """Trace reference implementations instead of kernels, with loops over whole sequences."""
+    without_kernels = this_machine()._replace(runs_kernels=False)
+    without_flash = mock.patch.object(flash, "flash_attention", _without_query_mask)
+    with assumed(without_kernels), without_flash, whole_sequences():
         yield
 
 
 def _without_query_mask(*arrays: jax.Array, query_mask: Any = None, **options: Any) -> jax.Array:
-    del query_mask  # which changes nothing at tokens
+    del query_mask  # changes only the outputs at padding
     return standard_attention(*arrays, **options)
 
 
@@ -54,8 +58,8 @@ def _count(jaxpr: core.Jaxpr) -> int:
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
             shape = equation.invars[0].aval.shape
-            inner = math.prod(shape[axis] for axis in contracted)
-            total += 2 * inner * equation.outvars[0].aval.size
+            contracted_size = math.prod(shape[axis] for axis in contracted)
+            total += 2 * contracted_size * equation.outvars[0].aval.size
         elif equation.primitive.name in _CUDNN_PRODUCTS:
             queries, keys = (variable.aval.shape for variable in equation.invars[:2])
             *_, length, _, _ = keys  # [..., batch, length, heads, head_dim]
@@ -64,17 +68,17 @@ def _count(jaxpr: core.Jaxpr) -> int:
         elif equation.primitive.name == "cond":
             total += max(_count(branch.jaxpr) for branch in equation.params["branches"])
         else:
-            turns = equation.params.get("length", 1)
-            total += turns * sum(_count(inner) for inner in _inner(equation.params))
+            iterations = equation.params.get("length", 1)
+            total += iterations * sum(_count(jaxpr) for jaxpr in _sub_jaxprs(equation.params))
     return total
 
 
-def _inner(params: dict[str, Any]) -> list[core.Jaxpr]:
-    found = []
+def _sub_jaxprs(params: dict[str, Any]) -> list[core.Jaxpr]:
+    jaxprs = []
     for value in params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr):
-                found.append(item.jaxpr)
+                jaxprs.append(item.jaxpr)
             elif isinstance(item, core.Jaxpr):
-                found.append(item)
-    return found
+                jaxprs.append(item)
+    return jaxprs
