@@ -1,12 +1,12 @@
-"""How long do the GPU kernels of training take, with the sizes they have and with others?
+"""How long do the GPU kernels of training take, with their present tile sizes and with others?
 
     python -m benchmarks.gpu_kernels
     python -m benchmarks.gpu_kernels --kernels=finish,flash --runs=20
 
 On one GPU, in bfloat16, with the shapes of Image: 256 sequences of 1,024 positions, 2 heads of 32.
-Forward, and forward and backward together, once for each choice of sizes; the first are the ones in
-use. Calls take turns, several at a time, so that starting them costs nothing; the fastest count.
-Times much below 0.1 ms are those of starting a call.
+Times the forward pass, and the forward and backward pass together, for each choice of sizes; those
+in use come first. The choices take turns, with several calls dispatched at a time to hide launch
+overhead, and the fastest turn counts. Times much below 0.1 ms are mostly launch overhead.
 """
 
 import contextlib
@@ -34,16 +34,17 @@ from models.machine import this_machine
 
 _BATCH, _LENGTH, _HEADS, _HEAD_DIM = 256, 1024, 2, 32
 _DIM, _MLP_DIM, _VOCABULARY, _FEATURES = 64, 128, 256, 256
-_CALLS = 10  # that are started before the first is waited for
+_CALLS = 10  # calls that are dispatched before waiting for the last one
 
 
 class Kernel(NamedTuple):
-    """What is timed.
+    """A kernel to time, and the sizes to try.
 
     Attributes:
-        make: returns a function and its arguments, which gradients are taken by.
-        module, name: of the sizes; None: they are not varied.
-        others: sizes besides those in use.
+        make: Returns a function and its arguments, with respect to which gradients are taken.
+        module: Module that holds the sizes; None if they are not varied.
+        name: Name of the sizes in `module`.
+        others: Sizes to try besides those in use.
     """
 
     make: Callable[[], tuple[Callable, tuple]]
@@ -52,23 +53,23 @@ class Kernel(NamedTuple):
     others: tuple = ()
 
     def sizes(self) -> Iterator[Any]:
-        """The sizes in use first."""
+        """Yield the sizes in use, then the others; a single None if sizes are not varied."""
         if self.module is None:
             yield None
             return
-        used = getattr(self.module, self.name)
-        yield used
-        yield from (each for each in self.others if each != used)
+        current = getattr(self.module, self.name)
+        yield current
+        yield from (sizes for sizes in self.others if sizes != current)
 
     def with_sizes(self, sizes: Any) -> contextlib.AbstractContextManager:
-        """Inside, programs are traced with these sizes."""
+        """Return a context within which programs are traced with the given sizes."""
         if self.module is None:
             return contextlib.nullcontext()
         return mock.patch.object(self.module, self.name, sizes)
 
 
 def main(argv: list[str]) -> int:
-    """Measures the kernels asked for and prints a line for each choice of sizes."""
+    """Measure the requested kernels and print a line for each choice of sizes."""
     parser = ArgumentParser(prog="python -m benchmarks.gpu_kernels", description=__doc__)
     parser.add_argument("--kernels", default="all", help="comma-separated: " + ", ".join(KERNELS))
     parser.add_argument("--runs", type=positive_integer, default=5, help="(%(default)s)")
@@ -87,7 +88,7 @@ def main(argv: list[str]) -> int:
 
 
 class Program(NamedTuple):
-    """The function of a kernel, and it with its gradients, lowered for a GPU with some sizes."""
+    """A kernel's forward pass, and its forward and backward pass, lowered for a GPU."""
 
     forward: jax.stages.Lowered
     both: jax.stages.Lowered
@@ -95,39 +96,39 @@ class Program(NamedTuple):
 
 
 def programs(kernel: Kernel) -> Iterator[Program]:
-    """One for each choice of sizes."""
+    """Yield the lowered programs of a kernel for each choice of sizes."""
     for sizes in kernel.sizes():
         function, arguments = kernel.make()
         with kernel.with_sizes(sizes):
             lowered = (
-                # A function of its own each time, since JAX keeps what it traced.
-                jax.jit(functools.partial(each, function))
+                # A new partial each time, since JAX caches traces by function.
+                jax.jit(functools.partial(apply, function))
                 .trace(*arguments)
                 .lower(lowering_platforms=("cuda",))
-                for each in (_alone, _with_gradients)
+                for apply in (_forward, _forward_backward)
             )
             yield Program(*lowered, arguments)
 
 
-def _alone(function: Callable, *arguments: Any) -> Any:
+def _forward(function: Callable, *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _with_gradients(function: Callable, *arguments: Any) -> tuple:
-    out, pull = jax.vjp(function, *arguments)
-    return out, pull(out)
+def _forward_backward(function: Callable, *arguments: Any) -> tuple:
+    out, vjp = jax.vjp(function, *arguments)
+    return out, vjp(out)
 
 
 def _measure(kernel: Kernel, runs: int) -> Iterator[tuple[Any, float, float]]:
-    """Milliseconds a call, for each choice of sizes."""
+    """Yield sizes, milliseconds of a forward call, and milliseconds of forward and backward."""
     calls = {}
-    for number, (forward, both, arguments) in enumerate(programs(kernel)):
-        calls[number, "forward"] = functools.partial(_repeat, forward.compile(), arguments)
-        calls[number, "both"] = functools.partial(_repeat, both.compile(), arguments)
-    turns.fastest(calls, (), 1)
+    for index, (forward, both, arguments) in enumerate(programs(kernel)):
+        calls[index, "forward"] = functools.partial(_repeat, forward.compile(), arguments)
+        calls[index, "both"] = functools.partial(_repeat, both.compile(), arguments)
+    turns.fastest(calls, (), 1)  # warm-up
     seconds = turns.fastest(calls, (), runs)
-    for number, sizes in enumerate(kernel.sizes()):
-        yield sizes, *(1e3 * seconds[number, what] / _CALLS for what in ("forward", "both"))
+    for index, sizes in enumerate(kernel.sizes()):
+        yield sizes, *(1e3 * seconds[index, name] / _CALLS for name in ("forward", "both"))
 
 
 def _repeat(program: Callable, arguments: tuple) -> Any:
@@ -138,33 +139,33 @@ def _text(sizes: Any) -> str:
     return "" if sizes is None else str(sizes)
 
 
-def _normal(number: int, *shape: int, dtype: Any = jnp.bfloat16) -> jax.Array:
-    return jax.random.normal(jax.random.key(number), shape).astype(dtype)
+def _normal(seed: int, *shape: int, dtype: Any = jnp.bfloat16) -> jax.Array:
+    return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
 
 
-def _heads(number: int, length: int) -> jax.Array:
-    return _normal(number, _BATCH, length, _HEADS, _HEAD_DIM)
+def _heads(seed: int, length: int) -> jax.Array:
+    return _normal(seed, _BATCH, length, _HEADS, _HEAD_DIM)
 
 
-def _sequences(number: int) -> tuple[jax.Array, ...]:
-    return tuple(_heads(each, _LENGTH) for each in range(number))
+def _full_length_heads(count: int) -> tuple[jax.Array, ...]:
+    return tuple(_heads(seed, _LENGTH) for seed in range(count))
 
 
-def _real(length: int) -> jax.Array:
+def _full_mask(length: int) -> jax.Array:
     return jnp.ones((_BATCH, length), bool)
 
 
-def _rows(number: int) -> jax.Array:
-    return _normal(number, _BATCH, _LENGTH, _DIM)
+def _activations(seed: int) -> jax.Array:
+    return _normal(seed, _BATCH, _LENGTH, _DIM)
 
 
-def _dense(number: int, fan_in: int, fan_out: int) -> fused.Dense:
-    kernel = _normal(number, fan_in, fan_out, dtype=jnp.float32) / 8
+def _dense(seed: int, fan_in: int, fan_out: int) -> fused.Dense:
+    kernel = _normal(seed, fan_in, fan_out, dtype=jnp.float32) / 8
     return fused.Dense(kernel, jnp.zeros(fan_out))
 
 
-def _seeds(number: int) -> jax.Array:
-    return jax.random.bits(jax.random.key(number), (_BATCH, _LENGTH), jnp.uint32)
+def _dropout_seeds(seed: int) -> jax.Array:
+    return jax.random.bits(jax.random.key(seed), (_BATCH, _LENGTH), jnp.uint32)
 
 
 def _norm() -> fused.Norm:
@@ -172,17 +173,17 @@ def _norm() -> fused.Norm:
 
 
 def _project() -> tuple[Callable, tuple]:
-    projections = tuple(_dense(number, _DIM, _DIM) for number in range(3))
-    return functools.partial(fused.project, epsilon=1e-5), (_rows(3), _norm(), projections)
+    projections = tuple(_dense(seed, _DIM, _DIM) for seed in range(3))
+    return functools.partial(fused.project, epsilon=1e-5), (_activations(3), _norm(), projections)
 
 
 def _finish() -> tuple[Callable, tuple]:
     weights = fused.Rest(
         _dense(0, _DIM, _DIM), _norm(), _dense(1, _DIM, _MLP_DIM), _dense(2, _MLP_DIM, _DIM)
     )
-    seeds = tuple(map(_seeds, range(3)))
+    seeds = tuple(map(_dropout_seeds, range(3)))
     function = functools.partial(fused.finish, epsilon=1e-5, dropout=0.1, seeds=seeds)
-    return function, (_rows(3), _rows(4), weights)
+    return function, (_activations(3), _activations(4), weights)
 
 
 def _embed() -> tuple[Callable, tuple]:
@@ -190,7 +191,7 @@ def _embed() -> tuple[Callable, tuple]:
 
     def function(token: jax.Array, position: jax.Array) -> jax.Array:
         return embedding_kernel.embed(
-            token, position, ids, dropout=0.1, seeds=_seeds(1), dtype=jnp.bfloat16
+            token, position, ids, dropout=0.1, seeds=_dropout_seeds(1), dtype=jnp.bfloat16
         )
 
     tables = (_normal(2, n, _DIM, dtype=jnp.float32) for n in (_VOCABULARY, _LENGTH))
@@ -199,13 +200,13 @@ def _embed() -> tuple[Callable, tuple]:
 
 def _flash(dropout: float) -> tuple[Callable, tuple]:
     function = functools.partial(
-        flash.flash_attention, mask=_real(_LENGTH), dropout=dropout, key=jax.random.key(0)
+        flash.flash_attention, mask=_full_mask(_LENGTH), dropout=dropout, key=jax.random.key(0)
     )
-    return function, _sequences(3)
+    return function, _full_length_heads(3)
 
 
 def _low_rank(queries: int, keys: int) -> tuple[Callable, tuple]:
-    function = functools.partial(low_rank_attention, mask=_real(keys))
+    function = functools.partial(low_rank_attention, mask=_full_mask(keys))
     return function, (_heads(0, queries), _heads(1, keys), _heads(2, keys))
 
 
@@ -213,9 +214,9 @@ def _favor() -> tuple[Callable, tuple]:
     projection = _normal(3, _FEATURES, _HEAD_DIM, dtype=jnp.float32)
 
     def function(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return favor_kernels.favor_kernels(q, k, v, _real(_LENGTH), projection, 0.0)
+        return favor_kernels.favor_kernels(q, k, v, _full_mask(_LENGTH), projection, 0.0)
 
-    return function, _sequences(3)
+    return function, _full_length_heads(3)
 
 
 def _chunks() -> tuple[Callable, tuple]:
@@ -224,7 +225,7 @@ def _chunks() -> tuple[Callable, tuple]:
     function = functools.partial(
         chunk_attention, order=order.astype(jnp.int32), count=count, chunk_length=64
     )
-    return function, _sequences(2)
+    return function, _full_length_heads(2)
 
 
 def _pinv() -> tuple[Callable, tuple]:
@@ -234,27 +235,27 @@ def _pinv() -> tuple[Callable, tuple]:
 
 def _convolution() -> tuple[Callable, tuple]:
     matrices = three_blocks(_normal(0, _HEADS, 35, dtype=jnp.float32))
-    return convolution_kernels.convolve, (*_sequences(1), matrices)
+    return convolution_kernels.convolve, (*_full_length_heads(1), matrices)
 
 
 def _tiles(*sizes: tuple[int, int, int]) -> tuple[fused._Tile, ...]:
-    return tuple(fused._Tile(*each) for each in sizes)
+    return tuple(fused._Tile(*size) for size in sizes)
 
 
 def _favor_sizes() -> tuple:
-    """All but one of the five kernels with the sizes they have."""
-    used = favor_kernels._NARROW
+    """Return choices of sizes for the five kernels that each change the blocks of one kernel."""
+    current = favor_kernels._NARROW
     choices = (FavorBlocks(64, 64), FavorBlocks(128, 32), FavorBlocks(128, 64))
     return tuple(
-        (*used[:kernel], choice, *used[kernel + 1 :])
-        for kernel in range(len(used))
+        (*current[:kernel], choice, *current[kernel + 1 :])
+        for kernel in range(len(current))
         for choice in choices
     )
 
 
 _FORWARD_TILES = _tiles((64, 4, 264), (64, 4, 528), (32, 4, 1056), (32, 8, 528))
 _BACKWARD_TILES = _tiles((32, 4, 264), (32, 8, 132), (32, 8, 264), (16, 8, 132))
-_BLOCKS = tuple(Blocks(*each) for each in ((64, 64), (64, 128), (128, 64), (128, 128)))
+_BLOCKS = tuple(Blocks(*size) for size in ((64, 64), (64, 128), (128, 64), (128, 128)))
 
 KERNELS = {
     "project": Kernel(_project, fused, "_PROJECT", _FORWARD_TILES),

@@ -3,9 +3,9 @@
     pip install "jax[cuda12]==VERSION"      of the installed JAX, in an environment of its own
     python -m benchmarks.gpu_traffic --tasks=image --attentions=linformer,nystrom
 
-XLA compiles the step for an H200, without trying kernels out (autotuning), and the bytes that each
-kernel reads and writes are added up, as if nothing stayed in a cache. At 4.8 TB/s they bound the
-time of a step from below, as do launches: some microseconds a kernel. Neither is a measurement.
+XLA compiles the step for an H200 without autotuning. The bytes that each kernel reads and writes
+are summed as if nothing stayed in a cache; at 4.8 TB/s they bound the time of a step from below.
+So do kernel launches, at some microseconds per kernel. Neither is a measurement.
 """
 
 import argparse
@@ -31,10 +31,10 @@ from lra.trainer import Trainer
 from models.machine import Machine, assumed
 
 _NAME = "NVIDIA H200"
-_MEMORY = 139 * 2**30  # of which JAX takes three quarters by default
+_MEMORY = 139 * 2**30  # bytes; JAX preallocates three quarters of them by default
 _MACHINE = Machine("gpu", memory=_MEMORY * 3 // 4, has_cudnn=True, runs_kernels=True)
-_BANDWIDTH = 4.8e12  # bytes a second
-# What XLA must know of a device to compile for it: numbers of the data sheet, in XLA's format.
+_BANDWIDTH = 4.8e12  # bytes per second
+# Device description that XLA needs to compile for it: data sheet numbers in XLA's text format.
 _TARGET = f"""
 gpu_device_info {{
   cuda_compute_capability {{ major: 9 minor: 0 }}
@@ -67,7 +67,7 @@ _HEADER = """\
 
 
 def main(argv: list[str]) -> int:
-    """Compiles the steps and prints a line for each."""
+    """Compile the requested training steps and print a line for each."""
     options = _parser().parse_args(argv)
     tasks = choose(options.tasks, TASKS, LONGEST)
     attentions = choose(options.attentions, TABLE3, ATTENTIONS)
@@ -79,11 +79,11 @@ def main(argv: list[str]) -> int:
                 task, attention, options.seeds, options.dtype, None, tuple(options.override)
             )
             compiled = compile_step(case, device)
-            kernels = [each for each in kernels_of(compiled.as_text(), 1) if each.looped]
-            moved = sum(each.size * each.turns for each in kernels)
+            kernels = [kernel for kernel in kernels_of(compiled.as_text(), 1) if kernel.looped]
+            moved = sum(kernel.size * kernel.turns for kernel in kernels)
             print(
                 f"| {task} | {attention} | {moved / 1e9:.1f} | {1e3 * moved / _BANDWIDTH:.1f} | "
-                f"{sum(each.turns for each in kernels):,.0f} | "
+                f"{sum(kernel.turns for kernel in kernels):,.0f} | "
                 f"{compiled.memory_analysis().temp_size_in_bytes / 1e9:.1f} |",
                 flush=True,
             )
@@ -92,15 +92,17 @@ def main(argv: list[str]) -> int:
 
 
 def compile_step(case: TrainCase, device: jax.Device) -> jax.stages.Compiled:
-    """The training call of a case, compiled for a device that need not be there."""
+    """Compile the training call of a case for a device that need not be present."""
     with assumed(_MACHINE), _abstract_gpu():
         trainer = make_trainer(case)
-        traced = jax.jit(_steps_of(trainer), donate_argnums=0).trace(*_arguments(trainer, device))
+        traced = jax.jit(_train_steps(trainer), donate_argnums=0).trace(
+            *_abstract_arguments(trainer, device)
+        )
         lowered = traced.lower(lowering_platforms=("cuda",))
         return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})
 
 
-def _steps_of(trainer: Trainer) -> Any:
+def _train_steps(trainer: Trainer) -> Any:
     def steps(*arguments: Any) -> Any:
         with jax.default_matmul_precision(trainer.config.matmul_precision):
             return trainer.programs.train_steps(*arguments)
@@ -108,11 +110,11 @@ def _steps_of(trainer: Trainer) -> Any:
     return steps
 
 
-def _arguments(trainer: Trainer, device: jax.Device) -> Any:
-    there = SingleDeviceSharding(device)
+def _abstract_arguments(trainer: Trainer, device: jax.Device) -> Any:
+    sharding = SingleDeviceSharding(device)
 
     def shape_of(x: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(jnp.shape(x), jax.dtypes.result_type(x), sharding=there)
+        return jax.ShapeDtypeStruct(jnp.shape(x), jax.dtypes.result_type(x), sharding=sharding)
 
     return jax.tree.map(shape_of, trainer.train_arguments(trainer.abstract_state(), 0, 2))
 
@@ -131,15 +133,15 @@ def _device() -> jax.Device:
 
 @contextlib.contextmanager
 def _abstract_gpu() -> Iterator[None]:
-    """Tells Pallas's kernels for which GPU they are lowered."""
+    """Tell Pallas which GPU its kernels are lowered for."""
     device = AbstractDevice(_NAME, num_cores=None, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=device)):
         yield
 
 
 def _print_largest(kernels: list[Kernel], number: int) -> None:
-    for each in sorted(kernels, key=lambda each: -each.size * each.turns)[:number]:
-        print(f"    {each.size * each.turns / 1e6:8,.1f} MB  {each.name}  {each.source}")
+    for kernel in sorted(kernels, key=lambda kernel: -kernel.size * kernel.turns)[:number]:
+        print(f"    {kernel.size * kernel.turns / 1e6:8,.1f} MB  {kernel.name}  {kernel.source}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,9 +1,9 @@
-"""Operations, bytes and memory of a compiled program, with every turn of its loops.
+"""FLOPs, bytes and memory of a compiled program, with every iteration of its loops.
 
-XLA's own analysis counts the body of a loop once, whatever its number of turns, and leaves out
-products that it hands to a library. So the bytes of programs with loops are counted here, from the
-text of the compiled program and by XLA's convention: each instruction counts with what it reads and
-writes; a fusion is one instruction; of an array that is only sliced, the slices count.
+XLA's cost analysis counts the body of a loop once, whatever its trip count, and leaves out products
+that it hands to a library. So the bytes of programs with loops are counted here, from the compiled
+HLO and by XLA's convention: each instruction counts the bytes it reads and writes, a fusion is one
+instruction, and of an array that is only sliced, only the slices count.
 """
 
 import math
@@ -19,13 +19,13 @@ from benchmarks.hlo_text import Instruction
 
 _FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "iota"}
 _SLICES = {"slice", "dynamic-slice", "gather"}
-# GPUs copy slices beside other kernels; the tuples of these operations hold whole arrays.
+# Suffixes of asynchronous slice copies on GPUs, whose tuples hold the whole arrays.
 _ASYNCHRONOUS = ("-start", "-done")
-_TURNS = re.compile(r'"known_trip_count":{"n":"(\d+)"')
+_TRIP_COUNT = re.compile(r'"known_trip_count":{"n":"(\d+)"')
 
 
 def memory_of(compiled: Compiled) -> int:
-    """Bytes of a device that one call needs at once: arguments, outputs, intermediate values."""
+    """Return bytes of device memory for one call: arguments, outputs and temporary values."""
     memory = compiled.memory_analysis()
     return (
         memory.argument_size_in_bytes
@@ -36,26 +36,26 @@ def memory_of(compiled: Compiled) -> int:
 
 
 def cost_of(compiled: Compiled, function: Callable, arguments: tuple) -> dict[str, float | None]:
-    """`flops` and `bytes_accessed` of one call.
+    """Return `flops` and `bytes_accessed` of one call.
 
-    Flops are XLA's, but at least those of the matrix products of the source. Bytes are None where
-    a loop does not tell its number of turns.
+    `flops` is XLA's count, but at least that of the matrix products in `function`.
+    `bytes_accessed` is None if the trip count of a loop is unknown.
     """
     analysis, text = compiled.cost_analysis() or {}, compiled.as_text()
     moved = bytes_of(text) if " while(" in text else analysis.get("bytes accessed")
-    products = product_flops(function, *arguments)
-    return {"flops": max(analysis.get("flops", 0), products), "bytes_accessed": moved}
+    least_flops = product_flops(function, *arguments)
+    return {"flops": max(analysis.get("flops", 0), least_flops), "bytes_accessed": moved}
 
 
 class Kernel(NamedTuple):
-    """One instruction that a program carries out.
+    """An instruction of a compiled program that reads and writes memory.
 
     Attributes:
-        name: in the text of the program.
-        size: bytes read and written in one turn.
-        turns: of the loops around it; not a number where one does not tell its own.
-        looped: whether there is a loop around it.
-        source: the operation of JAX it is of.
+        name: Name of the instruction in the HLO.
+        size: Bytes read and written by one execution.
+        turns: Number of executions in one call; NaN if the trip count of a loop is unknown.
+        looped: Whether the instruction is inside a loop.
+        source: JAX operation that it stems from.
     """
 
     name: str
@@ -66,73 +66,88 @@ class Kernel(NamedTuple):
 
 
 def bytes_of(text: str) -> float | None:
-    """Bytes read and written by a compiled program, given its text; None if turns are unknown."""
-    moved = sum(each.size * each.turns for each in kernels_of(text))
+    """Return bytes read and written by a compiled program; None if a trip count is unknown.
+
+    Args:
+        text: Compiled HLO of the program.
+    """
+    moved = sum(kernel.size * kernel.turns for kernel in kernels_of(text))
     return None if math.isnan(moved) else moved
 
 
 def kernels_of(text: str, unknown_turns: float = math.nan) -> Iterator[Kernel]:
-    """The kernels that a compiled program runs, given its text.
+    """Yield the kernels that a compiled program runs, in order of execution.
 
     Args:
-        text: of the program.
-        unknown_turns: of loops that do not tell theirs.
+        text: Compiled HLO of the program.
+        unknown_turns: Trip count to assume for loops whose own is unknown.
     """
     program = hlo_text.read(text)
 
-    def inside(computation: str, turns: float, looped: bool) -> Iterator[Kernel]:
+    def walk(computation: str, turns: float, looped: bool) -> Iterator[Kernel]:
         instructions = program.computations[computation]
         sizes = {each.name: each.size for each in instructions}
         for each in instructions:
             if each.operation == "while":
-                known = _TURNS.search(each.rest)
-                more = int(known[1]) if known else unknown_turns
-                yield from inside(each.called, turns * more, True)
+                match = _TRIP_COUNT.search(each.rest)
+                trip_count = int(match[1]) if match else unknown_turns
+                yield from walk(each.called, turns * trip_count, True)
             elif each.operation == "call":
-                yield from inside(each.called, turns, looped)
+                yield from walk(each.called, turns, looped)
             elif each.operation not in _FREE and not each.operation.endswith(_ASYNCHRONOUS):
-                size = _size_of(each, sizes, program.computations.get(each.called, []))
+                size = _bytes_of_one(each, sizes, program.computations.get(each.called, []))
                 yield Kernel(each.name, size, turns, looped, each.source)
 
-    return inside(program.entry, 1, False)
+    return walk(program.entry, 1, False)
 
 
-def _size_of(each: Instruction, sizes: dict[str, int], inside: list[Instruction]) -> float:
-    """Bytes that an instruction reads and writes; `inside` is the computation that it calls."""
-    read = [sizes.get(operand, 0) for operand in each.operands]
-    if each.operation == "fusion":
-        return _fusion(each, read, inside)
-    if each.operation in _SLICES:
-        return 2 * each.size
-    if each.operation == "dynamic-update-slice":
-        return 2 * read[1]
-    return each.size + sum(read)
+def _bytes_of_one(
+    instruction: Instruction, sizes: dict[str, int], called: list[Instruction]
+) -> float:
+    """Return bytes that an instruction reads and writes in one execution.
+
+    Args:
+        instruction: Instruction to count.
+        sizes: Bytes of the results of all instructions in its computation, by name.
+        called: Instructions of the computation that it calls.
+    """
+    operand_sizes = [sizes.get(operand, 0) for operand in instruction.operands]
+    if instruction.operation == "fusion":
+        return _bytes_of_fusion(instruction, operand_sizes, called)
+    if instruction.operation in _SLICES:
+        return 2 * instruction.size
+    if instruction.operation == "dynamic-update-slice":
+        return 2 * operand_sizes[1]
+    return instruction.size + sum(operand_sizes)
 
 
-def _fusion(fusion: Instruction, operands: list[int], inside: list[Instruction]) -> int:
-    """Bytes that a fusion reads and writes: of arrays that it only slices or updates, the parts."""
-    sizes = {each.name: each.size for each in inside}
+def _bytes_of_fusion(fusion: Instruction, operand_sizes: list[int], body: list[Instruction]) -> int:
+    """Return bytes that a fusion reads and writes.
+
+    Of arrays that it only slices or updates, only the slices count.
+    """
+    sizes = {each.name: each.size for each in body}
     total = fusion.size
-    for parameter in inside:
+    for parameter in body:
         if parameter.operation != "parameter":
             continue
-        names, users = {parameter.name}, []
-        for each in inside:  # in the order of computing
-            if names.intersection(each.operands):
+        aliases, users = {parameter.name}, []
+        for each in body:  # in order of execution
+            if aliases.intersection(each.operands):
                 if each.operation == "bitcast":
-                    names.add(each.name)
+                    aliases.add(each.name)
                 else:
                     users.append(each)
-        sliced = [each.size for each in users if each.operation in _SLICES]
+        slice_sizes = [each.size for each in users if each.operation in _SLICES]
         updates = [
             each
             for each in users
-            if each.operation == "dynamic-update-slice" and each.operands[0] in names
+            if each.operation == "dynamic-update-slice" and each.operands[0] in aliases
         ]
-        if users and len(sliced) + len(updates) == len(users):
-            total += sum(sliced)
+        if users and len(slice_sizes) + len(updates) == len(users):
+            total += sum(slice_sizes)
             # An update in place writes its slice, not the array.
             total += sum(sizes[each.operands[1]] - each.size for each in updates)
         else:
-            total += operands[int(parameter.arguments.strip("()"))]
+            total += operand_sizes[int(parameter.arguments.strip("()"))]
     return max(total, 0)

@@ -1,4 +1,4 @@
-"""The text of a compiled program, read: its computations and their instructions."""
+"""Parser of compiled HLO text: computations and their instructions."""
 
 import math
 import re
@@ -10,12 +10,12 @@ _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
 _SOURCE = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
-# The workspace of cuBLAS, no part of the product: its size is fixed, however much is used.
+# Workspace of cuBLAS in the shape of a product: its size is fixed, however much is used.
 _WORKSPACE = re.compile(r"s8\[\d+\]")
 
 
 class Instruction(NamedTuple):
-    """`name = shape operation(arguments), rest`; size is that of the shape, in bytes."""
+    """An instruction `name = shape operation(arguments), rest`; `size` is the shape's bytes."""
 
     name: str
     shape: str
@@ -26,31 +26,31 @@ class Instruction(NamedTuple):
 
     @property
     def operands(self) -> list[str]:
-        """Names of the instructions it reads."""
+        """Names of the instructions whose results it reads."""
         return _NAME.findall(self.arguments)
 
     @property
     def called(self) -> str:
-        """Name of the computation that it carries out, or nothing."""
-        found = _CALLED.search(self.rest)
-        return found[1] if found else ""
+        """Name of the computation that it calls, or the empty string."""
+        match = _CALLED.search(self.rest)
+        return match[1] if match else ""
 
     @property
     def source(self) -> str:
-        """The operation of JAX it is of, or nothing."""
-        found = _SOURCE.search(self.rest)
-        return found[1] if found else ""
+        """JAX operation that it stems from, or the empty string."""
+        match = _SOURCE.search(self.rest)
+        return match[1] if match else ""
 
 
 class Program(NamedTuple):
-    """Instructions of each computation, in the order of computing; `entry` names the first."""
+    """Instructions of each computation in order of execution, and the name of the entry."""
 
     computations: dict[str, list[Instruction]]
     entry: str
 
 
 def read(text: str) -> Program:
-    """A compiled program, given its text."""
+    """Parse the HLO text of a compiled program."""
     computations: dict[str, list[Instruction]] = {}
     entry = current = ""
     for line in text.splitlines():
@@ -58,22 +58,22 @@ def read(text: str) -> Program:
             current = start[1]
             computations[current] = []
             entry = current if line.startswith("ENTRY") else entry
-        elif current and (found := _INSTRUCTION.match(line)):
-            computations[current].append(_instruction(found[1], found[2]))
+        elif current and (match := _INSTRUCTION.match(line)):
+            computations[current].append(_parse_instruction(match[1], match[2]))
     return Program(computations, entry)
 
 
-def _instruction(name: str, text: str) -> Instruction:
-    shape, text = _split(text) if text.startswith("(") else text.split(" ", 1)
+def _parse_instruction(name: str, text: str) -> Instruction:
+    shape, text = _split_parenthesised(text) if text.startswith("(") else text.split(" ", 1)
     if '"__cublas$' in text:
         shape = _WORKSPACE.sub("", shape)
     operation, _, _ = text.strip().partition("(")
-    arguments, rest = _split(text.strip()[len(operation) :])
-    return Instruction(name, shape, _size(shape), operation, arguments, rest)
+    arguments, rest = _split_parenthesised(text.strip()[len(operation) :])
+    return Instruction(name, shape, _num_bytes(shape), operation, arguments, rest)
 
 
-def _split(text: str) -> tuple[str, str]:
-    """A text that begins with a bracket, divided behind its closing one."""
+def _split_parenthesised(text: str) -> tuple[str, str]:
+    """Split a text that begins with a parenthesis after the matching closing one."""
     depth = 0
     for position, character in enumerate(text):
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -82,10 +82,11 @@ def _split(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _size(shape: str) -> int:
+def _num_bytes(shape: str) -> int:
+    """Return the total bytes of all arrays in an HLO shape, such as `(f32[8,2]{1,0}, pred[])`."""
     total = 0
-    for kind, sides in _ARRAY.findall(shape):
-        bits = re.search(r"\d+", kind)
-        width = 1 if kind == "pred" else int(bits[0]) / 8 if bits else 0
-        total += width * math.prod(int(side) for side in sides.split(",") if side)
+    for dtype, dims in _ARRAY.findall(shape):
+        bits = re.search(r"\d+", dtype)
+        itemsize = 1 if dtype == "pred" else int(bits[0]) / 8 if bits else 0
+        total += itemsize * math.prod(int(dim) for dim in dims.split(",") if dim)
     return int(total)

@@ -1,11 +1,12 @@
-"""How much does it save to leave out padding?
+"""How much time does it save to leave out padding?
 
     python -m benchmarks.length_buckets --tasks=listops,text,pathfinder --attentions=nystrom
 
-Training steps and evaluations of the protocol with `lra.buckets` and without, on random tokens in
-sequences whose lengths and zeros are distributed as the task's, in one process and in turns.
-Printed: the lengths, seconds to compile a training step of both, the medians over --rounds turns of
-seconds a step and an evaluation, and what these take with buckets over what they take without.
+Times training steps and evaluations of the protocol with `lra.buckets` and without, on random
+tokens in sequences whose lengths and zeros are distributed like the task's. Both run in one process
+and take turns. Prints the bucket lengths, the seconds to compile a training step of each, medians
+over --rounds turns of the seconds per step and per evaluation, and the ratios of these (with
+buckets / without).
 """
 
 import statistics
@@ -29,7 +30,7 @@ _TITLES = (
 
 
 def main(argv: list[str]) -> int:
-    """Measures every pair asked for and prints a table."""
+    """Measure every requested pair of task and attention and print a table."""
     parser = ArgumentParser(prog="python -m benchmarks.length_buckets", description=__doc__)
     add = parser.add_argument
     add("--tasks", default="listops,text", metavar="A,B", help="(%(default)s)")
@@ -41,7 +42,8 @@ def main(argv: list[str]) -> int:
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     print(f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}", flush=True)
     cases = [TrainCase(task, name, 1, "float32") for task in tasks for name in attentions]
-    if not sum([_print_case(case, options.rounds, options.seconds) for case in cases]):
+    compared = [_print_case(case, options.rounds, options.seconds) for case in cases]
+    if not any(compared):
         raise UserError(
             "nothing to compare: these tasks have little padding, or it is not left out here"
         )
@@ -49,16 +51,16 @@ def main(argv: list[str]) -> int:
 
 
 def _print_case(case: TrainCase, rounds: int, seconds: float) -> bool:
-    """Prints a line for a case; returns whether there was anything to compare."""
+    """Print a line for a case; return whether there was anything to compare."""
     trainers = [make_trainer(case, cut_padding=cut) for cut in (False, True)]
     lengths = ", ".join(map(str, trainers[1].plan.eval_buckets))
     if trainers[1].plan.eval_buckets == (trainers[1].length,):
         print(f"| {case.task} | {case.attention} | {lengths} |", flush=True)
         return False
-    compiled, steps, evaluations = compare(trainers, rounds, seconds)
-    cells = [case.task, case.attention, lengths, *(f"{x:.0f}" for x in compiled)]
-    for without, cut in (steps, evaluations):
-        cells += [f"{without:.3g}", f"{cut:.3g}", f"{cut / without:.2f}"]
+    first_steps, steps, evaluations = compare(trainers, rounds, seconds)
+    cells = [case.task, case.attention, lengths, *(f"{x:.0f}" for x in first_steps)]
+    for padded, cut in (steps, evaluations):
+        cells += [f"{padded:.3g}", f"{cut:.3g}", f"{cut / padded:.2f}"]
     print(f"| {' | '.join(cells)} |", flush=True)
     return True
 
@@ -66,25 +68,35 @@ def _print_case(case: TrainCase, rounds: int, seconds: float) -> bool:
 def compare(
     trainers: list[Trainer], rounds: int, seconds: float
 ) -> tuple[list[float], list[float], list[float]]:
-    """For each trainer seconds of the first step, with compilation, a step and an evaluation."""
-    states, compiled = [], []
+    """Time trainers in turns.
+
+    Args:
+        trainers: Trainers to compare.
+        rounds: Number of turns of each trainer.
+        seconds: Seconds of training steps per turn.
+
+    Returns:
+        For each trainer, seconds of its first step (with compilation), and the median seconds of
+        a later step and of an evaluation.
+    """
+    states, first_steps = [], []
     for trainer in trainers:
         state = jax.block_until_ready(trainer.init())
-        begun = time.perf_counter()
+        start = time.perf_counter()
         state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
-        compiled.append(time.perf_counter() - begun)
+        first_steps.append(time.perf_counter() - start)
         evaluate(trainer, state.params, state.rest, "test")
         states.append((state, 1))
     steps, evaluations = ([[] for _ in trainers] for _ in range(2))
     for _ in range(rounds):
-        for number, trainer in enumerate(trainers):
-            state, step, per_step = time_steps(trainer.train, *states[number], seconds)
-            states[number] = state, step
-            steps[number].append(per_step)
-            begun = time.perf_counter()
+        for index, trainer in enumerate(trainers):
+            state, step, per_step = time_steps(trainer.train, *states[index], seconds)
+            states[index] = state, step
+            steps[index].append(per_step)
+            start = time.perf_counter()
             evaluate(trainer, state.params, state.rest, "test")
-            evaluations[number].append(time.perf_counter() - begun)
-    return compiled, *([statistics.median(x) for x in xs] for xs in (steps, evaluations))
+            evaluations[index].append(time.perf_counter() - start)
+    return first_steps, *([statistics.median(x) for x in xs] for xs in (steps, evaluations))
 
 
 if __name__ == "__main__":

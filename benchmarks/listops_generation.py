@@ -2,8 +2,9 @@
 
     python -m benchmarks.listops_generation --workers=1
 
-Reference: LRA's generator in plain Python needs about 3 minutes for 100,000 on one core. The time
-includes evaluating and telling repetitions apart, not writing; compiling is measured apart.
+Reference: LRA's generator in plain Python needs about 3 minutes for 100,000 expressions on one
+core. The time includes evaluating expressions and rejecting duplicates, but not writing them;
+compilation is timed separately.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from lra.process import peak_memory_bytes
 
 
 def main(argv: list[str]) -> int:
-    """Generates and prints expressions/s, acceptance and peak memory."""
+    """Generate expressions; print expressions/s, acceptance rate and peak memory."""
     parser = ArgumentParser(prog="python -m benchmarks.listops_generation", description=__doc__)
     parser.add_argument(
         "--count", type=positive_integer, default=100_000, help="expressions (%(default)s)"
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 def _generate(count: int, workers: int) -> tuple[float, int]:
-    """Seconds and tokens of `count` expressions with their values."""
+    """Generate and evaluate `count` expressions; return the seconds taken and number of tokens."""
     start = time.perf_counter()
     source = expressions(Rules(), 0, workers)
     tokens = 0

@@ -1,4 +1,4 @@
-"""What was measured in each series of lengths, and what it predicts for another length."""
+"""Measurements of a run by series of lengths, and predictions from them for longer sequences."""
 
 import math
 import statistics
@@ -6,29 +6,29 @@ import statistics
 from benchmarks.cases import Case, Contender
 from lra.efficiency import CostRow
 
-# What predictions are fitted to: lengths from here on, and so many points at least.
-_LONG, _FITTED = 1024, 3
+# Predictions are fitted to lengths of at least `_LONG`, and to at least `_MIN_POINTS` points.
+_LONG, _MIN_POINTS = 1024, 3
 
-_Points = dict[tuple, list[tuple[float, float]]]  # by series, pairs of length and value
+_Points = dict[tuple, list[tuple[float, float]]]  # series -> pairs of length and value
 
 
 class Measured:
-    """The rows of a run so far, as far as later cases need them."""
+    """Measurements of a run so far that predictions for later cases need."""
 
     def __init__(self):
         self._seconds: _Points = {}
         self._memory: _Points = {}
-        self._memory_source: dict[tuple, str] = {}  # of the last row
-        self._of_one: dict[tuple, CostRow] = {}
-        self._of_another: _Points = {}
+        self._memory_source: dict[tuple, str] = {}  # that of each series' last row
+        self._batch_one_rows: dict[tuple, CostRow] = {}
+        self._memory_per_example: _Points = {}
 
     def remember(self, row: CostRow) -> None:
-        """Keeps what a row tells about longer sequences; rows with filled batches tell nothing."""
+        """Store a row's measurements; rows with filled batches predict nothing and are ignored."""
         key = _series(row.label, row)
         if row.filled:
             return
         if row.batch == 1:
-            self._of_one[key, row.length] = row
+            self._batch_one_rows[key, row.length] = row
         if row.status == "ok":
             if row.seconds:
                 self._seconds.setdefault(key, []).append((row.length, row.seconds))
@@ -37,86 +37,88 @@ class Measured:
                 self._memory_source[key] = row.memory_source
 
     def remember_another(self, contender: Contender, case: Case, memory: float) -> None:
-        """Keeps the bytes that one more example needs."""
+        """Store the bytes that one more example needs."""
         key = _series(contender.label, case)
-        self._of_another.setdefault(key, []).append((case.length, memory))
+        self._memory_per_example.setdefault(key, []).append((case.length, memory))
 
     def of_one(self, contender: Contender, case: Case) -> CostRow:
-        """The row of batch 1 that a case with a filled batch starts from."""
-        return self._of_one[_series(contender.label, case), case.length]
+        """Return the row with batch 1, from which a filled batch is chosen."""
+        return self._batch_one_rows[_series(contender.label, case), case.length]
 
     def seconds(self, contender: Contender, case: Case) -> float | None:
-        """Predicted seconds of a call, from shorter lengths.
+        """Predict the seconds of a call from shorter lengths; None with too few of them.
 
         A power law fitted to all lengths may be too low at the longest. So the prediction is at
-        least the time of the longest, grown with the least exponent.
+        least the time at the longest measured length, scaled with the least exponent.
         """
-        known = self._seconds.get(_series(contender.label, case), [])
+        points = self._seconds.get(_series(contender.label, case), [])
         least = least_exponent(contender.method == "standard", case.benchmark)
-        fitted = power_law(known, case.length, least)
+        fitted = power_law(points, case.length, least)
         if fitted is None:
             return None
-        length, seconds = max(known)
+        length, seconds = max(points)
         return max(fitted, seconds * (case.length / length) ** least)
 
     def memory(self, contender: Contender, case: Case) -> tuple[float, str] | None:
-        """Predicted bytes, from shorter lengths, and how those were measured.
+        """Predict the bytes of a call from shorter lengths; also return how those were measured.
 
-        They are at least those of the longest length, grown with the least exponent.
+        The prediction is at least the memory at the longest length, scaled with the least exponent.
         """
         key = _series(contender.label, case)
-        known = self._memory.get(key, [])
-        if not known:
+        points = self._memory.get(key, [])
+        if not points:
             return None
         least = least_exponent(contender.holds_scores, case.benchmark)
-        length, memory = max(known)
-        grown = memory * max(1, case.length / length) ** least
-        return max(grown, power_law(known, case.length) or 0), self._memory_source[key]
+        length, memory = max(points)
+        scaled = memory * max(1, case.length / length) ** least
+        return max(scaled, power_law(points, case.length) or 0), self._memory_source[key]
 
     def memory_of_another(self, contender: Contender, case: Case) -> float | None:
-        """Predicted bytes that one more example needs, from shorter lengths."""
-        return power_law(self._of_another.get(_series(contender.label, case), []), case.length)
+        """Predict the bytes that one more example needs from shorter lengths."""
+        points = self._memory_per_example.get(_series(contender.label, case), [])
+        return power_law(points, case.length)
 
 
 def _series(label: str, case: Case | CostRow) -> tuple:
-    """What all rows of a prediction share: everything but the length and a batch set by it."""
+    """Return what all rows of a prediction share: all but the length and a batch that it sets."""
     batch = None if case.benchmark == "fixed_tokens" else case.batch
     return label, case.benchmark, case.mode, case.dtype, case.dim, batch
 
 
 def least_exponent(of_pairs: bool, benchmark: str) -> int:
-    """The least power of the length with which time or memory grow.
+    """Return the least power of the length with which time or memory grow.
 
-    It is 2 for what is done or held for all pairs of positions, else 1; one less with a fixed
-    number of tokens, since longer sequences are fewer then.
+    It is 2 for what is computed or stored for all pairs of positions, else 1. With a fixed number
+    of tokens it is one less, since there are fewer sequences if they are longer.
 
     Args:
-        of_pairs: true for the time of exact attention, and for its memory if it `holds_scores`.
-        benchmark: as in `lra.efficiency.CostRow`.
+        of_pairs: Whether the cost is per pair of positions: true for the time of exact attention,
+            and for its memory if it `holds_scores`.
+        benchmark: Name of the benchmark, as in `lra.efficiency.CostRow`.
     """
-    of_a_sequence = 2 if of_pairs else 1
-    return of_a_sequence - 1 if benchmark == "fixed_tokens" else of_a_sequence
+    per_sequence = 2 if of_pairs else 1
+    return per_sequence - 1 if benchmark == "fixed_tokens" else per_sequence
 
 
 def power_law(points: list[tuple[float, float]], at: float, least: float = 0) -> float | None:
-    """The value at `at` on the power law fitted to `points` (length, value).
+    """Fit a power law to `points` (length, value) and evaluate it at the length `at`.
 
     Least squares of the logarithms over all lengths from 1,024 on, or over the three longest if
     there are fewer than three of them. None with fewer than two points.
 
     Args:
-        points: of one series, in any order.
-        at: a length.
-        least: the exponent is at least this (`least_exponent`); where projections still take most
-            of the time, the result is an upper estimate. It is at most 2, since nothing here grows
+        points: Points of one series, in any order.
+        at: Length at which to evaluate.
+        least: Least exponent (see `least_exponent`). If projections still take most of the time,
+            the result is an upper estimate. The exponent is at most 2, since nothing here grows
             faster than the number of pairs of positions.
     """
     points = sorted(point for point in points if point[1] > 0)
     if len(points) < 2:
         return None
     long = [point for point in points if point[0] >= _LONG]
-    chosen = long if len(long) >= _FITTED else points[-_FITTED:]
-    xs, ys = ([math.log(point[axis]) for point in chosen] for axis in (0, 1))
+    fitted = long if len(long) >= _MIN_POINTS else points[-_MIN_POINTS:]
+    xs, ys = ([math.log(point[axis]) for point in fitted] for axis in (0, 1))
     exponent = min(max(statistics.linear_regression(xs, ys).slope, least), 2)
-    # With any exponent, the line that fits best goes through the mean of the points.
+    # For any given exponent, the best fit passes through the mean of the points.
     return math.exp(statistics.fmean(ys) + exponent * (math.log(at) - statistics.fmean(xs)))

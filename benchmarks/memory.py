@@ -1,7 +1,7 @@
 """Memory of this process: how much a call needs, how much is available, and a limit on it.
 
-What a call needs is the growth of resident memory during it. Freed memory that an allocator keeps
-would hide growth, so it is returned to the system first; the peak can be reset on Linux only.
+A call needs as much as resident memory grows during it. Freed memory that the allocator retains
+would hide growth, so it is returned to the system first. The peak can only be reset on Linux.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 
 from lra.process import peak_memory_bytes
 
-# Memory has settled if it did not fall for `_STILL` readings; at most `_POLLS` are taken.
-_STILL, _POLLS, _POLL_SECONDS = 10, 100, 0.03
+# Memory has settled once it has not fallen for `_STABLE_POLLS` readings, of at most `_MAX_POLLS`.
+_STABLE_POLLS, _MAX_POLLS, _POLL_SECONDS = 10, 100, 0.03
 _STATUS = pathlib.Path("/proc/self/status")
-_CLEAR = pathlib.Path("/proc/self/clear_refs")
+_CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
 _OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
 _GROUPS = pathlib.Path("/sys/fs/cgroup")
-# Of control groups of versions 2 and 1, by the controller in `_OWN_GROUPS`: folder, files of the
-# limit and of what is used, and what names in memory.stat that count groups below begin with.
+# Control groups of versions 2 and 1, by their controller in `_OWN_GROUPS`: folder, files of the
+# limit and of the usage, and prefix of the fields of memory.stat that include child groups.
 _VERSIONS = {
     "": ("", "memory.max", "memory.current", ""),
     "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
@@ -29,52 +29,52 @@ _VERSIONS = {
 
 
 def growth_in(call: Callable[[], object]) -> int | None:
-    """The most by which resident memory grew during `call()`, in bytes; None if unknown."""
+    """Return the peak growth of resident memory during `call()` in bytes; None if unknown."""
     before = _settled()
     if before is None or not _reset_peak():
         peak = peak_memory_bytes()
         call()
-        return peak_memory_bytes() - peak or None  # not above the peak so far: unknown
+        return peak_memory_bytes() - peak or None  # unknown unless it exceeds the earlier peak
     call()
     return max(0, _status("VmHWM") - before)
 
 
 def available_bytes() -> int:
-    """Free memory of this machine, or of a control group of this process if that is less."""
+    """Return free bytes of this machine, or of a control group of this process if fewer."""
     available = _field(pathlib.Path("/proc/meminfo"), "MemAvailable")
-    found = [] if available is None else [available]
-    found += _left_in_groups()
-    if not found:
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return min(found)
+    bounds = [] if available is None else [available]
+    bounds += _free_in_groups()
+    if not bounds:
+        bounds.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return min(bounds)
 
 
-def _left_in_groups() -> Iterator[int]:
-    """Free memory of each control group with a limit: that of this process, and those above."""
+def _free_in_groups() -> Iterator[int]:
+    """Yield free bytes of this process's control groups and their ancestors that have a limit."""
     lines = _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else []
     for _, controllers, path in (line.split(":", 2) for line in lines):
         for version in _VERSIONS.keys() & controllers.split(","):
             folder, *names = _VERSIONS[version]
             own = pathlib.PurePosixPath(path).relative_to("/")
             for group in (own, *own.parents):
-                with contextlib.suppress(OSError, ValueError):  # `max` is no number: no limit
-                    yield _left(_GROUPS / folder / group, *names)
+                with contextlib.suppress(OSError, ValueError):  # `max`, not a number: no limit
+                    yield _free_in_group(_GROUPS / folder / group, *names)
 
 
-def _left(group: pathlib.Path, limit: str, used: str, prefix: str) -> int:
-    """Bytes below the limit of a group; the kernel drops its cache of files before it is full."""
+def _free_in_group(group: pathlib.Path, limit: str, usage: str, prefix: str) -> int:
+    """Return bytes below a group's limit, with its page cache, which the kernel drops if needed."""
     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     cached = (int(stat.get(f"{prefix}{kind}active_file", 0)) for kind in ("", "in"))
-    left = int((group / limit).read_text()) - int((group / used).read_text()) + sum(cached)
-    return max(0, left)
+    free = int((group / limit).read_text()) - int((group / usage).read_text()) + sum(cached)
+    return max(0, free)
 
 
 def bound_to(extra: int) -> None:
-    """Limits this process to `extra` bytes more: allocations fail before the machine is full."""
-    now = _status("VmData")
-    if now is not None:
+    """Limit this process to `extra` more bytes: allocations fail before the machine is full."""
+    current = _status("VmData")
+    if current is not None:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_DATA, (now + extra, resource.RLIM_INFINITY))
+            resource.setrlimit(resource.RLIMIT_DATA, (current + extra, resource.RLIM_INFINITY))
 
 
 def _status(name: str) -> int | None:
@@ -82,7 +82,7 @@ def _status(name: str) -> int | None:
 
 
 def _field(path: pathlib.Path, name: str) -> int | None:
-    """Bytes of a line `name:  123 kB`, None where there is no such line or file."""
+    """Return the bytes in a line `name:  123 kB`; None if there is no such line or file."""
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             if line.startswith(name + ":"):
@@ -94,28 +94,28 @@ def _field(path: pathlib.Path, name: str) -> int | None:
 
 def _reset_peak() -> bool:
     try:
-        _CLEAR.write_text("5")
+        _CLEAR_REFS.write_text("5")
     except OSError:
         return False
     return True
 
 
 def _settled() -> int | None:
-    """Resident memory after it has stopped falling; libraries free memory with a delay."""
-    lowest, still = None, 0
-    for _ in range(_POLLS):
-        _hand_back()
-        now = _status("VmRSS")
-        if now is None:
+    """Return resident memory once it stops falling, as libraries free memory with a delay."""
+    lowest, stable_polls = None, 0
+    for _ in range(_MAX_POLLS):
+        _trim_allocator()
+        current = _status("VmRSS")
+        if current is None:
             return None
-        still = still + 1 if lowest is not None and now >= lowest else 0
-        lowest = now if lowest is None else min(now, lowest)
-        if still == _STILL:
+        stable_polls = stable_polls + 1 if lowest is not None and current >= lowest else 0
+        lowest = current if lowest is None else min(current, lowest)
+        if stable_polls == _STABLE_POLLS:
             break
         time.sleep(_POLL_SECONDS)
     return lowest
 
 
-def _hand_back() -> None:
+def _trim_allocator() -> None:
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # glibc
+        ctypes.CDLL(None).malloc_trim(0)  # glibc only

@@ -3,9 +3,9 @@
     export GLIBC_TUNABLES=glibc.malloc.hugetlb=1                as in `speed_memory`
     python -m benchmarks.module_profile --methods=nystrom:num_landmarks=64,linear --length=2048
 
-The module, cases and options are those of `benchmarks.speed_memory`, ours only. For each method the
-median of --repeats calls, and the longest operations of one traced call: milliseconds, share of all
-operations, shape and origin. Traced operations are a little slower than untraced ones.
+The module, cases and options are those of `benchmarks.speed_memory`, for our methods only. Prints,
+for each method, the median time of --repeats calls, and the longest operations of one traced call:
+milliseconds, share of all operations, shape and origin. Tracing makes operations a little slower.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ from lra.errors import UserError
 
 
 def main(argv: list[str]) -> int:
-    """Profiles every method in turn."""
+    """Profile one method after another."""
     parser = ArgumentParser(prog="python -m benchmarks.module_profile", description=__doc__)
     parser.add_argument("--methods", default="nystrom:num_landmarks=64", help="(%(default)s)")
     parser.add_argument("--length", type=positive_integer, default=2048, help="(%(default)s)")
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 
 def _profile(contender: Contender, case: Case, repeats: int, rows: int) -> str:
-    """Compiles, times and traces one method; returns the lines to print."""
+    """Compile, time and trace one method; return the lines to print."""
     from benchmarks import programs
     from benchmarks.largest_costs import largest_costs, table, trace
 

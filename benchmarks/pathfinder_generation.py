@@ -4,8 +4,8 @@
     python -m benchmarks.pathfinder_generation --size=32 --difficulty=hard --workers=2 --seconds=30
 
 Reference: the published generator (github.com/drewlinsley/pathfinder) draws 3.3 images/s of
-32 x 32 hard on one core. `attempts` is how often two target snakes are begun for each image.
-Compiling, or reading what was compiled, is measured apart; writing is not measured.
+32 x 32 hard on one core. `attempts` counts how often drawing of the two target snakes was started
+per image. Compilation, or loading compiled code, is timed separately; writing is not timed.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from lra.process import peak_memory_bytes
 
 
 def main(argv: list[str]) -> int:
-    """Generates for a while and prints images/s, attempts and peak memory."""
+    """Generate images for a while; print images/s, attempts and peak memory."""
     parser = ArgumentParser(prog="python -m benchmarks.pathfinder_generation", description=__doc__)
     parser.add_argument("--size", type=int, choices=SIZES, help="only this one")
     parser.add_argument("--difficulty", choices=tuple(DASHES), help="only this one")
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(size: int, difficulty: str, workers: int, seconds: float) -> tuple[int, float, int]:
-    """How many images in how many seconds from how many attempts."""
+    """Generate images for about `seconds`; return their number, the time taken and the attempts."""
     count = attempts = 0
     start = time.perf_counter()
     source = batches(parameters(size, difficulty), seed=0, count=1 << 40, workers=workers)

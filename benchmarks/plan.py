@@ -1,4 +1,4 @@
-"""The flags of `benchmarks.speed_memory` that a published table stands for, and their cases."""
+"""The flags of `benchmarks.speed_memory`, with those set by published tables, and their cases."""
 
 import argparse
 import itertools
@@ -25,7 +25,7 @@ _DEFAULTS = {
     "widths": "64x2,768x12",
     "batch": "1,fill",
 }
-# The flags that a published table sets; the papers measured inference.
+# The flags that each published table sets; the papers measured inference.
 TABLES = {
     "nystromformer_1": {
         "methods": "standard:implementation=xla,linformer:proj_dim=256,longformer:window=128,"
@@ -57,10 +57,10 @@ FILL = "fill"
 
 
 def settle(options: argparse.Namespace) -> dict:
-    """The flags that a table may set, parsed: as given, else of the table, else the default.
+    """Parse the flags that a table may set: as given, else those of the table, else defaults.
 
     Raises:
-        UserError: a value that no run can have.
+        UserError: If a value is invalid.
     """
     base = dict(_DEFAULTS) | TABLES.get(options.table, {})
     given = {name: value for name in _DEFAULTS if (value := getattr(options, name)) is not None}
@@ -100,7 +100,7 @@ def _choose(flag: str, text: str, known: tuple[str, ...]) -> list[str]:
 
 
 def _positive(flag: str, parts: list[str]) -> list[int]:
-    """Different positive integers, ascending."""
+    """Parse positive integers; return the distinct ones in ascending order."""
     try:
         return sorted({positive_integer(part) for part in parts})
     except argparse.ArgumentTypeError as error:
@@ -108,10 +108,10 @@ def _positive(flag: str, parts: list[str]) -> list[int]:
 
 
 def cases_of(flags: dict, tokens: int) -> list[Case]:
-    """The cases, in the order of measuring: short before long, batch 1 before filled ones.
+    """Return the cases in the order of measuring: short before long, batch 1 before filled ones.
 
     Raises:
-        UserError: a fixed number of tokens that is not whole sequences of some length.
+        UserError: If a fixed number of tokens is not a multiple of every length.
     """
     cases = []
     series = itertools.product(flags["widths"], flags["dtypes"], flags["modes"])
@@ -129,7 +129,7 @@ def cases_of(flags: dict, tokens: int) -> list[Case]:
 
 
 def _sequences(tokens: int, length: int, lengths: list[int]) -> int:
-    """The batch of sequences that has exactly so many tokens."""
+    """Return the batch whose sequences have exactly `tokens` tokens in total."""
     if tokens < length:
         raise UserError(
             f"--tokens={tokens} are fewer than the length {length}; give more, or shorter --lengths"
