@@ -1,13 +1,15 @@
-"""Compiled programs of ours, and of `jax.nn`, for `benchmarks.worker`.
+"""Compiled programs of our attentions, and of `jax.nn`, for `benchmarks.worker`.
 
-The attention module is the one of the encoder: four projections with biases around an attention,
-one instance, parameters float32 and activations in the case's format. Dropout is 0 and positions
-are all real. The mask is an argument, so that nothing about it is known when compiling but this:
-loops over blocks have the turns of whole sequences, for operations and bytes to be counted.
+The attention module is that of the encoder: four projections with biases around an attention, with
+float32 parameters and activations in the case's dtype. Dropout is 0 and there is no padding. The
+mask is an argument, so programs are not specialised to it; but loops over blocks have the trip
+counts of whole sequences, for FLOPs and bytes to be counted.
 
-forward             out
-forward_backward    out and the gradients of all parameters and of the input, from a given
-                    gradient of out; with a key, so Reformer draws its rotations as in training
+The modes compute:
+
+forward             the output
+forward_backward    the output, and the gradients of all parameters and of the input for a given
+                    cotangent; with a key, so Reformer draws its rotations as in training
 model               a training step of the configuration's encoder on random bytes
 """
 
@@ -30,14 +32,14 @@ _TEXT_CLASSES = 2
 
 
 class Program:
-    """A compiled function; its arguments are made when it first runs.
+    """A compiled function whose arguments are not created until it first runs.
 
-    So its memory is known even if the arguments alone would not fit.
+    So its memory can be analysed even if the arguments alone do not fit.
 
     Args:
-        function: to compile.
-        make_arguments: returns its arguments, a tuple of trees of arrays.
-        parts: in how many it takes a batch.
+        function: Function to compile.
+        make_arguments: Returns its arguments, a tuple of pytrees of arrays.
+        parts: Number of microbatches into which it splits a batch.
     """
 
     def __init__(self, function, make_arguments: Callable[[], tuple], parts: int | None = None):
@@ -52,61 +54,64 @@ class Program:
 
     @property
     def argument_bytes(self) -> int:
-        """Of parameters and inputs."""
+        """Bytes of parameters and inputs."""
         return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(self._shapes))
 
     @property
     def analysis(self) -> dict[str, float]:
-        """Memory, operations and moved bytes of the compiled program; in how many parts it runs."""
+        """Memory, FLOPs, bytes accessed and number of microbatches of the compiled program."""
         costs = cost_of(self._compiled, self._function, self._shapes)
         return {"memory": memory_of(self._compiled), **costs, "parts": self._parts}
 
     @property
     def text(self) -> str:
-        """Of the compiled program, which names its operations."""
+        """HLO text of the compiled program."""
         return self._compiled.as_text()
 
     def run(self) -> None:
-        """One call, waited for."""
+        """Call the program and wait for its results."""
         jax.block_until_ready(self._compiled(*self._arguments))
 
     def forget(self) -> None:
-        """Frees what the last call returned: nothing is kept."""
+        """Free what the last call returned; a no-op, as nothing is kept."""
 
     def device_peak(self, since: int | None = None) -> int | None:
-        """The most memory that the device had in use so far; None if that is `since` or less.
+        """Return peak bytes in use on the device so far; None if they do not exceed `since`.
 
-        It cannot be reset, so a call that needs less than an earlier one is not seen.
+        The peak cannot be reset, so a call that needs less than an earlier one goes unnoticed.
         """
         peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
         return peak if since is None or peak is None or peak > since else None
 
 
 class JaxNN(nnx.Module):
-    """`jax.nn.dot_product_attention`, without a mask, behind the contract of our attentions."""
+    """`jax.nn.dot_product_attention` without a mask, with the interface of our attentions."""
 
     shares_qk = False
 
     def __call__(self, q, k, v, mask, *, key=None):
-        """Attends."""
+        """Compute exact attention over all positions."""
         del mask, key
         return jax.nn.dot_product_attention(q, k, v)
 
 
 def configure(threads: int | None, matmul_precision: str, platform: str | None) -> None:
-    """Called before anything is compiled. Cores set the threads, the environment the platform."""
+    """Configure JAX before anything is compiled.
+
+    Threads and platform are ignored: CPU affinity and environment variables set them.
+    """
     del threads, platform
     environment.check_jax()
     jax.config.update("jax_default_matmul_precision", matmul_precision)
 
 
 def platform() -> str:
-    """`cpu`, `gpu` or `tpu`."""
+    """Return `cpu`, `gpu` or `tpu`."""
     return jax.default_backend()
 
 
 def describe() -> dict[str, Any]:
-    """Device, its memory where it tells, versions and commit."""
+    """Return the device, its memory (None if unknown), package versions and commit."""
     stats = jax.devices()[0].memory_stats() or {}
     return {
         "platform": platform(),
@@ -118,36 +123,41 @@ def describe() -> dict[str, Any]:
 
 
 def release() -> None:
-    """Frees compiled programs."""
+    """Free compiled programs."""
     jax.clear_caches()
 
 
 def check(contender: Contender, case: Case) -> None:
-    """Raises ValueError if the method does not take such a case; nothing is computed."""
+    """Check by abstract evaluation that the method supports a case.
+
+    Raises:
+        ValueError: If it does not.
+    """
     if case.benchmark == "model":
         _training(contender, case)
         return
-    graphdef, params, rest = _abstract(contender, case)
+    graphdef, params, rest = _abstract_module(contender, case)
     x, mask = _inputs(case)
     jax.eval_shape(functools.partial(_forward, graphdef), params, rest, x, mask)
 
 
 def build(contender: Contender, case: Case) -> Program:
-    """Compiles a case.
+    """Compile the program of a case.
 
     Raises:
-        ValueError: the method does not take it.
+        ValueError: If the method does not support the case.
     """
     if case.benchmark == "model":
         return Program(*_training(contender, case))
-    graphdef, _, _ = _abstract(contender, case)
+    graphdef, _, _ = _abstract_module(contender, case)
     with_gradients = case.mode == "forward_backward"
 
     def make_arguments():
-        params, rest = jax.jit(lambda: _split(contender, case)[1:])()
+        params, rest = jax.jit(lambda: _split_module(contender, case)[1:])()
         x, mask = _inputs(case)
-        given = (jax.random.key(3), _normal(2, x)) if with_gradients else ()
-        return params, rest, _normal(1, x), jnp.ones(mask.shape, mask.dtype), *given
+        key_and_cotangent = (jax.random.key(3), _normal(2, x)) if with_gradients else ()
+        full_mask = jnp.ones(mask.shape, mask.dtype)
+        return params, rest, _normal(1, x), full_mask, *key_and_cotangent
 
     function = _forward_backward if with_gradients else _forward
     return Program(functools.partial(function, graphdef), make_arguments)
@@ -165,8 +175,8 @@ def _forward_backward(graphdef, params, rest, x, mask, key, cotangent):
     def attend(params, x):
         return _forward(graphdef, params, rest, x, mask, key)
 
-    out, gradients = jax.vjp(attend, params, x)
-    return out, gradients(cotangent)
+    out, vjp = jax.vjp(attend, params, x)
+    return out, vjp(cotangent)
 
 
 def _inputs(case: Case) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
@@ -175,34 +185,34 @@ def _inputs(case: Case) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
     return jax.ShapeDtypeStruct((*shape, case.dim), dtype), jax.ShapeDtypeStruct(shape, bool)
 
 
-def _abstract(contender: Contender, case: Case) -> tuple:
-    return nnx.split(nnx.eval_shape(lambda: _module(contender, case)), nnx.Param, ...)
+def _abstract_module(contender: Contender, case: Case) -> tuple:
+    return nnx.split(nnx.eval_shape(lambda: _make_module(contender, case)), nnx.Param, ...)
 
 
-def _split(contender: Contender, case: Case) -> tuple:
-    return nnx.split(_module(contender, case), nnx.Param, ...)
+def _split_module(contender: Contender, case: Case) -> tuple:
+    return nnx.split(_make_module(contender, case), nnx.Param, ...)
 
 
-def _module(contender: Contender, case: Case) -> MultiHeadAttention:
+def _make_module(contender: Contender, case: Case) -> MultiHeadAttention:
     rngs = nnx.Rngs(params=0, attention=1)
     sizes = {"heads": case.heads, "head_dim": case.head_dim}
     if contender.peer == "jax.nn":
         attention = JaxNN()
     else:
         method, options = contender.method, contender.options
-        none = {"dropout": 0.0} if "dropout" in options_of(method) else {}
-        attention = make(method, length=case.length, **sizes, rngs=rngs, **(none | options))
+        no_dropout = {"dropout": 0.0} if "dropout" in options_of(method) else {}
+        attention = make(method, length=case.length, **sizes, rngs=rngs, **(no_dropout | options))
     dtype = jnp.dtype(case.dtype)
     return MultiHeadAttention(attention, dim=case.dim, **sizes, dtype=dtype, rngs=rngs)
 
 
-def _tuples(value: Any) -> Any:
-    """The value with tuples instead of lists, as configurations have them."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _as_tuples(value: Any) -> Any:
+    """Replace lists with tuples, which configurations use."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _training(contender: Contender, case: Case) -> tuple:
-    """The training step of a configuration of Text, a function that makes its arguments, parts."""
+    """Return the arguments of `Program` for a training step of Text's configuration."""
     from lra.arrays import Batch
     from lra.optimizer import make_optimizer
     from lra.parts import number_of_parts
@@ -212,12 +222,12 @@ def _training(contender: Contender, case: Case) -> tuple:
 
     method, task = contender.method, get_task("text")
     overrides = [f"dtype={case.dtype}", f"train.batch_size={case.batch}"]
-    overrides += [f"model.attention.{k}={_tuples(v)}" for k, v in contender.options.items()]
+    overrides += [f"model.attention.{k}={_as_tuples(v)}" for k, v in contender.options.items()]
     config = load_config(f"configs/text.py:{method}", overrides)
-    make_it = functools.partial(make_model, config, task, case.length)
-    graphdef, _, _ = nnx.split(nnx.eval_shape(lambda: make_it(nnx.Rngs(0))), nnx.Param, ...)
+    make = functools.partial(make_model, config, task, case.length)
+    graphdef, _, _ = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))), nnx.Param, ...)
     optimizer = make_optimizer(config.train)
-    init = functools.partial(init_state, make=make_it, optimizer=optimizer)
+    init = functools.partial(init_state, make=make, optimizer=optimizer)
     shape = (case.batch, case.length)
     parts = number_of_parts(case.batch, case.length * config.model.dim)
     step = functools.partial(

@@ -1,4 +1,4 @@
-"""Random examples with a task's lengths and padding: no other content affects a step's cost."""
+"""Random examples with a task's lengths and padding, which alone affect the cost of a step."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from lra.data.task_writer import TaskWriter
 from lra.tasks import Task
 
-# Positions of the longest sequence of LRA's data.
+# Length of the longest sequence in LRA's data.
 LONGEST = {
     "listops": 2000,
     "text": 4096,
@@ -19,46 +19,47 @@ LONGEST = {
 }
 
 # Deciles of the lengths of training examples (ListOps as generated, IMDb's reviews). In the other
-# tasks nearly all have the greatest length.
+# tasks nearly all sequences have the maximum length.
 _DECILES = {
     "listops": (501, 578, 660, 748, 845, 956, 1079, 1225, 1405, 1644, 1999),
     "text": (52, 512, 664, 742, 843, 979, 1160, 1429, 1853, 2617, 4096),
 }
 
-# Deciles of the shares of pixels that are not 0, in 40,000 generated images; in Image nearly all.
+# Deciles of the share of non-zero pixels, in 40,000 generated images. In Image it is nearly 1.
 _REAL_DECILES = {
     "pathfinder": np.array([203, 318, 335, 347, 358, 369, 380, 392, 406, 425, 549]) / 1024,
 }
 
 
 def usual_lengths(task: str, count: int) -> np.ndarray:
-    """Lengths of `count` sequences, distributed as in the task's data, int [count]."""
-    return _distributed(_DECILES.get(task, (LONGEST[task],) * 2), count).astype(int)
+    """Return lengths of `count` sequences, distributed as in the task's data, int [count]."""
+    return _sample(_DECILES.get(task, (LONGEST[task],) * 2), count).astype(int)
 
 
-def _distributed(deciles: Sequence[float], count: int) -> np.ndarray:
-    shares = (np.arange(count) + 0.5) / count
-    numbers = np.interp(shares, np.linspace(0, 1, len(deciles)), deciles)
-    return np.random.default_rng(0).permutation(numbers)
+def _sample(deciles: Sequence[float], count: int) -> np.ndarray:
+    """Return `count` evenly spaced quantiles of a distribution in random order."""
+    levels = (np.arange(count) + 0.5) / count
+    quantiles = np.interp(levels, np.linspace(0, 1, len(deciles)), deciles)
+    return np.random.default_rng(0).permutation(quantiles)
 
 
 def write_random(
     folder: str | os.PathLike, task: Task, lengths: np.ndarray, max_length: int
 ) -> None:
-    """Writes prepared data whose splits have a sequence of each of `lengths`.
+    """Write prepared data, each of whose splits has one sequence of each of `lengths`.
 
-    Pixels are 0 as often as in the task's data, anywhere.
+    As many pixels are 0 as in the task's data, at random positions.
     """
     rng, count = np.random.default_rng(0), len(lengths)
     high = 256 if task.first_id or task.pixels else task.vocab_size
 
     def sequences() -> list[np.ndarray]:
-        real = _distributed(_REAL_DECILES.get(task.name, (1, 1)), count)
-        made = [rng.integers(1, high, length).astype(np.uint8) for length in lengths]
-        for sequence, share in zip(made, real, strict=True):
-            kept = round(share * len(sequence))
-            sequence[rng.permutation(len(sequence))[kept:]] = 0
-        return made
+        real_shares = _sample(_REAL_DECILES.get(task.name, (1, 1)), count)
+        tokens = [rng.integers(1, high, length).astype(np.uint8) for length in lengths]
+        for sequence, share in zip(tokens, real_shares, strict=True):
+            num_real = round(share * len(sequence))
+            sequence[rng.permutation(len(sequence))[num_real:]] = 0
+        return tokens
 
     with TaskWriter(folder, task.name) as writer:
         if task.pairs:

@@ -1,10 +1,10 @@
-"""How long does it take to render many rows, in every format, figures included?
+"""How long does it take to render a report of many rows in every format, figures included?
 
     python -m benchmarks.report_rendering --seeds=20 --values=19
 
-The rows are those of Table 3, and as many again for each of the values of a swept option: 10,000 by
-default. They and what is rendered are in a temporary folder. The time is that of the command, its
-start included.
+The rows are those of Table 3, and as many again for each value of a swept option: 10,000 by
+default. Rows and report are in a temporary folder. The time is that of the whole command, including
+its start.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _FORMATS = "md,csv,latex,html"
 
 
 def main(argv: list[str]) -> int:
-    """Writes rows, renders them and prints the seconds."""
+    """Write rows, render them and print the seconds taken."""
     parser = ArgumentParser(prog="python -m benchmarks.report_rendering", description=__doc__)
     parser.add_argument("--seeds", type=positive_integer, default=20, help="of each cell (20)")
     parser.add_argument("--values", type=integer_from_0, default=19, help="of the option (19)")
@@ -40,27 +40,27 @@ def main(argv: list[str]) -> int:
 
 
 def make_rows(seeds: int, values: int) -> list[Row]:
-    """Rows of every cell of Table 3, and of a sweep over the values 1 to `values`."""
+    """Return rows of every cell of Table 3, and of a sweep over the values 1 to `values`."""
     decays = [{}, *({"train.weight_decay": decay} for decay in range(1, values + 1))]
-    every = itertools.product(range(seeds), TASKS, TABLE3, decays)
-    return [_row(seed, task, attention, overrides) for seed, task, attention, overrides in every]
+    runs = itertools.product(range(seeds), TASKS, TABLE3, decays)
+    return [_row(seed, task, attention, overrides) for seed, task, attention, overrides in runs]
 
 
 def render(rows: pathlib.Path, out: pathlib.Path) -> tuple[float, float]:
-    """Renders a file of rows in every format; returns seconds, and those of the processor."""
+    """Render a file of rows in every format; return wall-clock seconds and CPU seconds."""
     command = [sys.executable, "-m", "lra.report", str(rows), f"--out={out}"]
-    start, before = time.perf_counter(), os.times().children_user
+    start, cpu_start = time.perf_counter(), os.times().children_user
     subprocess.run([*command, f"--format={_FORMATS}"], stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - start, os.times().children_user - before
+    return time.perf_counter() - start, os.times().children_user - cpu_start
 
 
 def _row(seed: int, task: str, attention: str, overrides: dict[str, int]) -> Row:
-    changed = ", ".join(f"{name}={value}" for name, value in overrides.items())
+    changes = ", ".join(f"{name}={value}" for name, value in overrides.items())
     return Row(
         task=task,
         attention=attention,
         seed=seed,
-        protocol=f"changed: {changed}" if changed else "table3",
+        protocol=f"changed: {changes}" if changes else "table3",
         data="generated",
         status="ok",
         steps=5000,

@@ -1,4 +1,4 @@
-"""Measures contenders in turns, case by case, or predicts what would take too long: rows."""
+"""Cost rows of contenders, measured in turns case by case, or predicted if too expensive."""
 
 import dataclasses
 import statistics
@@ -9,18 +9,25 @@ from benchmarks.memory_figures import estimate_fields, filling_batch, largest_ba
 from benchmarks.worker import Worker, WorkerError
 from lra.efficiency import CostRow
 
-# A call that takes fewer seconds is repeated within a turn.
+# A call that takes fewer seconds than `_SHORT` is repeated within a turn.
 _SHORT = 0.05
-_CALLS_OF_SHORT = 5
-# Calls before the turns, at most.
+_CALLS_IF_SHORT = 5
+# Maximum number of calls before the timed turns.
 _FIRST_CALLS = 3
-# Batches whose difference tells what one example needs, where that of 1 and 2 does not.
-_LARGER = (4, 8)
+# Batches from whose difference the memory of an example is taken if that of 1 and 2 is unreliable.
+_LARGER_BATCHES = (4, 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Limits of measuring: turns, seconds of a case, seconds of a filled call, bytes of memory."""
+    """Limits of measuring.
+
+    Attributes:
+        repeats: Number of timed turns.
+        max_seconds: Maximum seconds of one contender's case, warm-up and repeats together.
+        fill_seconds: Seconds that a call with a filled batch should take.
+        memory: Bytes that count as fitting.
+    """
 
     repeats: int
     max_seconds: float
@@ -30,7 +37,7 @@ class Limits:
 
 @dataclasses.dataclass
 class _Measurement:
-    """A contender in a case, ready for its turns: what it answered so far, and its seconds."""
+    """A contender's case that is ready for timing, with answers to `first` and `prepare`."""
 
     contender: Contender
     case: Case
@@ -40,7 +47,7 @@ class _Measurement:
 
 
 class _Failure(Exception):
-    """A batch that could not be tried; `row` records why."""
+    """Raised if trying a batch failed; `row` records why."""
 
     def __init__(self, row: CostRow):
         super().__init__(row.note)
@@ -48,13 +55,13 @@ class _Failure(Exception):
 
 
 class Schedule:
-    """Measures cases, the contenders taking turns in each.
+    """Measures cases; within each, contenders take turns.
 
     Args:
-        workers: by label of their contender.
-        limits: see `Limits`.
-        facts: fields that all rows of the run share.
-        ceilings: by dtype, `flops_per_second` and `bytes_per_second` of the device.
+        workers: Workers by label of their contender.
+        limits: Limits of measuring.
+        facts: Fields that all rows of the run share.
+        ceilings: Peak `flops_per_second` and `bytes_per_second` of the device, by dtype.
         platform: `cpu`, `gpu` or `tpu`.
     """
 
@@ -66,28 +73,28 @@ class Schedule:
         self._measured = Measured()
 
     def rows(self, contenders: list[Contender], case: Case) -> list[CostRow]:
-        """Measures one case with every contender."""
+        """Measure one case with every contender; return a row for each."""
         begin = self._begin_filled if case.filled else self._begin
-        found: dict[str, CostRow] = {}
+        rows: dict[str, CostRow] = {}
         waiting: list[_Measurement] = []
         for contender in contenders:
             result = begin(contender, case)
             if isinstance(result, CostRow):
-                found[contender.label] = result
+                rows[contender.label] = result
             elif self._is_large(result, len(contenders)):
-                # Its process keeps much of the device's memory, so it does not wait for turns.
-                found[contender.label] = self._in_turns([result])[0]
+                # Timed at once, as its process occupies much of the device's memory.
+                rows[contender.label] = self._in_turns([result])[0]
                 self._workers[contender.label].close()
             else:
                 waiting.append(result)
         for measurement, row in zip(waiting, self._in_turns(waiting), strict=True):
-            found[measurement.contender.label] = row
-        for row in found.values():
+            rows[measurement.contender.label] = row
+        for row in rows.values():
             self._measured.remember(row)
-        return [found[contender.label] for contender in contenders]
+        return [rows[contender.label] for contender in contenders]
 
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
-        """Prepares a case and runs it once; returns a row if there is nothing to time."""
+        """Compile and first run a case; return a row instead if there is nothing to time."""
         worker, predicted = self._workers[contender.label], self._measured.memory(contender, case)
         if contender.framework == "torch" and predicted and predicted[0] > self._limits.memory:
             return self._too_large(contender, case, *predicted)
@@ -99,18 +106,18 @@ class Schedule:
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
             seconds = self._measured.seconds(contender, case)
-            if seconds and self._in_all(seconds) > self._limits.max_seconds:
+            if seconds and self._total_seconds(seconds) > self._limits.max_seconds:
                 return self._extrapolated(contender, case, seconds, analysis, predicted)
             first = worker.ask("first")
         except WorkerError as error:
             return self._failed(contender, case, error, estimate_fields(analysis, predicted))
-        taken = first.get(f"{self._peer_memory}_memory")
-        if contender.framework == "torch" and taken and taken > self._limits.memory:
-            return self._too_large(contender, case, taken, self._peer_memory)
+        memory = first.get(f"{self._peer_memory_source}_memory")
+        if contender.framework == "torch" and memory and memory > self._limits.memory:
+            return self._too_large(contender, case, memory, self._peer_memory_source)
         return _Measurement(contender, case, first, analysis)
 
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:
-        """As `_begin`, with a batch that fills the device, chosen from the row of batch 1."""
+        """Like `_begin`, with a batch that fills the device, chosen from the row with batch 1."""
         one = self._measured.of_one(contender, case)
         if one.status in ("unsupported", "out_of_memory") or one.seconds is None:
             return dataclasses.replace(one, filled=True)
@@ -125,33 +132,33 @@ class Schedule:
         except _Failure as failure:
             if failure.row.status != "out_of_memory":
                 return failure.row
-            each = first  # it needs no more
+            each = first  # an upper bound
         # Contenders that wait for their turns may hold half of a device's memory (`_is_large`).
-        mine = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
-        batch = filling_batch(one.seconds, mine, self._limits.fill_seconds)
+        largest_here = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
+        batch = filling_batch(one.seconds, largest_here, self._limits.fill_seconds)
         if batch == 1 or one.status == "extrapolated":
             largest = largest_batch(memory, first, each)
             return dataclasses.replace(one, filled=True, largest_batch=largest)
         filled = dataclasses.replace(case, batch=batch)
         predicted = first + (batch - 1) * each, one.memory_source
         try:
-            analysis, called = self._tried(contender, filled, predicted, always=True)
+            analysis, first_call = self._try(contender, filled, predicted, always=True)
         except _Failure as failure:
             return failure.row
         # Operations whose memory XLA does not see may occur only in large batches.
-        taken = memory_fields(analysis, called)["peak_memory_mb"] * 1e6
-        largest = largest_batch(memory, first, max(each, (taken - first) / (batch - 1)))
-        return _Measurement(contender, filled, called, analysis | {"largest_batch": largest})
+        peak = memory_fields(analysis, first_call)["peak_memory_mb"] * 1e6
+        largest = largest_batch(memory, first, max(each, (peak - first) / (batch - 1)))
+        return _Measurement(contender, filled, first_call, analysis | {"largest_batch": largest})
 
-    def _tried(
+    def _try(
         self, contender: Contender, case: Case, predicted: tuple[float, str], *, always: bool
     ) -> tuple[dict, dict]:
-        """The analysis of a batch and its first call, {} if it was not called.
+        """Compile a batch and call it; return its analysis and first call, {} if not called.
 
-        It is called if `always`; otherwise only on a CPU, and if its memory fits.
+        It is called if `always`, otherwise only on a CPU and if its memory fits.
 
         Raises:
-            _Failure: with the row to record.
+            _Failure: If that failed, with the row to record.
         """
         worker, analysis = self._workers[contender.label], {}
         try:
@@ -164,7 +171,7 @@ class Schedule:
             raise _Failure(self._failed(contender, case, error, estimate)) from error
 
     def _memory_of_another(self, contender: Contender, case: Case, one: CostRow) -> float:
-        """Bytes that one more example needs than `one`, the row of batch 1.
+        """Return the bytes that one more example needs than `one`, the row with batch 1.
 
         That is the difference between batches 1 and 2, unless it is less than the example's arrays
         (their programs may differ in other ways) or memory is that of the process: then it is taken
@@ -172,35 +179,37 @@ class Schedule:
         """
         first = one.peak_memory_mb * 1e6
         if contender.framework == "torch":
-            return first  # it needs no more
-        if one.status == "extrapolated" and self._platform == "cpu":  # too long to be run
+            return first  # an upper bound
+        if one.status == "extrapolated" and self._platform == "cpu":  # takes too long to run
             return self._measured.memory_of_another(contender, case) or first
         two, source = self._memory_of(contender, case, 2, one)
-        another = two - first
-        if another < case.example_bytes or source == "process":
-            fewer, more = (self._memory_of(contender, case, batch, one)[0] for batch in _LARGER)
-            another = (more - fewer) / (_LARGER[1] - _LARGER[0])
-        another = max(another, case.example_bytes)
-        self._measured.remember_another(contender, case, another)
-        return another
+        each = two - first
+        if each < case.example_bytes or source == "process":
+            fewer, more = _LARGER_BATCHES
+            low, high = (self._memory_of(contender, case, n, one)[0] for n in (fewer, more))
+            each = (high - low) / (more - fewer)
+        each = max(each, case.example_bytes)
+        self._measured.remember_another(contender, case, each)
+        return each
 
     def _memory_of(
         self, contender: Contender, case: Case, batch: int, one: CostRow
     ) -> tuple[float, str]:
-        """Bytes that a batch needs, and how they were measured.
+        """Return the bytes that a batch needs, and how they were measured.
 
         On a CPU it is run too, since XLA's analysis does not see all memory there.
         """
-        at_most = batch * one.peak_memory_mb * 1e6, one.memory_source
+        upper_bound = batch * one.peak_memory_mb * 1e6, one.memory_source
         sizes = dataclasses.replace(case, batch=batch)
-        fields = memory_fields(*self._tried(contender, sizes, at_most, always=False))
+        fields = memory_fields(*self._try(contender, sizes, upper_bound, always=False))
         return fields["peak_memory_mb"] * 1e6, fields["memory_source"]
 
-    def _in_all(self, seconds: float) -> float:
-        """Seconds that a case takes in all if its call takes `seconds`."""
+    def _total_seconds(self, seconds: float) -> float:
+        """Return the seconds that a whole case takes if one call takes `seconds`."""
         return seconds * (self._limits.repeats + _FIRST_CALLS)
 
     def _in_turns(self, measurements: list[_Measurement]) -> list[CostRow]:
+        """Time measurements in turns; return a row for each."""
         failed: dict[int, CostRow] = {}
         for turn in range(self._limits.repeats):
             for index, measurement in enumerate(measurements):
@@ -208,7 +217,7 @@ class Schedule:
                 # A call that is slower than predicted gets fewer turns.
                 if index in failed or (turn and turn * seconds > self._limits.max_seconds):
                     continue
-                calls = _CALLS_OF_SHORT if seconds < _SHORT else 1
+                calls = _CALLS_IF_SHORT if seconds < _SHORT else 1
                 worker = self._workers[measurement.contender.label]
                 try:
                     answer = worker.ask("time", calls=calls)
@@ -217,9 +226,9 @@ class Schedule:
                     contender, case = measurement.contender, measurement.case
                     fields = memory_fields(measurement.analysis, measurement.first)
                     failed[index] = self._failed(contender, case, error, fields)
-        return [failed.get(index) or self._timed(m) for index, m in enumerate(measurements)]
+        return [failed.get(index) or self._timed_row(m) for index, m in enumerate(measurements)]
 
-    def _timed(self, measurement: _Measurement) -> CostRow:
+    def _timed_row(self, measurement: _Measurement) -> CostRow:
         analysis, first, seconds = measurement.analysis, measurement.first, measurement.seconds
         median = statistics.median(seconds) if seconds else None
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
@@ -253,7 +262,7 @@ class Schedule:
         fields = memory_fields(analysis, {}) | estimate_fields(analysis, predicted)
         flops, moved = analysis.get("flops"), analysis.get("bytes_accessed")
         fields |= {"flops": flops, "bytes_accessed": moved, "parts": analysis.get("parts")}
-        total = f"{self._in_all(seconds):,.0f} s in all"
+        total = f"{self._total_seconds(seconds):,.0f} s in all"
         note = f"from shorter lengths: {total} is more than {self._limits.max_seconds:g}"
         row = {"status": "extrapolated", "seconds": seconds, "note": note}
         return self._row(contender, case, **row, **fields)
@@ -263,7 +272,7 @@ class Schedule:
         return self._row(contender, case, status=error.kind, note=str(error), **fields)
 
     @property
-    def _peer_memory(self) -> str:
+    def _peer_memory_source(self) -> str:
         return "process" if self._platform == "cpu" else "device"
 
     def _row(self, contender: Contender, case: Case, **values) -> CostRow:
