@@ -1,4 +1,4 @@
-"""How much time and memory does each attention take, at which length, beside which peers?
+"""How much time and memory does each attention need at each length, compared with its peers?
 
     python -m benchmarks.speed_memory --table=nystromformer_1      Table 1 of arXiv 2102.03902
     python -m benchmarks.speed_memory --table=linformer_3          Table 3 of arXiv 2006.04768
@@ -6,26 +6,29 @@
     python -m benchmarks.speed_memory --table=lra_2                Table 2 of arXiv 2011.04006
     python -m benchmarks.speed_memory --peers --threads=1 --lengths=512,1024,2048 --dry_run
 
-A table sets flags, any of which may be given besides. Rows are appended to --results for
+A table sets flags, each of which may be overridden. Rows are appended to --results for
 `python -m lra.report`. `module` is a whole attention module, projections included; `fixed_tokens`
-the same with batch = tokens / length; `model` a training step of the two-layer encoder on Text.
+is the same with batch = tokens / length; `model` is a training step of the two-layer encoder on
+Text.
 
-Time is the median of repeats after a warm-up, waited for, the contenders taking turns, each in a
-process of its own: compare rows of one run only. A method is `NAME:OPTION=VALUE:...`; --peers adds
-what others publish for the same methods, with the same options, as far as it is installed.
+Time is the median of repeated blocking calls after a warm-up. The contenders take turns, each in
+its own process: compare only rows of one run. A method is `NAME:OPTION=VALUE:...`; --peers adds
+the third-party implementations of the same methods that are installed, with the same options.
 
-Memory counts parameters, inputs, outputs and what is between: of ours XLA's analysis of the
-compiled program, of peers the device's statistics or, on a CPU, the growth of the process. Rows of
-ours have that as well: on a busy machine it may fall short, but where it is larger by more than a
-quarter it is shown, since products may take memory of which XLA's analysis does not know.
+Memory counts parameters, inputs, outputs and temporary values. For our methods it is from XLA's
+analysis of the compiled program; for peers, from the device's statistics or, on a CPU, from the
+growth of the process. The latter is recorded for our methods too: on a busy machine it may fall
+short, but if it is larger by more than a quarter it is shown, since products may allocate memory
+of which XLA's analysis does not know.
 
 --batch=fill takes for each contender the largest power of two that fits in --memory_limit_gb (off
-the CPU in half of it, since others may hold the rest) and whose call takes about --fill_seconds;
-the largest batch that fits in all of it is recorded too, from what one example more needs.
+the CPU in half of it, since others may occupy the rest) and whose call takes about --fill_seconds.
+The largest batch that fits in all of it is recorded too, from the memory of one more example.
 
-What would exceed --max_seconds, warm-up and repeats together, by the power law fitted to shorter
-lengths (at least quadratic for exact attention, linear for the others), is not run but marked as
-extrapolated; what would exceed the memory is recorded as out of memory, with the estimate.
+A case that would exceed --max_seconds, warm-up and repeats together, by the power law fitted to
+shorter lengths (at least quadratic for exact attention, linear for the others), is not run but
+marked as extrapolated. A case that would exceed the memory is recorded as out of memory, with the
+estimate.
 """
 
 import argparse
@@ -57,7 +60,7 @@ from lra.setting_values import MATMUL_PRECISIONS
 
 
 def main(argv: list[str]) -> int:
-    """Measures every case with every contender and appends rows."""
+    """Measure every case with every contender and append the rows."""
     options = _parser().parse_args(argv)
     flags = settle(options)
     contenders, skipped = _contenders(options, flags)
@@ -71,12 +74,12 @@ def main(argv: list[str]) -> int:
         return 0
     check_threads(options.threads)
     records.check_writable(options.results)
-    efficiency.append(options.results, [])  # reads what is there: said before anything is measured
+    efficiency.append(options.results, [])  # rejects a malformed file before anything is measured
     workers: dict[str, Worker] = {}
     try:
-        told = _meet(workers, contenders, options)
+        machine = _start_workers(workers, contenders, options)
         _check_lengths(workers, cases)
-        schedule = _schedule(workers, contenders, options, flags["dtypes"], told)
+        schedule = _schedule(workers, contenders, options, flags["dtypes"], machine)
         for case in cases:
             print(_describe(case), flush=True)
             rows = schedule.rows(contenders, case)
@@ -124,25 +127,28 @@ def _contenders(options, flags: dict) -> tuple[list[Contender], list[str]]:
     return ours + peers, skipped
 
 
-def _meet(workers: dict[str, Worker], contenders: list[Contender], options) -> dict:
-    """Adds the workers; returns where the first, which is ours, runs: so must all others."""
+def _start_workers(workers: dict[str, Worker], contenders: list[Contender], options) -> dict:
+    """Add a worker for each contender; return the answer of the first to `Contending.hello`.
+
+    The first contender is ours; the others must run on its platform.
+    """
     from models.attention import options_of
 
-    told: dict = {}
+    machine: dict = {}
     for contender in contenders:
         if contender.source != OURS:
-            every = options_of(contender.method) | contender.options
-            contender = dataclasses.replace(contender, options=every)
-        settings = (options.threads, options.matmul_precision, told.get("platform"))
+            all_options = options_of(contender.method) | contender.options
+            contender = dataclasses.replace(contender, options=all_options)
+        settings = (options.threads, options.matmul_precision, machine.get("platform"))
         environment = environment_for(options.threads)
         worker = Worker(Contending, contender, *settings, environment=environment)
         workers[contender.label] = worker
-        told = told or _ask_first(worker, "hello")
-    return told
+        machine = machine or _ask_first(worker, "hello")
+    return machine
 
 
 def _ask_first(worker: Worker, command: str, **arguments) -> dict:
-    """The answer of the first contender, without which nothing can be measured."""
+    """Return the answer of the first contender, without which nothing can be measured."""
     try:
         return worker.ask(command, **arguments)
     except WorkerError as error:
@@ -150,9 +156,9 @@ def _ask_first(worker: Worker, command: str, **arguments) -> dict:
 
 
 def _check_lengths(workers: dict[str, Worker], cases: list[Case]) -> None:
-    """Raises UserError for a length that no method supports, before anything is measured."""
-    firsts = {case.length: case for case in reversed(cases)}
-    for length, case in sorted(firsts.items()):
+    """Raise UserError for a length that no method supports, before anything is measured."""
+    first_cases = {case.length: case for case in reversed(cases)}
+    for length, case in sorted(first_cases.items()):
         reasons = []
         for label, worker in workers.items():
             try:
@@ -169,31 +175,31 @@ def _schedule(
     contenders: list[Contender],
     options: argparse.Namespace,
     dtypes: list[str],
-    told: dict,
+    machine: dict,
 ) -> Schedule:
-    """The schedule of the run; measures the ceilings and prints device and memory."""
+    """Return the schedule of the run; measure peak rates, and print them with device and memory."""
     first = workers[contenders[0].label]
     ceilings = {dtype: _ask_first(first, "ceilings", dtype=dtype) for dtype in dtypes}
-    first.close()  # with its large arrays
-    memory = told["device_bytes"] or told["available_bytes"]
+    first.close()  # frees its large arrays
+    memory = machine["device_bytes"] or machine["available_bytes"]
     if options.memory_limit_gb:
         memory = int(options.memory_limit_gb * 1e9)
     limits = Limits(options.repeats, options.max_seconds, options.fill_seconds, memory)
     sources = {c.source for c in contenders} | {c.framework for c in contenders}
-    versions = told["versions"] | {s: version_of(s) for s in sorted(sources - {OURS})}
+    versions = machine["versions"] | {s: version_of(s) for s in sorted(sources - {OURS})}
     facts = {
-        "device": told["device"],
+        "device": machine["device"],
         "run": secrets.token_hex(4),
         "threads": options.threads,
         "matmul_precision": options.matmul_precision,
         "versions": versions,
-        "commit": told["commit"],
+        "commit": machine["commit"],
     }
     print(f"run {facts['run']} on {facts['device']}, memory {memory / 1e9:.1f} GB")
     for dtype, c in ceilings.items():
         flops, moved = c["flops_per_second"] / 1e9, c["bytes_per_second"] / 1e9
         print(f"{dtype}: at most {flops:,.0f} GFLOP/s, {moved:,.1f} GB/s")
-    return Schedule(workers, limits, facts, ceilings, told["platform"])
+    return Schedule(workers, limits, facts, ceilings, machine["platform"])
 
 
 def _describe(case: Case) -> str:
@@ -205,13 +211,13 @@ def _describe(case: Case) -> str:
 
 
 def _line(row: efficiency.CostRow) -> str:
-    def number(value, text):
-        return "-" if value is None else text.format(value)
+    def format_number(value, template):
+        return "-" if value is None else template.format(value)
 
     milliseconds = None if row.seconds is None else row.seconds * 1e3
     return (
-        f"  {row.label:<32}{number(milliseconds, '{:,.2f} ms'):>14}"
-        f"{number(row.peak_memory_mb, '{:,.1f} MB'):>14}"
+        f"  {row.label:<32}{format_number(milliseconds, '{:,.2f} ms'):>14}"
+        f"{format_number(row.peak_memory_mb, '{:,.1f} MB'):>14}"
         f"{f'batch {row.batch}' if row.filled else '':>12}"
         f"  {'' if row.status == 'ok' else row.status}{f' ({row.note})' if row.note else ''}"
     )

@@ -1,11 +1,11 @@
-"""How much memory does exact attention need, blockwise against with all scores in memory?
+"""How much memory does exact attention need, blockwise and with all scores in memory?
 
     python -m benchmarks.standard_memory --lengths=1024,2048,4096
 
-Forward and backward of the implementations `chunked` and `xla` of standard attention, with and
-without dropout of attention weights, and for comparison of the plain form and of JAX's own
-function. Memory is what XLA's compiled program reserves for intermediate values (its memory
-analysis), inputs and gradients apart; time is that of the fastest of --runs runs, the
+Forward and backward pass of the implementations `chunked` and `xla` of standard attention, with and
+without dropout of attention weights, and for comparison of the reference implementation and of
+JAX's own function. Memory is what the compiled program reserves for temporary values by XLA's
+analysis, without inputs and gradients. Times are those of the fastest of --runs runs, with the
 implementations taking turns.
 """
 
@@ -31,7 +31,7 @@ from models.attention.standard import standard_attention
 
 
 def main(argv: list[str]) -> int:
-    """Measures every length and prints a table."""
+    """Measure every length and print a table."""
     parser = ArgumentParser(prog="python -m benchmarks.standard_memory", description=__doc__)
     add = parser.add_argument
     add("--lengths", type=positive_integers, default=[1024, 2048, 4096])
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def _rate(text: str) -> float:
-    """The type of `--dropout`: a number from 0 to below 1."""
+    """Parse the value of `--dropout`, a number in [0, 1)."""
     try:
         rate = float(text)
     except ValueError:
@@ -62,7 +62,7 @@ def _rate(text: str) -> float:
 
 
 def _measure(shape, dropout, runs):
-    """Yields name, megabytes and milliseconds (0 without runs) of each implementation."""
+    """Yield name, megabytes and milliseconds (0 without runs) of each implementation."""
     arrays = [jax.random.normal(key, shape) for key in jax.random.split(jax.random.key(0), 3)]
     arguments = (*arrays, jnp.ones(shape[:2], bool), jax.random.key(1))
     programs = {
@@ -81,13 +81,13 @@ def _implementations(dropout: float) -> dict[str, Callable]:
         return jax.nn.dot_product_attention(q, k, v, mask=mask[:, None, None, :])
 
     ours = {"xla": materialised_attention, "chunked": chunked_attention}
-    without = {name: _without_key(attend) for name, attend in ours.items()}
-    dropping = {
+    deterministic = {name: _without_key(attend) for name, attend in ours.items()}
+    with_dropout = {
         f"{name}, dropout {dropout:g}": functools.partial(_with_key, attend, dropout)
         for name, attend in ours.items()
     }
     reference = {"plain": _without_key(standard_attention)}
-    return without | dropping | reference | {"jax.nn, xla": jax_nn}
+    return deterministic | with_dropout | reference | {"jax.nn, xla": jax_nn}
 
 
 def _without_key(attend: Callable) -> Callable:

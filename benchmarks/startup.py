@@ -1,12 +1,12 @@
-"""How long until a run has its first evaluation, with and without `lra.ahead`? In turns.
+"""How long does a run take to its first evaluation, with and without `lra.ahead`?
 
     python -m benchmarks.startup --config=configs/pathfinder.py:nystrom --config.dtype=bfloat16
 
-Each is a training in a process and folder of its own, without a compile cache, which is told to
-stop once it has said its first validation accuracy; the order changes from round to round. With
---config.train.eval_every=8 little but starting remains: importing, reading data, compiling. Ahead,
-programs are compiled beside other work where that is worthwhile, so on accelerators; on a CPU
-nothing differs unless --force is given.
+Trains with and without ahead-of-time compilation in turns, in alternating order. Each run has a
+process and folder of its own and no compilation cache, and is stopped once it has printed its first
+validation accuracy. With --config.train.eval_every=8 hardly anything but start-up remains: imports,
+reading data, compilation. `lra.ahead` compiles programs in parallel with other work where that is
+worthwhile, that is, on accelerators; on a CPU nothing differs unless --force is given.
 """
 
 import os
@@ -23,12 +23,12 @@ from lra.command_line import ArgumentParser, parse_with_overrides, positive_inte
 from lra.errors import UserError
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-_FIRST = "validation accuracy"
+_FIRST_EVALUATION = "validation accuracy"  # in the line that a run prints
 _CHILD = "import sys, train; from benchmarks import startup; startup.child(train, sys.argv[1:])"
 
 
 def main(argv: list[str]) -> int:
-    """Starts both in turns and prints a table."""
+    """Time runs with and without ahead-of-time compilation in turns and print a table."""
     options, overrides = parse_with_overrides(_parser(), argv)
     flags = [f"--config={options.config}", f"--data_dir={options.data_dir}"]
     flags += [f"--config.{override}" for override in overrides]
@@ -37,42 +37,47 @@ def main(argv: list[str]) -> int:
         for when in sorted(seconds, reverse=turn % 2 == 1):
             seconds[when].append(until_first_evaluation([when, *flags]))
     print("| compiled ahead | seconds to the first evaluation | all |\n|---|---|---|")
-    for when, found in seconds.items():
-        each = ", ".join(f"{one:.1f}" for one in found)
-        print(f"| {when} | {statistics.median(found):.1f} | {each} |")
+    for when, times in seconds.items():
+        all_times = ", ".join(f"{t:.1f}" for t in times)
+        print(f"| {when} | {statistics.median(times):.1f} | {all_times} |")
     return 0
 
 
 def until_first_evaluation(arguments: list[str]) -> float:
-    """Seconds from the start of a process to what it says of its first evaluation.
+    """Return the seconds from the start of a process to the message of its first evaluation.
 
     Args:
-        arguments: when to compile ahead, `usual`, `always` or `never`, and the flags of `train.py`.
+        arguments: When to compile ahead (`usual`, `always` or `never`), then flags of `train.py`.
 
     Raises:
-        UserError: it ended before; with the last that it said.
+        UserError: If the process ends before that, with the last line that it printed.
     """
     environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.getenv("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", _CHILD, *arguments, f"--workdir={folder}/run"]
-        begun = time.monotonic()
+        start = time.monotonic()
         with subprocess.Popen(
             command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         ) as child:
-            said = []
+            lines = []
             for line in child.stderr:
-                said.append(line)
-                if _FIRST in line:
-                    seconds = time.monotonic() - begun
+                lines.append(line)
+                if _FIRST_EVALUATION in line:
+                    seconds = time.monotonic() - start
                     child.terminate()
                     child.communicate()
                     return seconds
-    raise UserError(f"it ended before its first evaluation: {said[-1].strip() if said else ''}")
+    raise UserError(f"it ended before its first evaluation: {lines[-1].strip() if lines else ''}")
 
 
 def child(command: ModuleType, argv: list[str]) -> None:
-    """Runs `train.py`, compiling ahead as told; `until_first_evaluation` says what `argv` is."""
+    """Run `train.py` in this process.
+
+    Args:
+        command: The module `train`.
+        argv: Arguments as of `until_first_evaluation`, and --workdir.
+    """
     when, *flags = argv
     if when != "usual":
         ahead.is_worthwhile = lambda: when == "always"

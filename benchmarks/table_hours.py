@@ -1,17 +1,17 @@
-"""How long do the cells of Table 3 take on a device, one seed each? Measured where there are rows.
+"""How long do the cells of Table 3 take on a device with one seed each, from measured speeds?
 
     python -m benchmarks.table_hours results/training/train_step.jsonl --device=H200 --like=H100
 
-Training and evaluations of the protocol, without compilation. Where a cell has no row on the
-device, speeds are taken from elsewhere, in this order:
+Counts the protocol's training and evaluations, without compilation. If a cell has no row for the
+device, its speed is estimated, in this order:
 
-- of Pathfinder, whose sequences and batches are those of Image, from Image (too much: its zeros are
-  left out, Image's are few);
-- of Retrieval, whose pairs are twice as many positions as Text's, from Text, at half the speed;
-- from the cell's row on another device, --like, times how much faster Image is on this one;
-- else the mean of the task's other attentions.
+- Pathfinder, with sequences and batches like Image's, from Image (an overestimate of the time, as
+  Pathfinder's many zeros are left out and Image has few);
+- Retrieval, whose pairs have twice as many positions as Text's examples, from Text at half speed;
+- from the cell's row on another device, --like, scaled by how much faster Image is on this one;
+- else by the mean of the task's other attentions.
 
-Of several rows of a cell the latest counts.
+If a cell has several rows, the latest counts.
 """
 
 import pathlib
@@ -26,18 +26,20 @@ from lra.settings import load_config
 from lra.tasks import get_task
 from lra.training_rows import Row, StepRow
 
-_TWINS = {"pathfinder": ("image", 1), "retrieval": ("text", 2)}  # and how many times the work
+# Similar task whose speed may be used instead, and the task's work as a multiple of its work.
+_SIMILAR = {"pathfinder": ("image", 1), "retrieval": ("text", 2)}
 _REFERENCE = "image"
 
 Rows = Mapping[tuple[str, str], Row]
 
 
 class Speed(NamedTuple):
-    """Of a cell.
+    """Speed of a cell.
 
     Attributes:
-        steps, examples: a second, of training and of evaluation.
-        source: where it is from.
+        steps: Training steps per second.
+        examples: Evaluated examples per second.
+        source: How the speed was obtained, in words.
     """
 
     steps: float
@@ -46,7 +48,7 @@ class Speed(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """Prints the minutes of each task, by where the speeds are from."""
+    """Print the minutes of each task and the sources of the speeds."""
     parser = ArgumentParser(prog="python -m benchmarks.table_hours", description=__doc__)
     add = parser.add_argument
     add("rows", type=pathlib.Path, metavar="ROWS.jsonl", help="of benchmarks.train_step")
@@ -58,16 +60,22 @@ def main(argv: list[str]) -> int:
     own, other = (cells(rows, name, options.dtype) for name in (options.device, options.like))
     if not own:
         raise UserError(f"{options.rows} has no row of one seed, {options.dtype}, on such a device")
-    found = {task: minutes_of(task, own, other) for task in TASKS}
+    estimates = {task: minutes_of(task, own, other) for task in TASKS}
     print("| task | minutes | speeds |\n|---|---|---|")
-    for task, (minutes, sources) in found.items():
+    for task, (minutes, sources) in estimates.items():
         print(f"| {task} | {minutes:.1f} | {'; '.join(sources)} |")
-    print(f"| all | {sum(minutes for minutes, _ in found.values()):.0f} | |")
+    print(f"| all | {sum(minutes for minutes, _ in estimates.values()):.0f} | |")
     return 0
 
 
 def cells(rows: list[Row], device: str | None, dtype: str) -> Rows:
-    """The latest row of each cell with one seed, one device, the protocol's model and batch."""
+    """Return the latest row per cell with one seed, one device and the protocol's model and batch.
+
+    Args:
+        rows: Rows of `benchmarks.train_step`.
+        device: Part of the device's name; None selects no rows.
+        dtype: Dtype of the rows.
+    """
     return {
         (row["task"], row["attention"]): row
         for row in rows
@@ -79,39 +87,45 @@ def cells(rows: list[Row], device: str | None, dtype: str) -> Rows:
 
 
 def minutes_of(task: str, own: Rows, other: Rows) -> tuple[float, list[str]]:
-    """Minutes of a task's five cells, and where their speeds are from."""
+    """Return the minutes of a task's five cells, and the sources of their speeds.
+
+    Args:
+        task: Name of the task.
+        own: Rows of the device, by cell.
+        other: Rows of another device, by cell.
+    """
     speeds = {attention: speed_of(task, attention, own, other) for attention in TABLE3}
-    known = [_minutes(task, each) for each in speeds.values() if each]
+    known = [_minutes(task, speed) for speed in speeds.values() if speed]
     if not known:
         raise UserError(f"no speed of {task}, nor of a task like it: name a device with --like")
     minutes = sum(known) / len(known) * len(speeds)
-    missing = [name for name, each in speeds.items() if each is None]
-    sources = sorted({each.source for each in speeds.values() if each})
+    missing = [name for name, speed in speeds.items() if speed is None]
+    sources = sorted({speed.source for speed in speeds.values() if speed})
     return minutes, sources + [f"mean for {name}" for name in missing]
 
 
 def speed_of(task: str, attention: str, own: Rows, other: Rows) -> Speed | None:
-    """The speed of a cell, measured or extrapolated; None: there is nothing to go by."""
+    """Return the speed of a cell, measured or estimated; None if there is no basis for it."""
     if row := own.get((task, attention)):
         return Speed(row["steps_per_second"], row["eval_examples_per_second"], "measured")
-    twin, work = _TWINS.get(task, (None, 1))
-    if twin and (like := speed_of(twin, attention, own, other)):
-        source = twin if like.source == "measured" else f"{twin}, {like.source}"
-        return Speed(like.steps / work, like.examples / work, source)
-    reference = [rows.get((_REFERENCE, attention)) for rows in (own, other)]
+    similar, work = _SIMILAR.get(task, (None, 1))
+    if similar and (speed := speed_of(similar, attention, own, other)):
+        source = similar if speed.source == "measured" else f"{similar}, {speed.source}"
+        return Speed(speed.steps / work, speed.examples / work, source)
+    references = [rows.get((_REFERENCE, attention)) for rows in (own, other)]
     row = other.get((task, attention))
-    if row is None or None in reference:
+    if row is None or None in references:
         return None
-    here, there = reference
+    own_reference, other_reference = references
     steps, examples = (
-        row[field] * here[field] / there[field]
+        row[field] * own_reference[field] / other_reference[field]
         for field in ("steps_per_second", "eval_examples_per_second")
     )
     return Speed(steps, examples, f"{row['device']}, as {_REFERENCE} is faster here")
 
 
 def _minutes(task: str, speed: Speed) -> float:
-    """Of the protocol: steps, evaluations on the validation set, two on the test set."""
+    """Return minutes of a cell: training, its evaluations on validation data, two on test data."""
     counts = get_task(task).counts
     train = load_config(f"configs/{task}.py:{next(iter(TABLE3))}").train  # the same for all
     evaluated = train.steps // train.eval_every * counts.get("validation", counts["test"])
