@@ -1,7 +1,7 @@
 """Exact attention, Linformer and Performer in plain eager PyTorch, for `benchmarks.torch_models`.
 
-Exact attention holds its softmax and drops a tenth of it; nothing is recomputed in the backward
-pass. Linformer shares one projection as ours does, Performer has the same features.
+Exact attention materialises its softmax and drops a tenth of it; nothing is recomputed in the
+backward pass. Linformer shares one projection as ours does, and Performer has the same features.
 """
 
 import math
@@ -16,12 +16,12 @@ _PERFORMER_EPSILON = 1e-4
 
 
 def attention_bias(mask: Tensor) -> Tensor:
-    """0 at real keys, a large negative number at others: [batch, 1, 1, length]."""
+    """Return 0 at real keys and a large negative number at padding, [batch, 1, 1, length]."""
     return torch.where(mask[:, None, None, :], 0.0, LOWEST_SCORE)
 
 
 class Projected(nn.Module):
-    """Query, key and value projections around `attend(q, k, v, mask)` of heads."""
+    """Query, key and value projections before `attend(q, k, v, mask)`, a method of subclasses."""
 
     def __init__(self, model: dict[str, Any]):
         super().__init__()
@@ -32,17 +32,17 @@ class Projected(nn.Module):
         self.value = nn.Linear(model["dim"], width)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """[batch, length, dim] and [batch, length] to [batch, length, width]."""
+        """Map [batch, length, dim] and a mask [batch, length] to [batch, length, width]."""
 
-        def split(y: Tensor) -> Tensor:
+        def split_heads(y: Tensor) -> Tensor:
             return y.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
 
-        out = self.attend(split(self.query(x)), split(self.key(x)), split(self.value(x)), mask)
-        return out.transpose(1, 2).flatten(2)
+        q, k, v = (split_heads(project(x)) for project in (self.query, self.key, self.value))
+        return self.attend(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
 class Standard(Projected):
-    """The whole softmax matrix, with dropout."""
+    """Exact attention with the whole softmax matrix in memory, and dropout."""
 
     def __init__(self, model: dict[str, Any], length: int, shared: nn.Module | None):
         super().__init__(model)
@@ -56,7 +56,7 @@ class Standard(Projected):
 
 
 class Linformer(Projected):
-    """One projection along the length for keys, values and all layers, one per head."""
+    """Linformer; each head has one projection along the length for keys, values and all layers."""
 
     def __init__(self, model: dict[str, Any], length: int, shared: nn.Module | None):
         super().__init__(model)
@@ -71,7 +71,7 @@ class Linformer(Projected):
 
 
 class Performer(Projected):
-    """Positive orthogonal random features for the softmax kernel."""
+    """Performer with positive orthogonal random features of the softmax kernel."""
 
     def __init__(self, model: dict[str, Any], length: int, shared: nn.Module | None):
         super().__init__(model)

@@ -1,10 +1,10 @@
 """Hugging Face's Nyströmformer and Reformer attentions for `benchmarks.torch_models`.
 
-Their own modules, query, key and value projections included, inside the pre-norm block that all
-attentions here share: so without Reformer's reversible layers, which would compute the forward pass
-a second time. Parameters are as many as ours, but that Reformer's value projection has no bias (64
-numbers fewer in a layer). Nyström's pseudo-inverse starts from one maximum over batch and heads and
-its landmarks are means over padding too; Reformer draws rotations in evaluation as well.
+These are their modules, with query, key and value projections, inside the pre-norm block that all
+attentions here share; so without Reformer's reversible layers, which would repeat the forward pass.
+They have as many parameters as ours, except that Reformer's value projection has no bias (64 fewer
+parameters per layer). Nyström's pseudo-inverse starts from one maximum over batch and heads, and
+its landmarks average over padding too. Reformer draws rotations in evaluation as well.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ transformers.logging.set_verbosity_error()
 
 
 class Nystrom(NystromformerSelfAttention):
-    """Hugging Face's, projections included."""
+    """Hugging Face's Nyströmformer self-attention, projections included."""
 
     def __init__(self, model: dict[str, Any], length: int, shared: nn.Module | None):
         del shared
@@ -39,7 +39,7 @@ class Nystrom(NystromformerSelfAttention):
 
 
 class Reformer(LSHSelfAttention):
-    """Hugging Face's, projections included; rotations are drawn anew in every call."""
+    """Hugging Face's LSH self-attention, projections included; each call draws new rotations."""
 
     def __init__(self, model: dict[str, Any], length: int, shared: nn.Module | None):
         del shared

@@ -1,8 +1,9 @@
-"""The classifier of `models.heads` in PyTorch, one for each attention: a peer, for timing only.
+"""PyTorch counterpart of the classifier of `models.heads` for each attention, for timing only.
 
 Sizes come from the same configuration. Exact attention, Linformer and Performer are those of
-`benchmarks.torch_attentions`: the same parameters give the same logits as ours (a test). Nyström
-and Reformer are those of `benchmarks.torch_hugging_face`, which says where they differ.
+`benchmarks.torch_attentions`: with the same parameters they give the same logits as ours, which is
+tested. Nyström and Reformer are those of `benchmarks.torch_hugging_face`, which documents how they
+differ.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from lra.tasks import Task
 
 
 def attention_class(name: str) -> type[nn.Module]:
-    """The peer of the attention `name`; Hugging Face's packages are imported only for theirs."""
+    """Return the PyTorch counterpart of an attention; import transformers only if it is needed."""
     if name in ("nystrom", "reformer"):
         from benchmarks import torch_hugging_face
 
@@ -35,7 +36,7 @@ def attention_class(name: str) -> type[nn.Module]:
 
 
 class Block(nn.Module):
-    """One pre-norm layer, as `models.block.Block`."""
+    """One pre-norm encoder layer, like `models.block.Block`."""
 
     def __init__(self, model: dict[str, Any], attention: nn.Module):
         super().__init__()
@@ -53,12 +54,12 @@ class Block(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Embeddings, blocks, mean over the padded length, and a perceptron: ids and mask to logits.
+    """Embeddings, blocks, mean over the padded length, and an MLP: ids and mask to logits.
 
     Args:
-        model: the block `model` of a configuration.
-        task: its vocabulary, its classes, and whether an example is a pair.
-        length: of the padded sequences.
+        model: Section `model` of a configuration.
+        task: Task, with its vocabulary, its classes, and whether an example is a pair.
+        length: Length of the padded sequences.
     """
 
     def __init__(self, model: dict[str, Any], task: Task, length: int):
@@ -97,10 +98,15 @@ class Classifier(nn.Module):
 def training(
     config: config_dict.ConfigDict, task: Task, data_dir: str, compiled: bool
 ) -> tuple[Callable[[int], None], int]:
-    """A function that makes steps of a configuration's training, and the number of parameters.
+    """Prepare training; return a function that makes `count` steps, and the number of parameters.
 
-    Examples, all of one length as the benchmark writes them, are gathered by index from arrays in
-    memory, as `lra.trainer` does.
+    Batches are gathered by index from arrays in memory, as in `lra.trainer`.
+
+    Args:
+        config: Config of the run.
+        task: Task to train on.
+        data_dir: Folder of prepared data whose examples all have the same length.
+        compiled: Whether to use `torch.compile`.
     """
     data = prepared.load(data_dir, task.name)
     split, length = data.split("train"), data.manifest["max_length"]
@@ -109,7 +115,7 @@ def training(
     tokens = functional.pad(tokens, (0, padded - length))
     labels = torch.from_numpy(split.labels.astype("int64"))
     rows = torch.arange(len(labels)) if split.pairs is None else torch.tensor(split.pairs)
-    inside = torch.arange(padded) < length
+    not_padding = torch.arange(padded) < length
     classifier = Classifier(config.model.to_dict(), task, padded).train()
     model = torch.compile(classifier) if compiled else classifier
     optimizer, schedule = _optimizer(classifier, config.train)
@@ -117,23 +123,23 @@ def training(
     def batch() -> tuple[Tensor, Tensor, Tensor]:
         chosen = torch.randint(len(labels), (config.train.batch_size,))
         ids = tokens[rows[chosen]].long() + task.first_id
-        mask = inside.expand(ids.shape)
+        mask = not_padding.expand(ids.shape)
         if config.data.zero_is_padding:
             mask = mask & (ids > 0)
-        return ids * inside, mask, labels[chosen]
+        return ids * not_padding, mask, labels[chosen]
 
     def steps(count: int) -> None:
         total_loss, total_accuracy = torch.zeros(()), torch.zeros(())
         for _ in range(count):
-            ids, mask, answers = batch()
+            ids, mask, targets = batch()
             logits = model(ids, mask)
-            loss = functional.cross_entropy(logits, answers)
+            loss = functional.cross_entropy(logits, targets)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             schedule.step()
             total_loss += loss.detach()
-            total_accuracy += (logits.detach().argmax(-1) == answers).float().mean()
+            total_accuracy += (logits.detach().argmax(-1) == targets).float().mean()
         if not torch.isfinite(total_loss):
             raise FloatingPointError("the peer's loss is not finite")
 
@@ -141,7 +147,7 @@ def training(
 
 
 def _optimizer(model: nn.Module, train: config_dict.ConfigDict):
-    """AdamW and the one-cycle schedule of `lra.optimizer`."""
+    """Return AdamW and the one-cycle schedule of `lra.optimizer`."""
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=train.learning_rate,

@@ -1,21 +1,21 @@
-"""Attention modules of PyTorch and its libraries, for `benchmarks.worker`: what users pick instead.
+"""Attention modules of PyTorch and its libraries, as alternatives to ours, for `benchmarks.worker`.
 
 Every module maps [batch, length, dim] to the same shape through projections of the same width as
 ours; libraries that leave the output projection to the caller get one. Options are those of our
-method. Dropout is 0. They get no mask, which is each one's fastest form; our modules do get one.
+method. Dropout is 0. Peers get no mask, which is the fastest case for each; our modules do get one.
 
-Where they differ from ours, beyond the order of operations:
+Differences from ours, beyond the order of operations:
 - transformers Nystromformer: the pseudo-inverse starts from one maximum over batch and heads;
-  the length must be a multiple of the landmarks; always 6 iterations.
+  the length must be a multiple of the number of landmarks; always 6 iterations.
 - nystrom-attention: the same start; no biases in the query, key and value projections.
-- linformer: one E and one F [length, proj_dim] for all heads, where ours shares one between keys
-  and values and has one a head; no biases in the query, key and value projections.
+- linformer: one E and one F [length, proj_dim] for all heads, whereas ours has one projection per
+  head, shared by keys and values; no biases in the query, key and value projections.
 - performer-pytorch: no biases in the query, key and value projections.
 - transformers Reformer: no biases; draws rotations in every call, ours only in training.
-- transformers Longformer: it holds projections for global tokens, which are not used; the length
-  must be a multiple of twice the window.
+- transformers Longformer: has projections for global tokens, which are not used; the length must
+  be a multiple of twice the window.
 
-bfloat16 is autocast with float32 parameters, as ours has it.
+bfloat16 means autocast with float32 parameters, as in ours.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from benchmarks.cases import Case, Contender
 
 
 class Program:
-    """A module with its input."""
+    """An attention module with its input."""
 
     def __init__(self, module: nn.Module, case: Case):
         dtype = getattr(torch, case.dtype)
@@ -46,18 +46,18 @@ class Program:
 
     @property
     def analysis(self) -> dict[str, float]:
-        """Nothing is known before running."""
+        """Analysis of the compiled program: empty, as nothing is known before running."""
         return {}
 
     @property
     def argument_bytes(self) -> int:
-        """Of parameters and inputs."""
+        """Bytes of parameters and inputs."""
         tensors = [*self._module.parameters(), *self._module.buffers(), self._x]
         tensors += [] if self._cotangent is None else [self._cotangent]
         return sum(x.numel() * x.element_size() for x in tensors)
 
     def run(self) -> None:
-        """One call, waited for; gradients are freed first, so that each call makes its own."""
+        """Call the module and wait for it; gradients are freed first, so each call allocates."""
         self.forget()
         if self._training:
             with self._autocast:
@@ -70,12 +70,12 @@ class Program:
             torch.cuda.synchronize()
 
     def forget(self) -> None:
-        """Frees the gradients of the last call."""
+        """Free the gradients of the last call."""
         self._x.grad = None
         self._module.zero_grad(set_to_none=True)
 
     def device_peak(self, since: int | None = None) -> int | None:
-        """Without `since` starts counting (0); with it, the most bytes allocated since."""
+        """Without `since`, reset the peak and return 0; with it, return peak bytes since then."""
         if not self._x.is_cuda:
             return None
         if since is None:
@@ -85,7 +85,11 @@ class Program:
 
 
 def configure(threads: int | None, matmul_precision: str, platform: str) -> None:
-    """Before anything is computed; raises ValueError where torch lacks the platform of JAX."""
+    """Configure torch before anything is computed.
+
+    Raises:
+        ValueError: If torch does not support JAX's platform.
+    """
     if platform != "cpu" and not (platform == "gpu" and torch.cuda.is_available()):
         raise ValueError(f"this build of torch ({torch.__version__}) has no {platform} here")
     torch.set_default_device("cuda" if platform == "gpu" else "cpu")
@@ -97,18 +101,18 @@ def configure(threads: int | None, matmul_precision: str, platform: str) -> None
 
 
 def platform() -> str:
-    """`cpu` or `gpu`."""
+    """Return `cpu` or `gpu`."""
     return "gpu" if torch.get_default_device().type == "cuda" else "cpu"
 
 
 def release() -> None:
-    """Hands cached memory back to the device, where other processes need it."""
+    """Return cached memory to the device for other processes."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def check(contender: Contender, case: Case) -> None:
-    """Raises ValueError if the peer does not take such a case."""
+    """Raise ValueError if the peer does not support a case."""
     options, peer, length = contender.options, contender.peer, case.length
     if case.benchmark == "model":
         raise ValueError("peers are attention modules; they have no model")
@@ -124,16 +128,16 @@ def check(contender: Contender, case: Case) -> None:
 
 
 def build(contender: Contender, case: Case) -> Program:
-    """The module of a peer, ready to run."""
+    """Return the module of a peer, ready to run."""
     make = _MODULES[contender.method, contender.peer]
-    # performer-pytorch orthogonalises on the CPU and takes it that the rest is there as well.
+    # performer-pytorch orthogonalises on the CPU and expects all else to be there as well.
     with torch.device("cpu"):
         module = make(contender.options, case.length, case.dim, case.heads)
     return Program(module.to(torch.get_default_device()), case)
 
 
 class Softmax(nn.Module):
-    """Exact attention: torch's kernel, or all scores in memory."""
+    """Exact attention: torch's fused kernel, or with all scores in memory."""
 
     def __init__(self, dim: int, heads: int, *, fused: bool):
         super().__init__()
@@ -141,7 +145,7 @@ class Softmax(nn.Module):
         self.heads, self.fused = heads, fused
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attends."""
+        """Compute self-attention."""
         q, k, v = (
             projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
@@ -155,14 +159,14 @@ class Softmax(nn.Module):
 
 
 class WithOutput(nn.Module):
-    """The self-attention of a transformers model and the output projection it leaves out."""
+    """Self-attention of a transformers model, with the output projection that it lacks."""
 
     def __init__(self, attention: nn.Module, dim: int, *, bias: bool = True):
         super().__init__()
         self.attention, self.output = attention, nn.Linear(dim, dim, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attends."""
+        """Compute self-attention."""
         return self.output(self.attention(x)[0])
 
 
@@ -224,7 +228,7 @@ def _reformer(options: dict, length: int, dim: int, heads: int) -> nn.Module:
     from transformers.models.reformer.modeling_reformer import LSHSelfAttention
     from transformers.utils import logging
 
-    logging.set_verbosity_error()  # it announces its number of buckets
+    logging.set_verbosity_error()  # it logs its number of buckets
     config = ReformerConfig(
         hidden_size=dim,
         num_attention_heads=heads,
@@ -239,7 +243,7 @@ def _reformer(options: dict, length: int, dim: int, heads: int) -> nn.Module:
 
 
 class Longformer(WithOutput):
-    """transformers' Longformer without global tokens, and its output projection."""
+    """Longformer of transformers without global tokens, with an output projection."""
 
     def __init__(self, options: dict, dim: int, heads: int):
         from transformers import LongformerConfig
@@ -254,7 +258,7 @@ class Longformer(WithOutput):
         super().__init__(LongformerSelfAttention(config, layer_id=0), dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attends within the window."""
+        """Compute self-attention within the window."""
         local = torch.zeros(x.shape[:2], device=x.device)  # 0: a real token, not a global one
         out = self.attention(
             x, attention_mask=local, is_index_masked=local < 0, is_global_attn=False

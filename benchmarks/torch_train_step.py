@@ -1,19 +1,19 @@
-"""How long does a training step take on a CPU, against the same step in PyTorch?
+"""How long does a training step take on a CPU, compared with the same step in PyTorch?
 
     pip install torch transformers
     python -m benchmarks.torch_train_step --task=listops --batch=4 --threads=2
 
-Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward with
+Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward pass with
 dropout, the check for divergence, AdamW with its schedule. The peer is `benchmarks.torch_models`,
-eager, in the same sizes, with its batches gathered the same way from the same examples, fused AdamW
-and PyTorch's one-cycle schedule. All examples are of full length and nothing is cut
-(`lra.buckets`), so both sides compute the same.
+eager, of the same sizes, with batches gathered the same way from the same examples, fused AdamW and
+PyTorch's one-cycle schedule. All examples have full length and no padding is cut (`lra.buckets`),
+so both sides do the same work.
 
-Each side runs in a process of its own on the same --threads cores. They take turns: --steps steps
-of one while the other sleeps, --rounds times after a turn that is not counted. Printed: medians
-over turns of milliseconds a step, their ratio (PyTorch's time over ours: above 1, ours is faster),
-the ratio of the fastest turns (what other programs disturb least), parameters (which differ by what
-`benchmarks.torch_hugging_face` says), peak memory of the processes, and geometric means.
+Each side runs in its own process on the same --threads cores. They take turns of --steps steps, one
+running while the other sleeps; after a warm-up turn, --rounds turns count. Prints medians over
+turns of milliseconds per step, their ratio (PyTorch's time over ours: above 1, ours is faster), the
+ratio of the fastest turns (least disturbed by other programs), numbers of parameters (for
+differences see `benchmarks.torch_hugging_face`), peak memory of the processes, and geometric means.
 """
 
 import contextlib
@@ -46,12 +46,12 @@ PEERS = {
     "reformer": ("torch", "transformers"),
 }
 SIDES = ("ours", "torch")
-_BATCHES = 8  # of distinct examples
-_PAUSE_SECONDS = 0.2  # until the threads of the side before have gone to sleep
+_BATCHES = 8  # batches of distinct examples
+_PAUSE_SECONDS = 0.2  # until the other side's threads have gone to sleep
 
 
 class PeerCase(NamedTuple):
-    """What both sides measure."""
+    """A training step that both sides measure."""
 
     task: str
     attention: str
@@ -62,7 +62,7 @@ class PeerCase(NamedTuple):
 
 
 def main(argv: list[str]) -> int:
-    """Measures every attention asked for and prints a table."""
+    """Measure every requested attention and print a table."""
     options = _parse(argv)
     measurable = [name for name in options.attentions if _has_peer(name)]
     if not measurable:
@@ -97,8 +97,8 @@ def _parse(argv: list[str]):
     add("--compile", action="store_true", help="the peer through torch.compile")
     add("--out", type=file_to_write, metavar="FILE", help="append a row an attention")
     options = parser.parse_args(argv)
-    every = options.attentions == "all"
-    options.attentions = list(PEERS) if every else options.attentions.split(",")
+    names = options.attentions
+    options.attentions = list(PEERS) if names == "all" else names.split(",")
     for name in options.attentions:
         if name not in PEERS:
             raise UserError(f"no peer for the attention '{name}'{near_match(name, PEERS)}")
@@ -108,7 +108,7 @@ def _parse(argv: list[str]):
 
 
 def _has_peer(attention: str) -> bool:
-    """Whether the packages are installed; says on stderr how to install those that are not."""
+    """Return whether the peer's packages are installed; if not, print how to install them."""
     missing = [name for name in PEERS[attention] if importlib.util.find_spec(name) is None]
     if missing:
         line = f"{attention} left out: pip install {' '.join(missing)}"
@@ -117,8 +117,8 @@ def _has_peer(attention: str) -> bool:
 
 
 def _compare(attention: str, options) -> dict[str, Any]:
-    """One row: medians of both sides, taken in turns."""
-    from lra import environment  # here, since PyTorch's process reads this file without JAX
+    """Measure both sides in turns and return a row."""
+    from lra import environment  # imports JAX, which PyTorch's process must not
 
     length = options.length or LONGEST[options.task]
     row = {"task": options.task, "attention": attention, "length": length}
@@ -138,15 +138,15 @@ def _compare(attention: str, options) -> dict[str, Any]:
                 name: stack.enter_context(contextlib.closing(Worker(_side, name, case)))
                 for name in SIDES
             }
-            turns = {name: [] for name in SIDES}
-            for number in range(1 + options.rounds):
+            step_seconds = {name: [] for name in SIDES}
+            for turn in range(1 + options.rounds):
                 for name, side in sides.items():
                     time.sleep(_PAUSE_SECONDS)
                     seconds = side.ask(options.steps)
-                    if number:
-                        turns[name].append(seconds / options.steps)
+                    if turn:  # the first is a warm-up
+                        step_seconds[name].append(seconds / options.steps)
             for name, side in sides.items():
-                median, fastest = statistics.median(turns[name]), min(turns[name])
+                median, fastest = statistics.median(step_seconds[name]), min(step_seconds[name])
                 row[name] = {"milliseconds": 1e3 * median, "fastest": 1e3 * fastest, **side.ask(0)}
         except WorkerError as error:
             print(f"{attention}: {error}", file=sys.stderr)
@@ -157,8 +157,12 @@ def _compare(attention: str, options) -> dict[str, Any]:
 
 
 def _side(name: str, case: PeerCase) -> Callable[[int], Any]:
-    """Made in a process of its own: tells seconds of so many steps; of 0 parameters and memory."""
-    hold_to(case.threads)  # JAX makes as many threads as there are cores
+    """Prepare one side in its own process; return the function that answers requests.
+
+    Given a number of steps, it makes them and returns the seconds taken; given 0, it returns the
+    number of parameters and the peak memory.
+    """
+    hold_to(case.threads)  # JAX starts as many threads as there are cores
     steps, params = (_ours if name == "ours" else _torch)(case)
     steps(1)
 
@@ -178,13 +182,13 @@ def _load_config(case: PeerCase):
 
 
 def _ours(case: PeerCase) -> tuple[Callable[[int], None], int]:
-    """Makes steps of `lra.trainer`; and the number of parameters."""
+    """Return a function that makes steps with `lra.trainer`, and the number of parameters."""
     import jax
 
     from lra.data import prepared
     from lra.trainer import Trainer
 
-    jax.config.update("jax_platforms", "cpu")  # as PyTorch's side, whatever else there is
+    jax.config.update("jax_platforms", "cpu")  # like PyTorch's side, even if there is a GPU
     data = prepared.load(case.data_dir, case.task)
     config, task = _load_config(case), get_task(case.task)
     trainer = Trainer(config, task, data, splits=("train",), cut_padding=False)
@@ -200,7 +204,7 @@ def _ours(case: PeerCase) -> tuple[Callable[[int], None], int]:
 
 
 def _torch(case: PeerCase) -> tuple[Callable[[int], None], int]:
-    """Makes the same steps in PyTorch; and the number of parameters."""
+    """Return a function that makes the same steps in PyTorch, and the number of parameters."""
     import torch
 
     from benchmarks.torch_models import training

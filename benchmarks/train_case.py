@@ -1,4 +1,4 @@
-"""One case of `benchmarks.train_step`, measured in the process that asks."""
+"""One case of `benchmarks.train_step`, measured in the calling process."""
 
 import functools
 import pathlib
@@ -29,26 +29,26 @@ from lra.state import TrainState, make_model
 from lra.tasks import get_task
 from lra.trainer import Trainer
 
-_CALL_SECONDS = 1.0  # about what a timed call takes
-_CALL_STEPS = 100  # at most
+_CALL_SECONDS = 1.0  # approximate duration of a timed call
+_MAX_CALL_STEPS = 100
 # Examples drawn for each split; larger batches repeat some. A CPU takes long to evaluate them; on
 # other devices there are enough for the calls of an evaluation to be as long as in a real run.
 _CPU_EXAMPLES, _EXAMPLES = 1024, 4096
 _TRIAL_SECONDS = 3.0
-_GROUPS = 16  # of lengths; for the mean of each, operations are counted
-# At least so many evaluations are timed, and for at least this share of the seconds of steps.
-_EVALUATIONS, _EVALUATED = 3, 0.25
-_NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # with another batch
+_GROUPS = 16  # groups of lengths, for whose means FLOPs are counted
+# Minimum number of timed evaluations, and their minimum time as a share of the time of steps.
+_MIN_EVALUATIONS, _EVALUATION_SHARE = 3, 0.25
+_NO_HOURS = {"protocol_hours": None, "whole_hours": None}  # if not the protocol's batch
 
 
 class TrainCase(NamedTuple):
-    """What is measured.
+    """A training step to measure.
 
     Attributes:
-        task, attention, dtype: of the configuration.
-        seeds: how many are trained in one program.
-        batch: examples of a step; None for the protocol's.
-        overrides: of the configuration, `KEY=VALUE`.
+        task, attention, dtype: Settings of the configuration.
+        seeds: Number of seeds trained in one program.
+        batch: Number of examples in a step; None for the protocol's.
+        overrides: Overrides of the configuration, `KEY=VALUE`.
     """
 
     task: str
@@ -60,10 +60,15 @@ class TrainCase(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of one step of all seeds, of evaluating one example with one seed, and of compiling.
+    """Measured times in seconds.
 
-    `other_compilation` is of initialisation, of keeping the best parameters and of the check after
-    the last step.
+    Attributes:
+        step: One step of all seeds.
+        compilation: Compilation of the training step.
+        evaluated: Evaluation of one example with one seed.
+        eval_compilation: Compilation of the evaluation.
+        other_compilation: Compilation of initialisation, of keeping the best parameters, and of
+            the check after the last step.
     """
 
     step: float
@@ -74,23 +79,23 @@ class Times(NamedTuple):
 
 
 class Measurement:
-    """A case of which every program has been called once, and so is compiled.
+    """A case whose programs have all been called once, and so are compiled.
 
     Args:
-        case: what is measured, on random examples with the lengths of its task.
+        case: Case to measure, on random examples with the lengths of its task.
     """
 
     def __init__(self, case: TrainCase):
         self._case, self._trainer = case, make_trainer(case)
         self._state, self._step = None, 0
-        self._first = {name: self._seconds(name) for name in self._calls()}
+        self._first_seconds = {name: self._time_call(name) for name in self._calls()}
 
     def row(self, seconds: float, *, profile: pathlib.Path | None = None) -> dict[str, Any]:
-        """The row of the case.
+        """Measure the case and return its row; can be called once.
 
         Args:
-            seconds: for which steps are timed.
-            profile: folder for a trace, whose largest costs are printed to stderr.
+            seconds: Seconds for which steps are timed.
+            profile: Folder for a trace, whose most expensive operations are printed to stderr.
         """
         case, trainer = self._case, self._trainer
         times = self._times(seconds)
@@ -100,11 +105,11 @@ class Measurement:
             folder = profile / f"{case.task}-{case.attention}-{case.seeds}"
             text = step_profile.profile(trainer, self._state, self._step, times.step, folder)
             print(f"{case.task}, {case.attention}, trace in {folder}\n{text}", file=sys.stderr)
-        self._state = None  # it was used up
+        self._state = None  # its buffers were donated
         return row
 
     def _calls(self) -> dict[str, Callable[[TrainState | None], TrainState]]:
-        """A call of each program, in an order in which they can be made."""
+        """Return functions that call one program each, in a possible order of execution."""
         trainer, pace = self._trainer, Pace()
         scores = np.zeros(len(trainer.config.seeds), np.float32)
 
@@ -120,40 +125,40 @@ class Measurement:
             "check_end": lambda state: trainer.check_end(state, scores),
         }
 
-    def _seconds(self, name: str) -> float:
-        """Of one call of a program."""
-        begun = time.perf_counter()
+    def _time_call(self, name: str) -> float:
+        """Return the seconds of one call of a program."""
+        start = time.perf_counter()
         self._state = jax.block_until_ready(self._calls()[name](self._state))
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def _times(self, seconds: float) -> Times:
-        others = sum(self._compilation(x) for x in ("init", "update_best", "check_end"))
+        other_compilation = sum(map(self._compilation, ("init", "update_best", "check_end")))
         self._state, self._step, step = time_steps(self._trainer.train, self._state, 1, seconds)
-        evaluation = self._evaluation(_EVALUATED * seconds)
-        number = len(self._trainer.config.seeds) * self._trainer.num_examples("test")
+        evaluation = self._evaluation(_EVALUATION_SHARE * seconds)
+        evaluated = len(self._trainer.config.seeds) * self._trainer.num_examples("test")
         return Times(
             step=step,
-            compilation=self._first["train"] - step,
-            evaluated=evaluation / number,
-            eval_compilation=max(0.0, self._first["evaluation"] - evaluation),
-            other_compilation=others,
+            compilation=self._first_seconds["train"] - step,
+            evaluated=evaluation / evaluated,
+            eval_compilation=max(0.0, self._first_seconds["evaluation"] - evaluation),
+            other_compilation=other_compilation,
         )
 
     def _compilation(self, name: str) -> float:
-        """How many seconds the first call took longer than another."""
-        return max(0.0, self._first[name] - self._seconds(name))
+        """Return by how many seconds the first call took longer than another one."""
+        return max(0.0, self._first_seconds[name] - self._time_call(name))
 
     def _evaluation(self, seconds: float) -> float:
-        """Seconds of an evaluation, the median of those that fit in `seconds`."""
-        each = []
-        begun = time.perf_counter()
-        while len(each) < _EVALUATIONS or time.perf_counter() - begun < seconds:
-            each.append(self._seconds("evaluation"))
-        return statistics.median(each)
+        """Return the median seconds of the evaluations that fit in `seconds`."""
+        times = []
+        start = time.perf_counter()
+        while len(times) < _MIN_EVALUATIONS or time.perf_counter() - start < seconds:
+            times.append(self._time_call("evaluation"))
+        return statistics.median(times)
 
 
 def trial(case: TrainCase) -> dict[str, Any]:
-    """Whether the case's batch fits in the memory of the device, and how fast it is if it does."""
+    """Try whether a case's batch fits in device memory; return a row, with its speed if so."""
     row = case._asdict() | {
         "device": environment.device_name(),
         "deterministic": environment.is_deterministic(),
@@ -185,14 +190,14 @@ def _trial(trainer: Trainer) -> dict[str, Any]:
 
 
 def device_bytes() -> int | None:
-    """Memory of a device for JAX, of a CPU what is free; None if the device does not tell."""
+    """Return bytes of device memory that JAX may use, free bytes on a CPU; None if unknown."""
     if jax.default_backend() == "cpu":
         return available_bytes()
     return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
 def make_trainer(case: TrainCase, **options: Any) -> Trainer:
-    """The trainer of a case, on random examples, with further `options` of `Trainer`."""
+    """Return the trainer of a case on random examples; `options` are arguments of `Trainer`."""
     overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}", *case.overrides]
     overrides += [f"train.batch_size={case.batch}"] if case.batch else []
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
@@ -208,21 +213,25 @@ def make_trainer(case: TrainCase, **options: Any) -> Trainer:
 def time_steps(
     train: Callable, state: TrainState, step: int, seconds: float
 ) -> tuple[TrainState, int, float]:
-    """The state after calls of about a second each, the next step, the median time of a step."""
+    """Time training steps in calls of about a second each, for `seconds` or one call if longer.
+
+    Returns:
+        The state after the last call, the next step, and the median seconds of a step.
+    """
     step_seconds = []
-    begun = time.perf_counter()
+    start = time.perf_counter()
     count = 1
-    while not step_seconds or time.perf_counter() - begun < seconds:
-        call = time.perf_counter()
+    while not step_seconds or time.perf_counter() - start < seconds:
+        call_start = time.perf_counter()
         state, _ = jax.block_until_ready(train(state, step, count))
-        step_seconds.append((time.perf_counter() - call) / count)
+        step_seconds.append((time.perf_counter() - call_start) / count)
         step += count
-        count = max(1, min(_CALL_STEPS, int(_CALL_SECONDS / step_seconds[-1])))
+        count = max(1, min(_MAX_CALL_STEPS, int(_CALL_SECONDS / step_seconds[-1])))
     return state, step, statistics.median(step_seconds)
 
 
 def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
-    """The fields of a row besides its case."""
+    """Return the fields of a row besides its case and hours."""
     config, seeds = trainer.config, len(trainer.config.seeds)
     return {
         "batch": config.train.batch_size,
@@ -245,9 +254,9 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
 
 
 def _hours(config, times: Times) -> dict[str, float]:
-    """Hours of the protocol (training and evaluations), and of a whole run with compilation.
+    """Return hours of the protocol (training, evaluations) and of a whole run with compilation.
 
-    The test set is evaluated twice; if validation and test set differ in size, two programs are
+    The test set is evaluated twice. If validation and test set differ in size, two programs are
     compiled for evaluation.
     """
     counts = get_task(config.task).counts
@@ -262,10 +271,10 @@ def _hours(config, times: Times) -> dict[str, float]:
 
 
 def _model_flops(trainer: Trainer) -> int:
-    """Operations in the matrix products of a training step of one seed, on average.
+    """Return the average FLOPs of the matrix products in a training step of one seed.
 
-    Those of sequences that are as long as the examples have real tokens, without padding, to within
-    the means of `_GROUPS` groups of lengths. Of a pair, both are as long as the longer one.
+    Padding is not counted: each sequence counts with its number of real tokens, both of a pair
+    with that of the longer one, rounded to the means of `_GROUPS` groups of lengths.
     """
     config, task = trainer.config, trainer.task
     graphdef, state = nnx.split(
@@ -273,7 +282,7 @@ def _model_flops(trainer: Trainer) -> int:
     )
 
     @functools.cache
-    def forward(length: int) -> int:
+    def forward_flops(length: int) -> int:
         shape = (1, *((2,) if task.pairs else ()), length)
         ids = jax.ShapeDtypeStruct(shape, jnp.int32)
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
@@ -281,11 +290,11 @@ def _model_flops(trainer: Trainer) -> int:
 
     lengths = np.sort(trainer.training_lengths)
     groups = np.array_split(lengths, min(_GROUPS, len(lengths)))
-    operations = sum(forward(round(group.mean())) * len(group) for group in groups)
-    return 3 * config.train.batch_size * operations // len(lengths)
+    total = sum(forward_flops(round(group.mean())) * len(group) for group in groups)
+    return 3 * config.train.batch_size * total // len(lengths)  # backward counts twice
 
 
 def _matmul_rate(config) -> float:
-    """Operations a second of a large matrix product in the model's precision, on one device."""
+    """Return FLOP/s of a large matrix product in the model's precision on one device."""
     with jax.default_matmul_precision(config.matmul_precision):
         return product_rate(config.dtype)

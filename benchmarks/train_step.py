@@ -1,4 +1,4 @@
-"""What does a training step of each task and attention cost, and an evaluation, on this machine?
+"""What do a training step and an evaluation of each task and attention cost on this machine?
 
     python -m benchmarks.train_step --tasks=listops --attentions=all --seeds=1,3
     python -m benchmarks.train_step --tasks=all --dtype=bfloat16 --out=runs/train_step.jsonl
@@ -7,33 +7,33 @@
     python -m benchmarks.train_step --attentions=standard --dtype=bfloat16 \\
         --override=model.attention.implementation=flash
 
-The real step of the real protocol (batch, length, dropout, optimizer) through `lra.trainer`, on
-random tokens, in sequences whose lengths are distributed as the task's. Each case runs in a process
-of its own, so that peak memory is its own. Printed, per case: seconds to compile, steps/s and
+Runs the real step of the protocol (batch, length, dropout, optimizer) through `lra.trainer` on
+random tokens, in sequences whose lengths are distributed like the task's. Each case has a process
+of its own, so that peak memory is its own. Prints for each case: seconds to compile, steps/s and
 examples/s (summed over seeds; median of the calls that fit in --seconds), evaluated examples/s,
-peak memory, the hours that the protocol's training and evaluations take at that speed, the model's
-utilisation (the matrix products of its forward pass for real tokens, three times (forward and
-backward, nothing recomputed), as a share of the rate of a large matrix product in the same
-precision, measured in the same process), and the time of a step of all seeds
-over that of one seed, where --seeds has 1 first. At the end, for each number of seeds, the hours of
-all whole runs measured that the table of accuracies needs.
+peak memory, the hours that the protocol's training and evaluations take at that speed, the model
+FLOPs utilisation, and the time of a step of all seeds over that of one seed, if --seeds starts with
+1. Utilisation counts the matrix products of the forward pass for real tokens three times (forward
+and backward, nothing recomputed), as a share of the rate of a large matrix product in the same
+precision, measured in the same process. At the end, prints for each number of seeds the total hours
+of the measured runs that the table of accuracies needs.
 
 --batch=N replaces the protocol's batch, and the hours of the protocol are left out. --largest_batch
 doubles the batch, from --batch or the protocol's, until it does not fit (by the analysis of the
-compiled program, where the device tells its memory, else by trying) or a step takes longer than
---seconds, and prints the largest that did, with its examples/s.
+compiled program if the memory of the device is known, else by trying) or a step takes longer than
+--seconds, and prints the largest that did fit, with its examples/s.
 
-What deterministic operations cost on a GPU is the difference of two tables; a column and the rows
+The cost of deterministic operations on a GPU is the difference of two tables; a column and the rows
 say which is which:
 
     python -m benchmarks.train_step --tasks=listops --out=runs/train_step.jsonl
     XLA_FLAGS=--xla_gpu_deterministic_ops=true python -m benchmarks.train_step --tasks=listops \\
         --out=runs/train_step.jsonl
 
-Compilation takes most of the time. With --compile_at_once=N, N cases compile beside each other (all
-of their memory is needed together), then they are timed one after another. Seconds of compilation
-are then those beside N - 1 others, and on a GPU XLA tries kernels out beside them, so that its
-choices may be worse.
+Compilation takes most of the time. With --compile_at_once=N, N cases compile in parallel (the
+memory of all of them is needed at once) and are then timed one after another. Compilation seconds
+are then those of N parallel compilations, and on a GPU XLA's autotuning runs in parallel too, so
+that its choices may be worse.
 
 --profile=DIR writes a trace of a few steps of each case to DIR/TASK-ATTENTION-SEEDS and prints the
 operations that take the most time.
@@ -69,7 +69,7 @@ from lra.tasks import get_task
 
 
 def main(argv: list[str]) -> int:
-    """Measures every case asked for and prints a table."""
+    """Measure every requested case and print a table."""
     options = _parser().parse_args(argv)
     if options.largest_batch and (options.profile or options.at_once > 1):
         raise UserError(
@@ -123,23 +123,24 @@ def _parser() -> ArgumentParser:
 def _tabulate(
     names: list[tuple[str, str]], options: argparse.Namespace
 ) -> tuple[list[str], list[dict]]:
-    """Measures and prints a row for each task, attention and number of seeds.
+    """Measure and print a row for each task, attention and number of seeds.
 
     Returns:
-        What to print in the end, and the rows.
+        The lines to print at the end, and the rows.
     """
     print(training_tables.STEP_HEADER)
-    rows, one_seed = [], {}
+    rows, one_seed_rows = [], {}
     cases = [(*name, seeds) for name in names for seeds in options.seeds]
     for first in range(0, len(cases), options.at_once):
         group = cases[first : first + options.at_once]
         for row in _in_processes(group, options):
             name = row["task"], row["attention"]
             if row["seeds"] == 1:
-                one_seed[name] = row
-            one = one_seed.get(name)
-            if one and "failed" not in one | row:
-                row["cost_against_one_seed"] = one["steps_per_second"] / row["steps_per_second"]
+                one_seed_rows[name] = row
+            one_seed = one_seed_rows.get(name)
+            if one_seed and "failed" not in one_seed | row:
+                cost = one_seed["steps_per_second"] / row["steps_per_second"]
+                row["cost_against_one_seed"] = cost
             if len(group) > 1 and "failed" not in row:
                 row["compiled_beside"] = len(group) - 1
             print(training_tables.step_line(row), flush=True)
@@ -152,12 +153,12 @@ def _tabulate(
 def _find_largest(
     names: list[tuple[str, str]], options: argparse.Namespace
 ) -> tuple[list[str], list[dict]]:
-    """As `_tabulate`, with larger and larger batches."""
+    """Like `_tabulate`, with ever larger batches."""
     print(largest_batch.HEADER)
     verdicts, rows = [], []
     for (task, attention), seeds in itertools.product(names, options.seeds):
         answers = []
-        for answer in _ever_larger((task, attention, seeds), options):
+        for answer in _try_batches((task, attention, seeds), options):
             print(largest_batch.line(answer), flush=True)
             answers.append(answer)
             if options.out:
@@ -167,7 +168,7 @@ def _find_largest(
     return verdicts, rows
 
 
-def _ever_larger(case: tuple[str, str, int], options: argparse.Namespace) -> Iterator[dict]:
+def _try_batches(case: tuple[str, str, int], options: argparse.Namespace) -> Iterator[dict]:
     def ask(batch: int) -> dict:
         row = _in_a_process(case, argparse.Namespace(**vars(options) | {"batch": batch}))
         return {"batch": batch, "fits": "failed" not in row} | row
@@ -179,10 +180,10 @@ def _ever_larger(case: tuple[str, str, int], options: argparse.Namespace) -> Ite
 
 
 def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]:
-    """The names in `text`, separated by commas; `every` for "all".
+    """Parse comma-separated names; "all" stands for `every` name.
 
     Raises:
-        UserError: a name that is not `known`.
+        UserError: If a name is not in `known`.
     """
     names = list(every) if text == "all" else text.split(",")
     for name in names:
@@ -192,7 +193,7 @@ def choose(text: str, every: Iterable[str], known: Collection[str]) -> list[str]
 
 
 def _override(text: str) -> str:
-    """The type of `--override`: keys that rows do not name elsewhere."""
+    """Check a value of `--override`: only keys that are not fields of a row may be set."""
     if not text.startswith(("model.", "matmul_precision=")):
         raise argparse.ArgumentTypeError(
             f"'{text}' is not of model or matmul_precision; the protocol is measured, in the "
@@ -202,12 +203,12 @@ def _override(text: str) -> str:
 
 
 def _in_a_process(case: tuple[str, str, int], options: argparse.Namespace) -> dict:
-    """The row of a task, an attention and a number of seeds, measured by a process of its own."""
+    """Measure a task, attention and number of seeds in a process of its own; return its row."""
     return next(_in_processes([case], options))
 
 
 def _in_processes(cases: list[tuple[str, str, int]], options: argparse.Namespace) -> Iterator[dict]:
-    """The rows of cases, each of a process of its own: compiled beside each other, timed alone."""
+    """Yield the rows of cases, each in its own process: compiled in parallel, timed one by one."""
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if len(cases) > 1 else {}
     with contextlib.ExitStack() as stack:
         workers = [Worker(_measurer, options, environment=env) for _ in cases]
@@ -215,35 +216,36 @@ def _in_processes(cases: list[tuple[str, str, int]], options: argparse.Namespace
             stack.callback(worker.close)
             worker.start()
         with concurrent.futures.ThreadPoolExecutor(len(cases)) as pool:
-            failures = list(pool.map(_failure_to_compile, workers, cases))
+            failures = list(pool.map(_compile, workers, cases))
         for worker, case, failure in zip(workers, cases, failures, strict=True):
             try:
                 yield failure or worker.ask("time", *case)
             except WorkerError as error:
-                yield _failed(case, error)
+                yield _failed_row(case, error)
             worker.close()  # frees its memory for the next
 
 
-def _failure_to_compile(worker: Worker, case: tuple[str, str, int]) -> dict | None:
+def _compile(worker: Worker, case: tuple[str, str, int]) -> dict | None:
+    """Compile a case; return its row if that failed."""
     try:
         worker.ask("compile", *case)
     except WorkerError as error:
-        return _failed(case, error)
+        return _failed_row(case, error)
     return None
 
 
-def _failed(case: tuple[str, str, int], error: WorkerError) -> dict:
-    """The row of a case that failed; the reason goes to stderr."""
+def _failed_row(case: tuple[str, str, int], error: WorkerError) -> dict:
+    """Return the row of a case that failed, and print the reason to stderr."""
     crashed = error.kind != "out_of_memory"
-    cure = "" if crashed else "; a smaller --batch or fewer --seeds need less"
-    print(f"{', '.join(map(str, case))}: {error}{cure}", file=sys.stderr)
+    advice = "" if crashed else "; a smaller --batch or fewer --seeds need less"
+    print(f"{', '.join(map(str, case))}: {error}{advice}", file=sys.stderr)
     row = dict(zip(("task", "attention", "seeds"), case, strict=True))
     why = "see above" if crashed else "out of memory"
     return row | {"failed": True, "crashed": crashed, "why": why}
 
 
 def _measurer(options: argparse.Namespace) -> Callable[..., dict | None]:
-    """Answers for one case, in the process in which it is called: first `compile`, then `time`."""
+    """Return a function that measures one case in its process, asked to `compile`, then `time`."""
     from benchmarks.train_case import Measurement, TrainCase, trial
 
     compiled: list[Measurement] = []
@@ -253,7 +255,7 @@ def _measurer(options: argparse.Namespace) -> Callable[..., dict | None]:
             task, attention, seeds, options.dtype, options.batch, tuple(options.override)
         )
         if request == "compile":
-            if not options.largest_batch:  # whose programs need not fit
+            if not options.largest_batch:  # with it, a program may not fit
                 compiled.append(Measurement(case))
             return {}
         if options.largest_batch:

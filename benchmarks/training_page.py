@@ -1,12 +1,12 @@
-"""Which training steps were measured? Renders the rows in a folder as a page, TRAINING.md.
+"""Which training steps were measured? Renders the rows of a folder as a page, TRAINING.md.
 
     python -m benchmarks.train_step --tasks=listops --out=results/training/train_step.jsonl
     python -m benchmarks.torch_train_step --out=results/training/torch_train_step.jsonl
     python -m benchmarks.training_page results/training
 
-A table for each device, precision, version of JAX and commit of the first file, and for each
-device, size and versions of the second; of several rows of one case the latest. Either file may be
-missing.
+The page has a table for each device, precision, version of JAX and commit of the first file, and
+for each device, sizes and versions of the second. If a case has several rows, the latest is shown.
+Either file may be missing.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ STEPS, PEERS, PAGE = "train_step.jsonl", "torch_train_step.jsonl", "TRAINING.md"
 
 
 def main(argv: list[str]) -> int:
-    """Writes the page and prints its path."""
+    """Write the page and print its path."""
     parser = ArgumentParser(prog="python -m benchmarks.training_page", description=__doc__)
     parser.add_argument("folder", type=pathlib.Path, help=f"of {STEPS} and {PEERS}")
     folder = parser.parse_args(argv).folder
@@ -37,10 +37,10 @@ def main(argv: list[str]) -> int:
 
 
 def page(folder: pathlib.Path) -> str:
-    """The page of the rows in a folder, in Markdown.
+    """Render the rows of a folder as a Markdown page.
 
     Raises:
-        UserError: neither file is there, or a line is no such row.
+        UserError: If both files are missing or empty, or a line is not a valid row.
     """
     steps, peers = _rows(folder / STEPS, StepRow), _rows(folder / PEERS, PeerRow)
     if not steps + peers:
@@ -54,7 +54,7 @@ def page(folder: pathlib.Path) -> str:
 
 
 def _failed(rows: Iterable[Row], benchmark: str) -> Iterator[str]:
-    """The cases of a benchmark whose latest row is a failure, in words."""
+    """Describe the cases of a benchmark whose latest row is a failure."""
     latest = {(row["task"], row["attention"], row.get("seeds")): row for row in rows}
     for (task, attention, seeds), row in latest.items():
         if "failed" in row:
@@ -74,14 +74,14 @@ def _rows(path: pathlib.Path, kind: type) -> list[Row]:
 
 
 def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
-    case = ("task", "attention", "seeds", "batch")
+    case_fields = ("task", "attention", "seeds", "batch")
 
     def conditions(row: Row) -> tuple:
         overrides = tuple(row.get("overrides", ()))
-        how = ("num_devices", "dtype", "matmul_precision", "deterministic")
-        return (*_place(row), *(row[name] for name in how), overrides)
+        fields = ("num_devices", "dtype", "matmul_precision", "deterministic")
+        return (*_place(row), *(row[name] for name in fields), overrides)
 
-    for group in _groups(rows, conditions, case):
+    for group in _groups(rows, conditions, case_fields):
         first = group[0]
         overrides = "".join(f", {override}" for override in first.get("overrides", ()))
         devices = f"{first['num_devices']} x " if first["num_devices"] > 1 else ""
@@ -104,11 +104,11 @@ def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
 
     for group in _groups(rows, conditions, ("attention",)):
         first = group[0]
-        how = "compiled" if first.get("compiled") else "eager"
-        # Not every peer needs it.
-        layers = {row["versions"].get("transformers") for row in group} - {None}
-        hugging_face = f", transformers {' and '.join(sorted(layers))}" if layers else ""
-        title = f"{first['device']}, against {how} PyTorch, {first['task']}"
+        mode = "compiled" if first.get("compiled") else "eager"
+        # Only some peers need transformers.
+        versions = {row["versions"].get("transformers") for row in group} - {None}
+        hugging_face = f", transformers {' and '.join(sorted(versions))}" if versions else ""
+        title = f"{first['device']}, against {mode} PyTorch, {first['task']}"
         caption = (
             f"benchmarks.torch_train_step, {_made_by(first, 'jax', 'torch')}{hugging_face}; batch "
             f"{first['batch']}, all examples {first['length']:,} long, {first['threads']} threads, "
@@ -129,15 +129,15 @@ def _made_by(row: Row, *packages: str) -> str:
 
 
 def _groups(
-    rows: Iterable[Row], conditions: Callable[[Row], tuple], case: tuple[str, ...]
+    rows: Iterable[Row], conditions: Callable[[Row], tuple], case_fields: tuple[str, ...]
 ) -> list[list[Row]]:
-    """Rows grouped by their conditions; of several rows of a case, the latest."""
-    grouped: dict[tuple, dict[tuple, Row]] = {}
+    """Group successful rows by their conditions; of several rows of a case, keep the latest."""
+    groups: dict[tuple, dict[tuple, Row]] = {}
     for row in rows:
         if "failed" not in row:
-            of_case = grouped.setdefault(conditions(row), {})
-            of_case[tuple(row[name] for name in case)] = row
-    return [list(of_case.values()) for of_case in grouped.values()]
+            by_case = groups.setdefault(conditions(row), {})
+            by_case[tuple(row[name] for name in case_fields)] = row
+    return [list(by_case.values()) for by_case in groups.values()]
 
 
 if __name__ == "__main__":

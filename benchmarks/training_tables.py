@@ -1,4 +1,4 @@
-"""Tables of training steps: the columns that commands print and the page shows."""
+"""Tables of training steps, as printed by commands and shown on the page."""
 
 import statistics
 from collections.abc import Iterable
@@ -31,15 +31,15 @@ PEER_HEADER = _header(PEER_TITLES)
 
 
 def step_line(row: Row) -> str:
-    """A line of the table of `STEP_HEADER`."""
+    """Format a row as a line of the table under `STEP_HEADER`."""
     if "failed" in row:
         return _pipe([row["task"], row["attention"], str(row["seeds"]), "failed"])
     return _pipe(step_cells(row))
 
 
 def step_cells(row: Row) -> list[str]:
-    """The cells of a row, below `STEP_TITLES`."""
-    against, hours = row.get("cost_against_one_seed"), row["protocol_hours"]
+    """Format the cells of a row under `STEP_TITLES`."""
+    cost, hours = row.get("cost_against_one_seed"), row["protocol_hours"]
     return [
         row["task"],
         row["attention"],
@@ -52,43 +52,43 @@ def step_cells(row: Row) -> list[str]:
         f"{row['eval_examples_per_second']:.4g}",
         f"{row['peak_memory_mb']:.0f}",
         "–" if hours is None else f"{hours:.3g}",
-        _share(row),
-        "" if against is None else f"{against:.2f}",
+        _utilisation(row),
+        "" if cost is None else f"{cost:.2f}",
     ]
 
 
-def _share(row: Row) -> str:
-    """The share of the rate of a matrix product; of older rows a bound, since padding counts."""
-    operations = row.get("real_flops_per_step")
-    bound, operations = ("≤", row["flops_per_step"]) if operations is None else ("", operations)
-    most = row["peak_flops_per_second"] * row["num_devices"]
-    return f"{bound}{operations * row['steps_per_second'] / most:.1%}"
+def _utilisation(row: Row) -> str:
+    """Format the share of peak FLOP/s; only a bound for older rows, which count padding."""
+    flops = row.get("real_flops_per_step")
+    bound, flops = ("≤", row["flops_per_step"]) if flops is None else ("", flops)
+    peak = row["peak_flops_per_second"] * row["num_devices"]
+    return f"{bound}{flops * row['steps_per_second'] / peak:.1%}"
 
 
 def sums(rows: Iterable[Row]) -> list[str]:
-    """A line for each number of seeds: the hours of whole runs, and how many cells they are."""
+    """Return a line per number of seeds: total hours of whole runs, and the number of cells."""
     hours: dict[int, dict[tuple[str, str], float]] = {}
     for row in rows:
         cell = row["task"], row["attention"]
         if cell in _CELLS and row.get("whole_hours"):
             hours.setdefault(row["seeds"], {})[cell] = row["whole_hours"]
     return [
-        f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(of_cells)} of "
-        f"{len(_CELLS)} cells of the table, {sum(of_cells.values()):.3g} h in all (training, "
+        f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(by_cell)} of "
+        f"{len(_CELLS)} cells of the table, {sum(by_cell.values()):.3g} h in all (training, "
         "evaluations, compilation)"
-        for seeds, of_cells in hours.items()
+        for seeds, by_cell in hours.items()
     ]
 
 
 def peer_line(row: Row) -> str:
-    """A line of the table of `PEER_HEADER`."""
+    """Format a row as a line of the table under `PEER_HEADER`."""
     if "failed" in row:
         return _pipe([row["attention"], "failed"])
     return _pipe(peer_cells(row))
 
 
 def peer_cells(row: Row) -> list[str]:
-    """The cells of a row, below `PEER_TITLES`."""
+    """Format the cells of a row under `PEER_TITLES`."""
     ours, torch = row["ours"], row["torch"]
     return [
         row["attention"],
@@ -104,7 +104,7 @@ def peer_cells(row: Row) -> list[str]:
 
 
 def means(rows: Iterable[Row]) -> list[str]:
-    """Geometric means of both ratios, PyTorch's time over ours, and the smallest."""
+    """Return lines with the geometric mean and minimum of both ratios, PyTorch's time over ours."""
     rows, lines = list(rows), []
     for title, key in (("medians", "ratio"), ("fastest turns", "fastest_ratio")):
         ratios = [row[key] for row in rows]

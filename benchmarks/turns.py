@@ -1,4 +1,4 @@
-"""Times compiled programs in turns, so that other processes disturb all of them alike."""
+"""Timing of compiled programs in turns, so that other processes disturb all of them alike."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,7 +8,13 @@ import jax
 
 
 def fastest(programs: Mapping[str, Callable], arguments: tuple[Any, ...], runs: int) -> dict:
-    """Seconds of the fastest of `runs` calls of each, by name; 0 without runs."""
+    """Call programs in turns; return the seconds of each one's fastest call (0 without runs).
+
+    Args:
+        programs: Programs by name.
+        arguments: Arguments of every program.
+        runs: Number of calls of each program.
+    """
     seconds = dict.fromkeys(programs, float("inf") if runs else 0.0)
     for _ in range(runs):
         for name, program in programs.items():

@@ -1,7 +1,7 @@
-"""Processes that measure, and the `Worker` by which each of them is asked.
+"""Processes that measure, and the `Worker` that sends them requests.
 
-What is compared runs in processes of its own: frameworks share neither threads nor allocators,
-memory can be told apart, and if one is killed the others go on.
+Each contender runs in its own process: frameworks share neither threads nor allocators, their
+memory is measured separately, and if one is killed the others continue.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from benchmarks.cases import Case, Contender
 from lra.errors import UserError
 from lra.process import cores
 
-_SHARE = 0.8  # of a machine's free memory may be used; other processes need some
-_EXPECTED = (UserError, ValueError)  # which say in a line what is wrong
-_PROCESSES = multiprocessing.get_context("spawn")
+_MEMORY_SHARE = 0.8  # share of a machine's free memory to use; other processes need some
+_EXPECTED = (UserError, ValueError)  # errors whose message is sufficient without a traceback
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 class WorkerError(Exception):
-    """A request failed; `kind` is `out_of_memory` or `unsupported`."""
+    """Raised if a request failed; `kind` is `out_of_memory` or `unsupported`."""
 
     def __init__(self, kind: str, message: str):
         super().__init__(message)
@@ -35,12 +35,12 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A process that answers requests, started when first asked.
+    """A process that answers requests, started by the first one.
 
     Args:
-        make: called there; returns the function that answers.
-        arguments: of `make`.
-        environment: variables that the process has from its start.
+        make: Called in the process; returns the function that answers requests.
+        *arguments: Arguments of `make`.
+        environment: Environment variables of the process, set before it starts.
     """
 
     def __init__(
@@ -50,15 +50,15 @@ class Worker:
         self._process: multiprocessing.Process | None = None
 
     def start(self) -> None:
-        """Starts the process if there is none; of several workers, one after another."""
+        """Start the process unless it runs; not thread-safe, as it sets this process's environ."""
         if self._process is None:
             self._start()
 
     def ask(self, *request: Any, **named: Any) -> Any:
-        """What the function there returns for these arguments.
+        """Call the function in the process with these arguments and return its answer.
 
         Raises:
-            WorkerError: it raised an error, or the process ended.
+            WorkerError: If the function raised an error, or the process ended.
         """
         self.start()
         result = None
@@ -66,14 +66,14 @@ class Worker:
             self._pipe.send((request, named))
             result = self._pipe.recv()
         if result is None:
-            raise self._ended()
+            raise self._exit_error()
         kind, answer = result
         if kind:
             raise WorkerError(kind, answer)
         return answer
 
     def close(self) -> None:
-        """Ends the process, if there is one; the next request starts another."""
+        """Kill the process, if there is one; the next request starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -81,14 +81,15 @@ class Worker:
             self._process = None
 
     def _start(self) -> None:
-        self._pipe, theirs = _PROCESSES.Pipe()
-        arguments = (theirs, self._make, self._arguments)
-        self._process = _PROCESSES.Process(target=_serve, args=arguments, daemon=True)
+        self._pipe, child_pipe = _SPAWN.Pipe()
+        arguments = (child_pipe, self._make, self._arguments)
+        self._process = _SPAWN.Process(target=_serve, args=arguments, daemon=True)
         with mock.patch.dict(os.environ, self._environment):
             self._process.start()
-        theirs.close()
+        child_pipe.close()
 
-    def _ended(self) -> WorkerError:
+    def _exit_error(self) -> WorkerError:
+        """Return the error for a process that ended."""
         self._process.join()
         status = self._process.exitcode
         self.close()
@@ -98,8 +99,11 @@ class Worker:
 
 
 def _serve(pipe: Connection, make: Callable, arguments: tuple) -> None:
-    """Answers until the other end of the pipe is closed: the kind of a failure, and the answer."""
-    os.dup2(2, 1)  # so that what libraries print does not mix with tables
+    """Answer requests until the other end of the pipe is closed.
+
+    Each answer is a pair: the kind of failure and its message, or None and the result.
+    """
+    os.dup2(2, 1)  # sends what libraries print to stderr, apart from the tables
     answer = None
     while True:
         try:
@@ -118,9 +122,9 @@ def _serve(pipe: Connection, make: Callable, arguments: tuple) -> None:
 
 
 def environment_for(threads: int | None) -> dict[str, str]:
-    """Variables of memory and of threads, which libraries read when they start.
+    """Return environment variables for memory and threads, which libraries read at start-up.
 
-    glibc asks the system for huge pages, for us and peers alike: without them a call on long
+    glibc requests huge pages, for our methods and peers alike: without them, a call on long
     sequences mostly waits for its memory to be mapped.
     """
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.95"}
@@ -134,21 +138,25 @@ def environment_for(threads: int | None) -> dict[str, str]:
 
 
 def check_threads(threads: int | None) -> None:
-    """Raises UserError if there are fewer cores than `threads`, which rows would record."""
+    """Raise UserError if there are fewer cores than `threads`, which rows would record."""
     if threads and threads > cores():
         raise UserError(f"--threads={threads} are more than the cores that can be used: {cores()}")
 
 
 def hold_to(threads: int | None) -> None:
-    """Keeps every thread of this process on the first `threads` of its cores."""
+    """Pin all threads of this process to the first `threads` of its cores."""
     if threads and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 class Contending:
-    """What the process of one contender answers, a method for each command.
+    """Request handler of one contender's process, with a method for each command.
 
-    Torch must have the `platform` as well; None: not known yet.
+    Args:
+        contender: Contender to measure.
+        threads: Number of CPU threads; None for all.
+        precision: Precision of float32 matrix products.
+        platform: Platform that torch must support; None if not known yet.
     """
 
     def __init__(self, contender: Contender, threads: int | None, precision: str, platform=None):
@@ -159,7 +167,7 @@ class Contending:
             from benchmarks import programs
         self._contender, self._programs = contender, programs
         programs.configure(threads, precision, platform)
-        self._available = int(_SHARE * memory.available_bytes())
+        self._available = int(_MEMORY_SHARE * memory.available_bytes())
         if programs.platform() == "cpu":
             memory.bound_to(self._available)
         self._program = None
@@ -168,64 +176,64 @@ class Contending:
         return getattr(self, command)(**arguments)
 
     def hello(self) -> dict:
-        """Device, memory, versions and commit."""
+        """Return device, memory, versions and commit."""
         return self._programs.describe() | {"available_bytes": self._available}
 
     def ceilings(self, dtype: str) -> dict:
-        """Measured limits of the device."""
+        """Measure the peak rates of the device."""
         from benchmarks.ceilings import measure
 
         return measure(dtype)
 
     def check(self, case: Case) -> dict:
-        """Raises ValueError if the method does not take such a case."""
+        """Raise ValueError if the contender does not support a case."""
         self._programs.check(self._contender, case)
         return {}
 
     def prepare(self, case: Case) -> dict:
-        """Compiles a case; tells what is known without running it."""
-        if self._program is not None:  # frees it and its arrays
-            self._program = None
+        """Compile a case; return its analysis, which is known without running it."""
+        if self._program is not None:
+            self._program = None  # frees it and its arrays
             gc.collect()
             self._programs.release()
         self._program = self._programs.build(self._contender, case)
         return self._program.analysis
 
     def first(self) -> dict:
-        """Seconds of a warm call, and its memory; on a CPU that is of a call of its own."""
+        """Return seconds of a warm call, and its memory, which takes another call on a CPU."""
         program = self._program
         before = program.device_peak()
-        program.run()  # allocates and chooses whatever is done once
+        program.run()  # warm-up: allocations and autotuning
         seconds = timed(program.run)
         if self._programs.platform() == "cpu":
             return {"seconds": seconds, "process_memory": self._process_memory()}
         return {"seconds": seconds, "device_memory": program.device_peak(since=before)}
 
     def time(self, calls: int) -> dict:
-        """Seconds of each of `calls` calls; of several, after one that only warms caches up."""
+        """Return seconds of each of `calls` calls; an untimed call precedes several."""
         if calls > 1:
-            self._program.run()
+            self._program.run()  # warms caches up
         return {"seconds": [timed(self._program.run) for _ in range(calls)]}
 
     def _process_memory(self) -> int | None:
-        """Bytes that a call needs, with its arguments; None where they cannot be told."""
+        """Return the bytes that a call needs, with its arguments; None if unknown."""
         self._program.forget()
         growth = memory.growth_in(self._program.run)
         return None if growth is None else growth + self._program.argument_bytes
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def failure_kind(error: Exception) -> str:
-    """What a framework's error means: `out_of_memory` or `unsupported`."""
+    """Classify a framework's error as `out_of_memory` or `unsupported`."""
     text = f"{type(error).__name__} {error}".lower()
     signs = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
-    signs += ("ynnpack operation failed",)  # all that XLA says of a CPU product without its memory
+    signs += ("ynnpack operation failed",)  # XLA's only message if a CPU product lacks memory
     if isinstance(error, MemoryError) or any(sign in text for sign in signs):
         return "out_of_memory"
     return "unsupported"
