@@ -157,5 +157,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_platforms", "cpu")  # even where there is a GPU
+    jax.config.update("jax_platforms", "cpu")  # even if there is a GPU
     run(main)

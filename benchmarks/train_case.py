@@ -91,7 +91,7 @@ class Measurement:
         self._first_seconds = {name: self._time_call(name) for name in self._calls()}
 
     def row(self, seconds: float, *, profile: pathlib.Path | None = None) -> dict[str, Any]:
-        """Measure the case and return its row; can be called once.
+        """Measure the case and return its row.
 
         Args:
             seconds: Seconds for which steps are timed.
@@ -105,7 +105,7 @@ class Measurement:
             folder = profile / f"{case.task}-{case.attention}-{case.seeds}"
             text = step_profile.profile(trainer, self._state, self._step, times.step, folder)
             print(f"{case.task}, {case.attention}, trace in {folder}\n{text}", file=sys.stderr)
-        self._state = None  # its buffers were donated
+        self._state = None  # profiling donated its buffers
         return row
 
     def _calls(self) -> dict[str, Callable[[TrainState | None], TrainState]]:
@@ -291,7 +291,7 @@ def _model_flops(trainer: Trainer) -> int:
     lengths = np.sort(trainer.training_lengths)
     groups = np.array_split(lengths, min(_GROUPS, len(lengths)))
     total = sum(forward_flops(round(group.mean())) * len(group) for group in groups)
-    return 3 * config.train.batch_size * total // len(lengths)  # backward counts twice
+    return 3 * config.train.batch_size * total // len(lengths)  # the backward pass counts twice
 
 
 def _matmul_rate(config) -> float:
