@@ -1,1 +1,1 @@
-"""Questions about cost, not accuracy. Each script's docstring names its question and command."""
+"""Benchmarks of cost, not accuracy. Each script's docstring states its question and command."""

@@ -79,7 +79,7 @@ def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
     def conditions(row: Row) -> tuple:
         overrides = tuple(row.get("overrides", ()))
         fields = ("num_devices", "dtype", "matmul_precision", "deterministic")
-        return (*_place(row), *(row[name] for name in fields), overrides)
+        return (*_provenance(row), *(row[name] for name in fields), overrides)
 
     for group in _groups(rows, conditions, case_fields):
         first = group[0]
@@ -87,7 +87,7 @@ def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
         devices = f"{first['num_devices']} x " if first["num_devices"] > 1 else ""
         title = f"{devices}{first['device']}, {first['dtype']}{overrides}"
         caption = (
-            f"benchmarks.train_step, {_made_by(first, 'jax')}, products in "
+            f"benchmarks.train_step, {_versions_text(first, 'jax')}, products in "
             f"{first['matmul_precision']}. Steps are of all seeds of a program together."
         )
         if beside := max(row.get("compiled_beside", 0) for row in group):
@@ -100,7 +100,7 @@ def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
 def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
     def conditions(row: Row) -> tuple:
         sizes = (row[name] for name in ("task", "length", "batch", "threads"))
-        return (*_place(row), *sizes, row.get("compiled", False), row["versions"].get("torch"))
+        return (*_provenance(row), *sizes, row.get("compiled", False), row["versions"].get("torch"))
 
     for group in _groups(rows, conditions, ("attention",)):
         first = group[0]
@@ -110,20 +110,21 @@ def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
         hugging_face = f", transformers {' and '.join(sorted(versions))}" if versions else ""
         title = f"{first['device']}, against {mode} PyTorch, {first['task']}"
         caption = (
-            f"benchmarks.torch_train_step, {_made_by(first, 'jax', 'torch')}{hugging_face}; batch "
-            f"{first['batch']}, all examples {first['length']:,} long, {first['threads']} threads, "
-            "float32. Medians of turns; ratio: PyTorch's time over ours."
+            f"benchmarks.torch_train_step, {_versions_text(first, 'jax', 'torch')}{hugging_face}; "
+            f"batch {first['batch']}, all examples {first['length']:,} long, "
+            f"{first['threads']} threads, float32. "
+            "Medians of turns; ratio: PyTorch's time over ours."
         )
         lines = [training_tables.peer_cells(row) for row in group]
         notes = [f"{line}." for line in training_tables.means(group)]
         yield Table(title, caption, training_tables.PEER_TITLES, lines, notes)
 
 
-def _place(row: Row) -> tuple:
+def _provenance(row: Row) -> tuple:
     return row["device"], row["commit"], row["versions"].get("jax")
 
 
-def _made_by(row: Row, *packages: str) -> str:
+def _versions_text(row: Row, *packages: str) -> str:
     known = [f"{name} {row['versions'][name]}" for name in packages if name in row["versions"]]
     return f"commit {short_commit(row['commit'])}, {', '.join(known)}"
 

@@ -232,9 +232,9 @@ def timed(run: Callable[[], object]) -> float:
 def failure_kind(error: Exception) -> str:
     """Classify a framework's error as `out_of_memory` or `unsupported`."""
     text = f"{type(error).__name__} {error}".lower()
-    signs = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
-    signs += ("ynnpack operation failed",)  # XLA's only message if a CPU product lacks memory
-    if isinstance(error, MemoryError) or any(sign in text for sign in signs):
+    phrases = ("resource_exhausted", "out of memory", "outofmemory", "allocate memory", "bad_alloc")
+    phrases += ("ynnpack operation failed",)  # XLA's only message if a CPU product lacks memory
+    if isinstance(error, MemoryError) or any(phrase in text for phrase in phrases):
         return "out_of_memory"
     return "unsupported"
 
