@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from benchmarks import turns
 from lra.command_line import ArgumentParser, positive_integer, positive_integers, run
+from lra.environment import check_jax
 from models.attention import convolution
 
 
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
     add("--blocks", type=positive_integers, default=[64, 128], help="positions (%(default)s)")
     add("--runs", type=positive_integer, default=10, help="(%(default)s)")
     options = parser.parse_args(argv)
+    check_jax()
     print(f"batch {options.batch}, {options.heads} heads of {options.head_dim}, float32")
     print(f"{'length':>6}  {'form':<24}{'time, ms':>10}{'relative':>10}")
     for length in options.lengths:

@@ -44,6 +44,9 @@ def main(argv: list[str]) -> int:
             f"--examples must be 1 to {MAX_STEPS_PER_CALL} times --batch, --epochs at least 3"
         )
     training_rows.check(options.out)
+    from lra.environment import check_jax  # here, since JAX is slow to import
+
+    check_jax()
     print(f"| task | {' | '.join(attentions)} |\n|---|{'---|' * len(attentions)}", flush=True)
     trained = 0
     for task in tasks:

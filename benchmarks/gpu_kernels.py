@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from benchmarks import turns
 from benchmarks.train_step import choose
 from lra.command_line import ArgumentParser, positive_integer, run
+from lra.environment import check_jax
 from lra.errors import UserError
 from models import embedding_kernel, fused
 from models.attention import convolution_kernels, favor_kernels, flash, pinv_kernel
@@ -75,6 +76,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runs", type=positive_integer, default=5, help="(%(default)s)")
     options = parser.parse_args(argv)
     names = choose(options.kernels, KERNELS, KERNELS)
+    check_jax()
     if not this_machine().runs_kernels:
         raise UserError(
             "the kernels need one NVIDIA GPU of compute capability 8.0, 9.0 or 10.0, and "

@@ -18,6 +18,7 @@ from benchmarks.train_case import TrainCase, make_trainer, time_steps
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, positive_integer, positive_number, run
+from lra.environment import check_jax
 from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.published import TASKS
@@ -40,6 +41,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     tasks = choose(options.tasks, TASKS, TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
+    check_jax()
     print(f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}", flush=True)
     cases = [TrainCase(task, name, 1, "float32") for task in tasks for name in attentions]
     compared = [_print_case(case, options.rounds, options.seconds) for case in cases]

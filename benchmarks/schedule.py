@@ -96,7 +96,8 @@ class Schedule:
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """Compile and first run a case; return a row instead if there is nothing to time."""
         worker, predicted = self._workers[contender.label], self._measured.memory(contender, case)
-        if contender.framework == "torch" and predicted and predicted[0] > self._limits.memory:
+        # What XLA needs is better known from the analysis of this case.
+        if predicted and predicted[1] != "xla" and predicted[0] > self._limits.memory:
             return self._too_large(contender, case, *predicted)
         analysis = {}
         try:
@@ -111,9 +112,9 @@ class Schedule:
             first = worker.ask("first")
         except WorkerError as error:
             return self._failed(contender, case, error, estimate_fields(analysis, predicted))
-        memory = first.get(f"{self._peer_memory_source}_memory")
-        if contender.framework == "torch" and memory and memory > self._limits.memory:
-            return self._too_large(contender, case, memory, self._peer_memory_source)
+        fields = memory_fields(analysis, first)
+        if (taken := 1e6 * fields.get("peak_memory_mb", 0)) > self._limits.memory:
+            return self._too_large(contender, case, taken, fields["memory_source"])
         return _Measurement(contender, case, first, analysis)
 
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:
@@ -134,21 +135,25 @@ class Schedule:
                 return failure.row
             each = first  # an upper bound
         # Contenders that wait for their turns may hold half of a device's memory (`_is_large`).
-        largest_here = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
-        batch = filling_batch(one.seconds, largest_here, self._limits.fill_seconds)
-        if batch == 1 or one.status == "extrapolated":
+        largest = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
+        batch = filling_batch(one.seconds, largest, self._limits.fill_seconds)
+        while batch > 1 and one.status != "extrapolated":
+            filled = dataclasses.replace(case, batch=batch)
+            predicted = first + (batch - 1) * each, one.memory_source
+            try:
+                analysis, first_call = self._try(contender, filled, predicted, always=True)
+            except _Failure as failure:
+                return failure.row
+            # Operations whose memory XLA does not see may occur only in large batches.
+            peak = memory_fields(analysis, first_call)["peak_memory_mb"] * 1e6
+            each = max(each, (peak - first) / (batch - 1))
             largest = largest_batch(memory, first, each)
-            return dataclasses.replace(one, filled=True, largest_batch=largest)
-        filled = dataclasses.replace(case, batch=batch)
-        predicted = first + (batch - 1) * each, one.memory_source
-        try:
-            analysis, first_call = self._try(contender, filled, predicted, always=True)
-        except _Failure as failure:
-            return failure.row
-        # Operations whose memory XLA does not see may occur only in large batches.
-        peak = memory_fields(analysis, first_call)["peak_memory_mb"] * 1e6
-        largest = largest_batch(memory, first, max(each, (peak - first) / (batch - 1)))
-        return _Measurement(contender, filled, first_call, analysis | {"largest_batch": largest})
+            if batch <= largest:
+                analysis |= {"largest_batch": largest}
+                return _Measurement(contender, filled, first_call, analysis)
+            batch = filling_batch(one.seconds, largest, self._limits.fill_seconds)
+        largest = largest_batch(memory, first, each)
+        return dataclasses.replace(one, filled=True, largest_batch=largest)
 
     def _try(
         self, contender: Contender, case: Case, predicted: tuple[float, str], *, always: bool
@@ -270,10 +275,6 @@ class Schedule:
     def _failed(self, contender, case, error: WorkerError, estimate: dict) -> CostRow:
         fields = estimate if error.kind == "out_of_memory" else {}
         return self._row(contender, case, status=error.kind, note=str(error), **fields)
-
-    @property
-    def _peer_memory_source(self) -> str:
-        return "process" if self._platform == "cpu" else "device"
 
     def _row(self, contender: Contender, case: Case, **values) -> CostRow:
         sizes = dataclasses.asdict(case) | {"head_dim": case.head_dim}

@@ -25,6 +25,7 @@ from lra.command_line import (
     positive_integers,
     run,
 )
+from lra.environment import check_jax
 from models.attention.chunked import chunked_attention
 from models.attention.materialised import materialised_attention
 from models.attention.standard import standard_attention
@@ -41,6 +42,7 @@ def main(argv: list[str]) -> int:
     add("--dropout", type=_rate, default=0.1, help="where named (%(default)s)")
     add("--runs", type=integer_from_0, default=3, help="0: only memory (%(default)s)")
     options = parser.parse_args(argv)
+    check_jax()
     print(f"batch {options.batch}, {options.heads} heads of {options.head_dim}, float32")
     print(f"{'length':>6}  {'implementation':<24}{'memory, MB':>10}{'time, ms':>10}")
     for length in options.lengths:

@@ -61,7 +61,7 @@ from lra.command_line import (
     positive_number,
     run,
 )
-from lra.errors import UserError
+from lra.errors import NO_JAX, UserError
 from lra.published import TASKS
 from lra.setting_values import DTYPES
 from lra.settings import load_config
@@ -235,7 +235,13 @@ def _compile(worker: Worker, case: tuple[str, str, int]) -> dict | None:
 
 
 def _failed_row(case: tuple[str, str, int], error: WorkerError) -> dict:
-    """Return the row of a case that failed, and print the reason to stderr."""
+    """Return the row of a case that failed, and print the reason to stderr.
+
+    Raises:
+        UserError: If JAX cannot be used at all.
+    """
+    if str(error).startswith(NO_JAX):  # every other case would fail too
+        raise UserError(str(error))
     crashed = error.kind != "out_of_memory"
     advice = "" if crashed else "; a smaller --batch or fewer --seeds need less"
     print(f"{', '.join(map(str, case))}: {error}{advice}", file=sys.stderr)
@@ -247,7 +253,9 @@ def _failed_row(case: tuple[str, str, int], error: WorkerError) -> dict:
 def _measurer(options: argparse.Namespace) -> Callable[..., dict | None]:
     """Return a function that measures one case in its process, asked to `compile`, then `time`."""
     from benchmarks.train_case import Measurement, TrainCase, trial
+    from lra.environment import check_jax
 
+    check_jax()
     compiled: list[Measurement] = []
 
     def answer(request: str, task: str, attention: str, seeds: int) -> dict | None:

@@ -24,7 +24,12 @@ def run(*command, **variables):
 
 @pytest.mark.parametrize(
     "command",
-    [["train.py", "--config=configs/listops.py", "--workdir=nowhere"], ["eval.py", "--workdir=x"]],
+    [
+        ["train.py", "--config=configs/listops.py", "--workdir=nowhere"],
+        ["eval.py", "--workdir=x"],
+        ["-m", "benchmarks.train_step", "--tasks=listops", "--attentions=linear"],
+        ["-m", "benchmarks.standard_memory"],
+    ],
 )
 def test_a_device_that_is_not_there(command):
     ended = run(*command, JAX_PLATFORMS="rocm")

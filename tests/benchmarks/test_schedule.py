@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.cases import Contender
+from benchmarks.cases import OURS, Contender
 from tests.benchmarks.fake_worker import LINEAR, PEER, STANDARD, FakeWorker, case, rows_of, schedule
 
 KILLED = ("out_of_memory", "killed by the operating system")
@@ -69,6 +69,16 @@ def test_what_does_not_fit_is_recorded_with_its_estimate_and_the_rest_goes_on():
     assert rows[1].peak_memory_mb == pytest.approx(1000 * 1024**2 / 1e6)
     assert "1,048.6 MB of 1,000.0" in rows[1].note
     assert ("first", 1024, 1) not in worker.log
+
+
+def test_what_takes_more_than_the_limit_does_not_fit_though_the_analysis_says_so():
+    worker = FakeWorker(lambda c: 0.1, lambda c: 1000 * c.length**2, unseen=0.9)
+    scores = Contender("standard", {"implementation": "xla"}, OURS, "standard")
+    rows = rows_of(worker, scores, [case(n) for n in (512, 1024, 2048)])
+    assert [row.status for row in rows] == ["ok", "out_of_memory", "out_of_memory"]
+    assert rows[2].memory_source == "process"
+    assert rows[2].peak_memory_mb == pytest.approx(1000 * 2048**2 / 1e6)
+    assert ("first", 2048, 1) not in worker.log
 
 
 def test_a_peers_memory_is_predicted_from_shorter_lengths():
