@@ -27,7 +27,7 @@ ATTENTIONS: dict[str, type[nnx.Module]] = {
     "linear": LinearAttention,
 }
 
-_GIVEN_BY_THE_ENCODER = ("self", "length", "heads", "head_dim", "layer", "shared", "rngs")
+_NOT_OPTIONS = ("self", "length", "heads", "head_dim", "layer", "shared", "rngs")
 
 
 def make(
@@ -45,19 +45,19 @@ def make(
     """Builds one layer's attention.
 
     Args:
-        name: a key of `ATTENTIONS`.
-        length: the longest sequence it will see, in positions.
-        heads: number of heads.
-        head_dim: width of a head.
-        layer: index of the layer, for options given per layer.
-        shared: layer 0's attention, whose arrays later layers may share; None in layer 0.
-        rngs: the streams `params` (trained arrays) and `attention` (untrained draws).
-        causal: must be False; None of the attentions can be used causally.
-        **options: the attention's own (`num_landmarks`, `proj_dim`, ...), see its class.
+        name: Key of `ATTENTIONS`.
+        length: Longest sequence that the module will see, in positions.
+        heads: Number of heads.
+        head_dim: Width of a head.
+        layer: Index of the layer, for options given per layer.
+        shared: Layer 0's attention, whose arrays later layers may share; None in layer 0.
+        rngs: Streams `params` (trained arrays) and `attention` (untrained draws).
+        causal: Must be False: none of the attentions can be used causally.
+        **options: Options of the attention (`num_landmarks`, `proj_dim`, ...), see its class.
 
     Raises:
-        ValueError: an unknown name or option (the known ones are listed), a size that does not
-            fit, `rngs` that are none, or causal use.
+        ValueError: An unknown name or option (the known ones are listed), a size that does not
+            fit, `rngs` that is not an `nnx.Rngs`, or causal use.
     """
     check_choice("attention", name, ATTENTIONS)
     check_positive(length=length, heads=heads, head_dim=head_dim)
@@ -83,10 +83,10 @@ def make(
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options of attention `name` with their defaults."""
+    """Returns the options of attention `name` with their defaults."""
     parameters = inspect.signature(ATTENTIONS[name].__init__).parameters
     return {
         option: parameter.default
         for option, parameter in parameters.items()
-        if option not in _GIVEN_BY_THE_ENCODER
+        if option not in _NOT_OPTIONS
     }

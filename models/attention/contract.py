@@ -1,19 +1,19 @@
-"""What every attention shares: its contract, its softmax under a mask, checks of its options.
+"""What all attentions share: their contract, the masked softmax, and checks of options.
 
 An attention is an `nnx.Module` made by `models.attention.make` and called as
 
     out = attention(q, k, v, mask, key=None)
 
     q k v out   `Heads`: floats [batch, length, heads, head_dim], projected by the encoder, unscaled
-    mask        `Mask`: bools [batch, length], True = token; it may have holes, no prefix is assumed
-    key         in training a PRNG key, or keys [batch], one for each example; None in evaluation,
-                which is deterministic
+    mask        `Mask`: bools [batch, length], True = token; not necessarily a prefix
+    key         in training a PRNG key, or keys [batch], one per example; None in evaluation, which
+                is deterministic
 
 - The contents of masked positions, which must be finite and far from overflow, never affect outputs
-  and gradients at real ones. Outputs at masked positions are arbitrary but finite.
-- q, k and v have one shape: an attention from one sequence to another is none of this contract.
-  Other shapes, numbers that are not real floating-point ones, and a mask that is not bool raise
-  ValueError (`check_inputs`), from modules and from the pure functions that attend.
+  and gradients at real positions. Outputs at masked positions are arbitrary but finite.
+- q, k and v have the same shape: cross-attention is outside this contract. Other shapes, dtypes
+  that are not real floating-point ones, and masks that are not bool raise ValueError
+  (`check_inputs`), in modules and in the pure functions that attend.
 - Gradients are those of reverse mode (`jax.grad`, `jax.vjp`); forward mode is not supported.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its
@@ -21,14 +21,14 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 - A sequence without any real token gives 0, never NaN.
 - The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
   `accumulation_dtype(q.dtype)` (`models.dtypes`): at least float32, for float64 inputs float64.
-- No attention here is causal; `make(..., causal=True)` raises and says why (`why_not_causal`).
+- No attention here is causal: `make(..., causal=True)` raises and says why (`why_not_causal`).
 - A module that ties keys to queries sets `shares_qk = True`; the encoder then builds no key
   projection and passes `k = q`.
 - A module whose outputs depend on the order of real tokens but not on the padding between them sets
-  `reads_positions = False` (without it, True): the encoder may leave that padding out
-  (`models.attention.packing`). Another may do so in a method
+  `reads_positions = False` (default: True): the encoder may then leave that padding out
+  (`models.attention.packing`). Any other module may support packed sequences by a method
   `attend_packed(q, k, v, packing, *, key=None)`.
-- Trained arrays are `nnx.Param`; arrays drawn once and not trained are `Untrained`.
+- Trained arrays are `nnx.Param`; arrays drawn once and never trained are `Untrained`.
 """
 
 import difflib
@@ -51,15 +51,14 @@ class Untrained(nnx.Variable):
 def masked_softmax(
     scores: Float[Array, "*shape keys"], mask: Bool[Array, "*#shape keys"]
 ) -> Float[Array, "*shape keys"]:
-    """Softmax over the last axis; weight 0 where `mask` is False, also in a row of nothing else.
+    """Softmax over the last axis, with weight 0 where `mask` is False, even in a whole row.
 
-    Gradients are finite in every case, and so are all intermediate numbers. (For a row without any
-    key, `jax.nn.softmax(where=...)` computes a NaN on its way, which would end a run with
-    --debug_nans.)
+    Gradients and all intermediate values are always finite. (For a row without any key,
+    `jax.nn.softmax(where=...)` has an intermediate NaN, which would end a run with --debug_nans.)
     """
     lowest = jnp.finfo(scores.dtype).min
     scores = jnp.where(mask, scores, lowest)
-    # Stopped before the maximum, whose gradient would else be in the program, unused.
+    # Stopped before the maximum: otherwise the program would compute its gradient for nothing.
     peak = jnp.max(jax.lax.stop_gradient(scores), axis=-1, keepdims=True)
     weights = jnp.where(mask, jnp.exp(scores - peak), 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
@@ -75,13 +74,13 @@ def check_inputs(
     heads: int | None = None,
     head_dim: int | None = None,
 ) -> None:
-    """Raises ValueError unless shapes and dtypes are those of the contract.
+    """Raises ValueError unless shapes and dtypes satisfy the contract.
 
-    Without this check, broadcasting could make numbers out of arrays that do not belong together.
+    Without this check, broadcasting could silently combine arrays that do not belong together.
 
     Args:
-        q, k, v, mask: of the call.
-        heads, head_dim: those of the module's arrays; None where any will do.
+        q, k, v, mask: Arguments of the attention's call.
+        heads, head_dim: Sizes that the module was made for; None accepts any.
     """
     shapes = [getattr(x, "shape", None) for x in (q, k, v)]
     if len(set(shapes)) > 1 or shapes[0] is None or len(shapes[0]) != 4:
@@ -90,14 +89,14 @@ def check_inputs(
             + ", ".join(map(str, shapes))
         )
     for x in (q, k, v):
-        if not jnp.issubdtype(x.dtype, jnp.floating):  # outputs would be cut to it
+        if not jnp.issubdtype(x.dtype, jnp.floating):  # outputs would be truncated to it
             raise ValueError(f"q, k and v must be floating-point arrays, not {x.dtype}")
-    for found, made_for, what in (
+    for size, expected, unit in (
         (shapes[0][2], heads, "heads"),
         (shapes[0][3], head_dim, "numbers a head"),
     ):
-        if made_for not in (found, None):
-            raise ValueError(f"{found} {what}, but the attention is made for {made_for}")
+        if expected not in (size, None):
+            raise ValueError(f"{size} {unit}, but the attention is made for {expected}")
     if not hasattr(mask, "dtype"):
         raise ValueError(f"mask must be an array, True = token, not {mask!r}")
     if mask.shape != shapes[0][:2] or mask.dtype != jnp.bool_:
@@ -107,7 +106,7 @@ def check_inputs(
 
 
 def check_fraction(**values: object) -> None:
-    """Raises ValueError naming the first of `values` that is not a number from 0 to below 1."""
+    """Raises ValueError naming the first of `values` that is not a number in [0, 1)."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
             raise ValueError(f"{name} must be a number from 0 to less than 1, not {value!r}")
@@ -121,19 +120,19 @@ def check_positive(**sizes: object) -> None:
 
 
 def check_not_negative(**sizes: object) -> None:
-    """Raises ValueError naming the first of `sizes` that is not an integer from 0 on."""
+    """Raises ValueError naming the first of `sizes` that is not a non-negative integer."""
     for name, size in sizes.items():
         if not _is_integer(size) or size < 0:
             raise ValueError(f"{name} must be 0 or a positive integer, not {size!r}")
 
 
 def _is_integer(value: object) -> bool:
-    """Whether `value` is an integer, of Python or NumPy; booleans are not."""
+    """Whether `value` is a Python or NumPy integer; booleans do not count."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def check_choices(option: str, values: object, known: Collection[str]) -> None:
-    """Raises ValueError if `values` is no collection, or one with an element not among `known`."""
+    """Raises ValueError unless `values` is a collection whose elements are all in `known`."""
     if isinstance(values, str) or not isinstance(values, Collection):
         names = ", ".join(sorted(known))
         raise ValueError(f"{option} must be a collection of names (known: {names}), not {values!r}")
@@ -142,7 +141,7 @@ def check_choices(option: str, values: object, known: Collection[str]) -> None:
 
 
 def check_choice(option: str, value: object, known: Iterable[str]) -> None:
-    """Raises ValueError if `value` is not one of `known`; names the closest and lists all."""
+    """Raises ValueError, listing `known` and the closest match, if `value` is not in `known`."""
     known = sorted(known)
     if value in known:
         return

@@ -2,9 +2,9 @@
 
     out = softmax(q (E k)^T / sqrt(D)) (F v)        E, F [proj_dim, length], k and v 0 at padding
 
-Complexity in the length n, a head with proj_dim m and width D: time O(n m D), memory O(n D + m D)
-and, but for the kernels of GPUs, one block of scores (`models.attention.low_rank`); m n parameters
-for every distinct E or F.
+Complexity per head of width D, with length n and proj_dim m: time O(n m D), memory O(n D + m D)
+and, except in GPU kernels, one block of scores (`models.attention.low_rank`); m n parameters per
+distinct E or F.
 
 `share` takes any of
 
@@ -20,12 +20,12 @@ by a convolution whose kernel and stride are length / proj_dim, rounded up: the 
 projections".
 
 Differences. A projected key mixes positions, so padding cannot be given weight 0. It adds nothing
-to E k and F v, but a projected key that saw nothing but padding still takes part in the softmax (as
-in the PyTorch code; the JAX code has no mask at all). With pooling and convolution, windows without
-a real token take no part in it; means and maxima are over real tokens.
+to E k and F v, but a projected key of padding alone still takes part in the softmax (as in the
+PyTorch code; the JAX code has no mask at all). With pooling and convolution, windows without a real
+token are excluded from the softmax; means and maxima are over real tokens.
 
-The output does not depend on the amount of padding: position i always meets column i of E,
-and windows are laid over the module's length, not the input's.
+The output does not depend on the amount of padding: column i of E always multiplies position i, and
+windows divide the module's length, not the input's.
 """
 
 from collections.abc import Collection, Sequence
@@ -47,7 +47,7 @@ SHARES = ("kv", "heads", "layers")
 POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 PROJECTIONS = ("linear", "conv", *POOLINGS)
 Queries = Float[Array, "batch queries heads head_dim"]
-LINEAR_STDDEV = 0.02  # the benchmark's PyTorch code
+LINEAR_STDDEV = 0.02  # as in the benchmark's PyTorch code
 
 
 def linformer_attention(
@@ -58,13 +58,14 @@ def linformer_attention(
     e: Float[Array, "#heads projected columns"],
     f: Float[Array, "#heads projected columns"] | None = None,
 ) -> Heads:
-    """Equation 7 with `e` for the keys and `f` for the values, each per head or one for all.
+    """Attends by Equation 7, with `e` projecting the keys and `f` the values.
 
-    Without `f`, `e` is for both, and is read once.
+    Each has one matrix per head, or one for all heads. Without `f`, `e` projects both and is read
+    once.
 
     Raises:
-        ValueError: fewer columns than positions (with more, the first are used), `e` and `f` of
-            unequal shapes, or other inputs than the contract's.
+        ValueError: Fewer columns than positions (of more, the first are used), `e` and `f` of
+            unequal shapes, or inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
     if f is not None and e.shape[1:] != f.shape[1:]:
@@ -75,23 +76,24 @@ def linformer_attention(
 
 
 def _linear(q, k, v, mask, e, f):
-    """`linformer_attention`; `mask` is of keys and values alone."""
+    """`linformer_attention`; `mask` applies to keys and values only."""
     if f is None:
-        both = project(jnp.concatenate([k, v], axis=-1), mask, e)
-        return low_rank_attention(q, *jnp.split(both, 2, axis=-1))
+        projected = project(jnp.concatenate([k, v], axis=-1), mask, e)
+        return low_rank_attention(q, *jnp.split(projected, 2, axis=-1))
     return low_rank_attention(q, project(k, mask, e), project(v, mask, f))
 
 
 def pool(
     x: Heads, mask: Mask, pooling: str, *, num_windows: int, length: int
 ) -> tuple[Float[Array, "batch num_windows heads head_dim"], Bool[Array, "batch num_windows"]]:
-    """The mean or maximum of each window's real tokens, and which windows have any.
+    """Returns the mean or maximum of each window's real tokens, and which windows have any.
 
     Args:
-        x, mask: keys or values, and which are real.
-        pooling: a key of `POOLINGS`.
-        num_windows: how many windows `length` positions are cut into, as `numpy.array_split` does.
-        length: at least the length of `x`; what `x` lacks is padding.
+        x: Keys or values.
+        mask: Which positions of `x` are real.
+        pooling: Key of `POOLINGS`.
+        num_windows: Number of windows; `length` positions are split as by `numpy.array_split`.
+        length: Length to which `x` is padded, at least its own.
     """
     x, mask = padded_to(x, length), padded_to(mask, length)
     return POOLINGS[pooling](x, mask, num_windows), segment_any(mask, num_windows)
@@ -100,10 +102,13 @@ def pool(
 def convolution(
     x: Heads, mask: Mask, kernel: Float[Array, "#heads window head_dim head_dim"]
 ) -> tuple[Float[Array, "batch windows heads head_dim"], Bool[Array, "batch windows"]]:
-    """Convolution along the length whose stride is its window, without bias, 0 at padding.
+    """Convolves along the length with stride equal to the window, without bias.
 
-    Channels (`kernel`'s third axis in, its fourth out) are mixed within a head. Also returns which
-    windows hold a real token. The last window is completed with padding.
+    Channels (input: third axis of `kernel`, output: fourth) are mixed within a head. Masked
+    positions count as 0, and the last window is completed with padding.
+
+    Returns:
+        The convolved sequence, and which windows hold a real token.
     """
     window = kernel.shape[1]
     x, mask = padded(x, window), padded(mask, window)
@@ -117,18 +122,18 @@ def convolution(
 
 
 class LinformerAttention(nnx.Module):
-    """Linformer.
+    """Linformer with learned projections, pooling or convolution along the length.
 
     Options:
-        proj_dim: rows of E and F: an integer; a tuple with one entry per layer; or such a tuple
-            whose entries are tuples with one integer per head.
-        share: what shares a projection, any of 'kv', 'heads', 'layers'. Ignored for poolings:
-            they have no parameters, so their sizes may differ everywhere.
+        proj_dim: Number of rows of E and F: an integer; a tuple with one entry per layer; or such a
+            tuple whose entries are tuples with one integer per head.
+        share: What shares a projection, any of 'kv', 'heads', 'layers'. Ignored for pooling, which
+            has no parameters, so its sizes may differ everywhere.
         projection: 'linear', 'mean_pool', 'max_pool' or 'conv'.
 
-    Parameters are in `e` and `f`: matrices [proj_dim, length], N(0, 0.02), or convolution kernels.
-    Each is a list with one array [heads or 1, ...] per group of heads. All heads are one group if
-    their sizes are equal; otherwise each is its own. What is shared is one and the same object.
+    The parameters `e` and `f` are matrices [proj_dim, length], N(0, 0.02), or convolution kernels.
+    Each is a list with one array [heads or 1, ...] per group of heads. Heads of equal sizes form
+    one group; otherwise each head is a group of its own. Shared arrays are the same object.
     """
 
     shares_qk = False
@@ -151,9 +156,8 @@ class LinformerAttention(nnx.Module):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: a size below 1 or above `length`, too few sizes for the layers or not one
-                per head, unequal sizes under sharing, an unknown name, or a `shared` that does
-                not fit.
+            ValueError: A size below 1 or above `length`, too few sizes for the layers or not one
+                per head, unequal sizes under sharing, an unknown name, or an incompatible `shared`.
         """
         check_choice("projection", projection, PROJECTIONS)
         check_choices("share", share, SHARES)
@@ -201,7 +205,7 @@ class LinformerAttention(nnx.Module):
         return nnx.List(arrays)
 
     def _groups(self) -> list[tuple[int, int]]:
-        """Ranges of heads computed together: all of them, or one by one if sizes differ."""
+        """Ranges of heads computed together: all heads, or one by one if their sizes differ."""
         heads = len(self.sizes)
         if len(set(self.sizes)) == 1:
             return [(0, heads)]
@@ -210,11 +214,11 @@ class LinformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attention through the layer's projections; `key` is not needed.
+        """Attends to projected keys and values; `key` is ignored.
 
         Raises:
-            ValueError: other inputs than the contract's, longer than the module's length, or with
-                another number of heads.
+            ValueError: Inputs that violate the contract, exceed the module's length or have another
+                number of heads.
         """
         check_inputs(q, k, v, mask, heads=len(self.sizes))
         return self._attend(q, k, v, mask)
@@ -222,15 +226,15 @@ class LinformerAttention(nnx.Module):
     def attend_packed(
         self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: jax.Array | None = None
     ) -> Heads:
-        """The same for packed sequences: the projections need where keys and values stand.
+        """Attends between packed sequences; keys and values are unpacked for the projections.
 
         Raises:
-            ValueError: whole sequences longer than the module's length.
+            ValueError: Unpacked sequences longer than the module's length.
         """
         return self._attend(q, spread(k, packing), spread(v, packing), packing.mask)
 
     def _attend(self, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
-        """`mask` is of keys and values; of the queries any positions will do."""
+        """Attends; `mask` applies to keys and values, and queries may be at any positions."""
         if k.shape[1] > self.length:
             raise ValueError(f"{k.shape[1]} positions, but the attention is made for {self.length}")
         outs = [
@@ -242,25 +246,25 @@ class LinformerAttention(nnx.Module):
     def _attend_group(self, group: int, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
         if self.projection in POOLINGS:
             windows = {"num_windows": self.sizes[group], "length": self.length}
-            keys, live = pool(k, mask, self.projection, **windows)
+            keys, nonempty = pool(k, mask, self.projection, **windows)
             values, _ = pool(v, mask, self.projection, **windows)
-            return low_rank_attention(q, keys, values, live)
+            return low_rank_attention(q, keys, values, nonempty)
         e, f = self.e[group][...], self.f[group][...]
         if self.projection == "linear":
             shared = self.f[group] is self.e[group]
             return _linear(q, k, v, mask, e, None if shared else f)
-        keys, live = convolution(k, mask, e)
+        keys, nonempty = convolution(k, mask, e)
         values, _ = convolution(v, mask, f)
-        return low_rank_attention(q, keys, values, live)
+        return low_rank_attention(q, keys, values, nonempty)
 
 
 def head_sizes(
     proj_dim: int | Sequence, *, layer: int, heads: int, length: int, share: Collection[str]
 ) -> tuple[int, ...]:
-    """The projected size of each head of `layer`, after checking those of all layers.
+    """Returns the projected size of each head of `layer`, after checking those of all layers.
 
     Raises:
-        ValueError: see `LinformerAttention`.
+        ValueError: See `LinformerAttention`.
     """
     layers = tuple(proj_dim) if isinstance(proj_dim, Sequence) else (proj_dim,) * (layer + 1)
     if len(layers) <= layer:

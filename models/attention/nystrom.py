@@ -3,27 +3,27 @@
     softmax(Q K^T / sqrt(d)) V  ~  F (Z (B V)) + convolution(V)                       Eq. 17
     F = softmax(Q K~^T / sqrt(d))   A = softmax(Q~ K~^T / sqrt(d))   B = softmax(Q~ K^T / sqrt(d))
 
-The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is six
-steps of an iteration towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed as above,
-B V and F (...) are attention from and to the landmarks (`models.attention.low_rank`), so that
-neither F nor B is ever held: time O(n m d + m^3), memory O(n d + m^2).
+The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is the
+result of six steps of an iteration towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed as
+above, B V and F (...) are attention from and to the landmarks (`models.attention.low_rank`), so
+that neither F nor B is ever stored: time O(n m d + m^3), memory O(n d + m^2).
 
 Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
-- Any length: with n not a multiple of m, the first n mod m segments are one position longer.
+- Any length: if n is not a multiple of m, the first n mod m segments are one position longer.
 - The iteration's starting point is computed per matrix, as in the paper; the code divides by one
   maximum over batch and heads, so that an output depends on the other examples in its batch.
 - Padding: a landmark is the mean of its segment's real tokens; the code averages zeros at padding
-  too. A segment without real tokens takes no part: it has weight 0 in F and B, and its row and
+  too. A segment without real tokens has no effect: it has weight 0 in F and B, and its row and
   column of A are those of the identity, which leaves the inverse of the rest unchanged. Masked keys
   have weight 0, and masked values count as 0.
-- With m = n the code switches to plain softmax; here the same formula holds, and tends to
+- For m = n the code switches to plain softmax; here the same formula applies, and approaches
   softmax attention with more iterations.
 - The iteration and A are computed in full float32 (or float64) on every device, in the kernels of
   `models.attention.pinv_kernel` by products of bfloat16 parts; F, B and their products in at least
-  float32, to which blocks of q, k and v are brought. Where a GPU's kernels take 16-bit sequences
-  instead (`models.attention.low_rank`), weights, landmarks, B V and Z (B V) are rounded too: with
-  random inputs the error is less than twice what rounding q, k, v and the result gives anyway
-  (a test). F (Z (B V)) is rounded to the format of q before the convolution is added.
+  float32, to which blocks of q, k and v are cast. Where GPU kernels take 16-bit sequences instead
+  (`models.attention.low_rank`), weights, landmarks, B V and Z (B V) are rounded too: with random
+  inputs the error is less than twice that of rounding q, k, v and the result (tested).
+  F (Z (B V)) is rounded to the dtype of q before the convolution is added.
 """
 
 import math
@@ -53,11 +53,12 @@ from models.dtypes import accumulation_dtype
 from models.largest import largest
 from models.machine import this_machine
 
-_EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
+# By default GPUs and TPUs round the operands of products to 10 or 7 bits.
+_EXACT = jax.lax.Precision.HIGHEST
 
 
 class Landmarks(NamedTuple):
-    """Means over segments, and which segments have a real token."""
+    """Means over segments, and whether each segment has a real token."""
 
     q: Float[Array, "batch num_landmarks heads head_dim"]
     k: Float[Array, "batch num_landmarks heads head_dim"]
@@ -65,7 +66,7 @@ class Landmarks(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """The approximated softmax matrix is f @ z @ b."""
+    """Factors whose product f @ z @ b approximates the softmax matrix."""
 
     f: Float[Array, "batch heads length num_landmarks"]
     z: Float[Array, "batch heads num_landmarks num_landmarks"]
@@ -75,14 +76,14 @@ class Factors(NamedTuple):
 def iterative_pinv(
     a: Float[Array, "*batch m m"], iterations: int = 6
 ) -> Float[Array, "*batch m m"]:
-    """Approximates the Moore-Penrose inverse of each matrix with products only.
+    """Approximates the Moore-Penrose inverse of each matrix by matrix products only.
 
     Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4                          (paper, Eq. 14)
-    from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of the matrix.
-    Third order once close; six steps are often far from converged, so their number is part of
-    the method. At least float32 inside. Time O(iterations m^3); for the backward pass Z is kept
-    after each step. On one GPU, by `models.attention.pinv_kernel`, which keeps two more matrices.
-    Of equally large sums the first one has the gradient (`models.largest`).
+    from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of |A|.
+    The order of convergence is three; six steps are often far from converged, so their number is
+    part of the method. Computed in at least float32. Time O(iterations m^3); Z is kept after each
+    step for the backward pass. On one GPU, `models.attention.pinv_kernel` computes it and keeps two
+    more matrices per step. Among equally large sums the first gets the gradient (`models.largest`).
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
@@ -91,7 +92,7 @@ def iterative_pinv(
     largest_row = largest(jnp.sum(magnitude, axis=-1), axis=-1)
     z = jnp.swapaxes(a, -1, -2) / (largest_column * largest_row)[..., None, None]
     if iterations and kernel_choice.preferred_for_matrices(a.shape[-1], a.dtype, this_machine()):
-        # Here, since Pallas takes a fifth of a second to import.
+        # Pallas is slow to import.
         from models.attention.pinv_kernel import iterate
 
         return iterate(a, z, iterations).astype(dtype)
@@ -103,7 +104,7 @@ def iterative_pinv(
         inner = 13 * identity - _exact_product(az, inner)
         return _exact_product(z, inner) / 4, None
 
-    # The backward pass makes the inner products of a step again: kept, they would be most of the
+    # The backward pass recomputes the inner products of a step: stored, they would take most of the
     # memory that a short sequence needs.
     z, _ = jax.lax.scan(jax.checkpoint(step, prevent_cse=False), z, length=iterations)
     return z.astype(dtype)
@@ -112,12 +113,12 @@ def iterative_pinv(
 def nystrom_factors(
     q: Heads, k: Heads, mask: Mask, *, num_landmarks: int, pinv_iterations: int = 6
 ) -> Factors:
-    """The three factors of the softmax matrix, in at least float32.
+    """Computes the three factors of the softmax matrix, in at least float32.
 
-    The plain form, for analysis and as the reference: `nystrom_attention` holds neither f nor b.
+    This is for analysis and as the reference: `nystrom_attention` stores neither f nor b.
 
     Raises:
-        ValueError: not 1 <= num_landmarks <= length.
+        ValueError: `num_landmarks` not in 1 to length.
     """
     q, k = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, k))
     landmarks = _landmarks(q, k, mask, num_landmarks)
@@ -141,30 +142,31 @@ def nystrom_attention(
     pinv_iterations: int = 6,
     conv_kernel: Float[Array, "heads width"] | None = None,
 ) -> Heads:
-    """Attention through `num_landmarks` landmarks, plus the convolution of v if there is a kernel.
+    """Attends through `num_landmarks` landmarks, and adds the convolution of v if given a kernel.
 
     Args:
-        q, k, v, mask: see `models.attention.contract`; any length from `num_landmarks` on.
-        num_landmarks: number of segments the length is cut into.
-        pinv_iterations: steps of `iterative_pinv`.
-        conv_kernel: correlated with the masked values of its head along the length, see
-            `models.attention.convolution`; None: no convolution.
+        q, k, v, mask: See `models.attention.contract`; at least `num_landmarks` positions.
+        num_landmarks: Number of segments that the sequence is cut into.
+        pinv_iterations: Number of steps of `iterative_pinv`.
+        conv_kernel: Kernel of each head, correlated with its masked values along the length (see
+            `models.attention.convolution`); None: no convolution.
 
     Raises:
-        ValueError: not 1 <= num_landmarks <= length, `pinv_iterations` below 0, or other inputs
-            than the contract's.
+        ValueError: `num_landmarks` not in 1 to length, `pinv_iterations` below 0, or inputs that
+            violate the contract.
     """
     check_inputs(q, k, v, mask)
     check_not_negative(pinv_iterations=pinv_iterations)
-    out = _through(_landmarks(q, k, mask, num_landmarks), q, k, v, mask, pinv_iterations)
+    landmarks = _landmarks(q, k, mask, num_landmarks)
+    out = _attend_through(landmarks, q, k, v, mask, pinv_iterations)
     if conv_kernel is not None:
-        real = jnp.where(mask[:, :, None, None], v, 0)
-        out += depthwise_convolution(real, conv_kernel).astype(out.dtype)
+        masked_v = jnp.where(mask[:, :, None, None], v, 0)
+        out += depthwise_convolution(masked_v, conv_kernel).astype(out.dtype)
     return out
 
 
-def _through(landmarks, q, k, v, mask, pinv_iterations):
-    """F (Z (B V)); of q, k and v any order of positions will do."""
+def _attend_through(landmarks, q, k, v, mask, pinv_iterations):
+    """F (Z (B V)); the positions of q, k and v may be in any order."""
     bv = low_rank_attention(landmarks.q, k, v, mask)
     z = _landmark_inverse(landmarks, pinv_iterations)
     zbv = jnp.einsum("bhmj,bjhd->bmhd", z, bv, precision=_EXACT)
@@ -180,22 +182,22 @@ def _landmarks(q, k, mask, num_landmarks):
 
 
 def _landmark_inverse(landmarks, pinv_iterations):
-    """Z: an unused landmark has row and column of the identity."""
+    """Z, for an A whose rows and columns of unused landmarks are those of the identity."""
     q, k, used = landmarks
     columns = used[:, None, None, :]
     scores = jnp.einsum("bmhd,bjhd->bhmj", q / math.sqrt(q.shape[-1]), k, precision=_EXACT)
     identity = jnp.eye(q.shape[1], dtype=q.dtype)[None, None]
-    both = jnp.swapaxes(columns, -1, -2) & columns
-    a = jnp.where(both, masked_softmax(scores, columns), identity)
-    # Without the barrier XLA's GPU backend spends half of a training step's compilation here.
+    both_used = jnp.swapaxes(columns, -1, -2) & columns
+    a = jnp.where(both_used, masked_softmax(scores, columns), identity)
+    # Without the barrier XLA's GPU backend spends half of a training step's compile time here.
     return iterative_pinv(jax.lax.optimization_barrier(a), pinv_iterations)
 
 
 class NystromAttention(nnx.Module):
-    """`nystrom_attention` with a trained convolution kernel; deterministic, `key` is not used.
+    """`nystrom_attention` with a trained convolution kernel; deterministic, ignores `key`.
 
-    Segments are laid over the module's length, not the input's: a shorter sequence has as many
-    landmarks as it reaches segments (all of them, if their number does not divide that length).
+    Segments divide the module's length, not the input's: a shorter sequence has a landmark for each
+    segment that it reaches (for all segments, if their number does not divide that length).
     """
 
     shares_qk = False
@@ -218,17 +220,17 @@ class NystromAttention(nnx.Module):
         pinv_iterations: int = 6,
         conv_kernel: int = 35,
     ):
-        """Checks the options and draws the kernel, [heads, conv_kernel] in float32.
+        """Checks the options and draws the kernel [heads, conv_kernel] in float32.
 
         Args:
-            length, heads, head_dim, layer, shared, rngs: see `models.attention.make`.
-            num_landmarks: m, from 1 to the length (64 in LRA, mlpen/Nystromformer LRA/code).
-            pinv_iterations: steps towards the pseudo-inverse (6, paper below Eq. 14).
-            conv_kernel: width of the convolution (35 in LRA, mlpen/Nystromformer LRA/code);
-                0: none.
+            length, heads, head_dim, layer, shared, rngs: See `models.attention.make`.
+            num_landmarks: Number m of landmarks, 1 to length (64 in mlpen/Nystromformer, LRA/code).
+            pinv_iterations: Steps towards the pseudo-inverse (6, paper below Eq. 14).
+            conv_kernel: Width of the convolution kernel (35 in mlpen/Nystromformer, LRA/code); 0:
+                no convolution.
 
         Raises:
-            ValueError: a size below 1 or more landmarks than positions.
+            ValueError: A size out of range, or more landmarks than positions.
         """
         check_segments(num_landmarks, length, "num_landmarks")
         check_positive(pinv_iterations=pinv_iterations)
@@ -241,10 +243,10 @@ class NystromAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """`nystrom_attention` with the kernel; `key` is not needed.
+        """Attends through the landmarks; `key` is ignored.
 
         Raises:
-            ValueError: other inputs than the contract's.
+            ValueError: Inputs that violate the contract.
         """
         heads = None if self.kernel is None else len(self.kernel)
         check_inputs(q, k, v, mask, heads=heads)
@@ -265,22 +267,22 @@ class NystromAttention(nnx.Module):
     def attend_packed(
         self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: jax.Array | None = None
     ) -> Heads:
-        """The same for packed sequences: only landmarks and convolution need their positions."""
+        """Attends between packed sequences; landmarks and convolution alone are not packed."""
         length = packing.mask.shape[1]
         num_landmarks, padded = self.segments(length)
-        whole = (padded_to(spread(x, packing), padded) for x in (q, k))
-        landmarks = _landmarks(*whole, padded_to(packing.mask, padded), num_landmarks)
-        out = _through(landmarks, q, k, v, packing.packed_mask, self.pinv_iterations)
+        unpacked = (padded_to(spread(x, packing), padded) for x in (q, k))
+        landmarks = _landmarks(*unpacked, padded_to(packing.mask, padded), num_landmarks)
+        out = _attend_through(landmarks, q, k, v, packing.packed_mask, self.pinv_iterations)
         if self.kernel is None:
             return out
         convolved = depthwise_convolution(spread(v, packing), self.kernel[...])
         return out + pack(convolved, packing).astype(out.dtype)
 
     def segments(self, length: int) -> tuple[int, int]:
-        """The landmarks that a sequence has, and the positions of their segments.
+        """Returns a sequence's number of landmarks and the total length of their segments.
 
-        Segments are laid over the module's length; those that only padding would fill are left
-        out, if the landmarks divide that length.
+        Segments divide the module's length; those that would hold only padding are left out if the
+        number of landmarks divides that length.
         """
         if length >= self.length:
             return self.num_landmarks, length
@@ -292,7 +294,7 @@ class NystromAttention(nnx.Module):
 
 
 def _initial_kernel(rngs, heads, width):
-    """As PyTorch's Conv of one channel, whose fan in is the width."""
+    """Initialised like PyTorch's Conv with one channel, whose fan in is the width."""
     return nnx.Param(uniform_within(width)(rngs.params(), (heads, width)))
 
 

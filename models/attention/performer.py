@@ -1,4 +1,4 @@
-"""Performer: attention through positive orthogonal random features, FAVOR+ (arXiv 2009.14794).
+"""Performer: attention by positive orthogonal random features, FAVOR+ (arXiv 2009.14794).
 
     out = f(q) (f(k)^T v) / (f(q) . sum over keys of f(k))
 
@@ -9,17 +9,17 @@
 with R features and head width D. E[f(q) . f(k)] is proportional to exp(q . k / sqrt(D)), so the
 softmax kernel approaches standard attention as R grows.
 
-Complexity in the length n, a head: time O(n R D), memory O(n D + R D) with the softmax kernel,
-whose features are made block by block (`models.attention.favor`, for bfloat16 on one GPU
+Complexity per head, with length n: time O(n R D), memory O(n D + R D) with the softmax kernel,
+whose features are computed block by block (`models.attention.favor`, for bfloat16 on one GPU
 `models.attention.favor_kernels`); O(n R + R D) with relu.
 
 Differences. The feature maps and their epsilons are those of performer-pytorch 1.1.4; nothing is
 added to the denominator. Unlike the benchmark's PyTorch code, which uses that package, q and k are
-scaled once (D^(-1/4) each, not twice), and padding counts in no sum: its features are 0 rather
-than those of a zero key, which dilute the denominator. The benchmark's JAX code has no projection
+scaled once (D^(-1/4) each, not twice), and padding is in no sum: its features are 0 rather than
+those of a zero key, which would dilute the denominator. The benchmark's JAX code has no projection
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
-sequence and head, and a constant to the gradient, as in 1.1.4. performer-pytorch of the time of the
+sequence and head, and a constant to the gradient, as in 1.1.4. The performer-pytorch version of the
 benchmark's PyTorch code (0.15) takes one maximum over batch, heads and padding, so that an
 example's features depend on its batch and more of them fall below epsilon; and it differentiates
 the maxima of queries and keys, which changes gradients while many features are near epsilon.
@@ -30,7 +30,7 @@ others in max p, puts their features below epsilon. Then all weights are equal, 
 mean of the values, and hardly any gradient leads out of this state. The protocol's model ends up
 there on ListOps: in its first layer hardly any key feature is above 1e-4. With epsilon = 0 the
 maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor; a
-query of which all products of features (nearly) underflow gets 0.
+query gets 0 if all its products of features (nearly) underflow.
 
 The output does not depend on the amount of padding.
 """
@@ -62,18 +62,18 @@ from models.machine import Machine, this_machine
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
 RELU_EPSILON = 1e-3
-_LEAST_FEATURES = 64  # a block of them
+_LEAST_FEATURES = 64  # one block of the kernels
 
 
 def orthogonal_features(
     key: PRNGKeyArray, num_features: int, head_dim: int
 ) -> Float[Array, "features head_dim"]:
-    """A random projection: blocks of `head_dim` orthogonal rows, as long as Gaussian rows are.
+    """Draws a random projection: blocks of `head_dim` orthogonal rows with the norms of Gaussians.
 
-    Each row is distributed as N(0, I) on its own; the last block may be incomplete.
+    The marginal distribution of each row is N(0, I); the last block may be incomplete.
 
     Raises:
-        ValueError: sizes that are no positive integers.
+        ValueError: Sizes that are not positive integers.
     """
     check_positive(num_features=num_features, head_dim=head_dim)
     key_directions, key_norms = jax.random.split(key)
@@ -87,10 +87,10 @@ def orthogonal_features(
 
 
 def _orthonormal(rows: Float[Array, "blocks n dim"]) -> Float[Array, "blocks n dim"]:
-    """Gram-Schmidt within each block, twice against round-off; row i keeps its own direction.
+    """Orthonormalises each block by Gram-Schmidt, run twice against round-off.
 
     Used instead of `jnp.linalg.qr`, which on a CPU waits for helpers from the thread pool it runs
-    on: two layers' calls at once occupy both of two threads and deadlock (jaxlib 0.10.2).
+    on: two layers' concurrent calls occupy both of two threads and deadlock (jaxlib 0.10.2).
     """
     product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
@@ -110,7 +110,7 @@ def query_features(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
-    """f(q), in at least float32; the softmax kernel's maximum is each query's own."""
+    """Returns f(q), in at least float32; the softmax kernel's maximum is per query."""
     q = head_major(q)
     projected = _project(q, projection)
     if kernel == "relu":
@@ -128,11 +128,11 @@ def key_features(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
-    """f(k), in at least float32, and 0 at padding.
+    """Returns f(k), in at least float32, and 0 at padding.
 
     The softmax kernel's maximum is over real positions and features, per sequence and head.
     """
-    # Padding is dealt with by row, not by entry of the [length, features] arrays.
+    # Padding is masked per row, not per entry of the [length, features] arrays.
     real = mask[:, None, :, None]
     k = jnp.where(real, head_major(k), 0)
     projected = _project(k, projection)
@@ -147,12 +147,12 @@ def key_features(
 
 
 def prefers_kernels(dtype: DTypeLike, shape: tuple[int, int], machine: Machine) -> bool:
-    """Whether the softmax kernel's features are left to `models.attention.favor_kernels`.
+    """Whether `models.attention.favor_kernels` should compute the softmax kernel's attention.
 
     Args:
-        dtype: of q, k and v.
-        shape: of the projection.
-        machine: that computes.
+        dtype: Dtype of q, k and v.
+        shape: Shape of the projection.
+        machine: Machine that computes.
     """
     features, head_dim = shape
     return (
@@ -173,20 +173,21 @@ def performer_attention(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Heads:
-    """Attention by random features; `projection` serves all heads.
+    """Attends by random features; all heads share `projection`.
 
-    Everything between the inputs and the output is in at least float32, but for some products of
-    GPU kernels (`prefers_kernels`). `epsilon` is of the softmax kernel, that of `relu` is fixed.
+    Everything between the inputs and the output is in at least float32, except some products in
+    GPU kernels (`prefers_kernels`). `epsilon` applies to the softmax kernel; that of `relu` is
+    fixed.
 
     Raises:
-        ValueError: an unknown kernel, a projection of another width than `head_dim`, or other
-            inputs than the contract's.
+        ValueError: An unknown kernel, a projection whose width is not `head_dim`, or inputs that
+            violate the contract.
     """
     check_inputs(q, k, v, mask, head_dim=projection.shape[-1])
     check_choice("kernel", kernel, KERNELS)
-    common = common_dtype(q.dtype, k.dtype, v.dtype)  # the kernels take no mixture
+    common = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixed dtypes
     if kernel == "softmax" and prefers_kernels(common, projection.shape, this_machine()):
-        # Imported here, as it imports Pallas.
+        # Pallas is slow to import.
         from models.attention.favor_kernels import favor_kernels
 
         return favor_kernels(q, k, v, mask, projection, epsilon)
@@ -218,26 +219,27 @@ def _offset(
     projected: Float[Array, "batch heads length features"],
     peak: Float[Array, "batch heads #length 1"],
 ) -> Float[Array, "batch heads length 1"]:
-    """What is subtracted from `projected` in the exponent; contains the factor R^(-1/2)."""
+    """Offset subtracted from `projected` in the exponent, including the factor R^(-1/2)."""
     squares = jnp.sum(jnp.square(x.astype(projected.dtype)), axis=-1, keepdims=True)
     half = squares / (2 * math.sqrt(x.shape[-1]))
-    # Not differentiated, as in performer-pytorch 1.1.4. With an epsilon that is a choice: features
-    # depend on the peak.
+    # The peak is not differentiated, as in performer-pytorch 1.1.4. This is a choice: features
+    # depend on the peak unless epsilon is 0.
     return half + jax.lax.stop_gradient(peak) + math.log(projected.shape[-1]) / 2
 
 
 class PerformerAttention(nnx.Module):
-    """Performer with a fixed random projection, shared by the heads, of its own in each layer.
+    """Performer with a fixed random projection per layer, shared by its heads.
 
     Options:
-        num_features: R; the paper suggests about D log D, the benchmark's table has 256.
+        num_features: Number R of features; the paper suggests about D log D, the benchmark's table
+            has 256.
         kernel: 'softmax' or 'relu'.
-        epsilon: added to the features of the softmax kernel, relative to exp of the largest
-            projection; see above.
-        redraw_steps: training steps between new projections, 0 = never. The module only holds
-            the number; the training loop calls `redraw`.
+        epsilon: Constant added to the features of the softmax kernel, relative to exp of the
+            largest projection; see above.
+        redraw_steps: Number of training steps between new projections, 0 = never. The module only
+            stores it; the training loop calls `redraw`.
 
-    Holds `projection` [num_features, head_dim], untrained and saved with the model; no parameters.
+    `projection` [num_features, head_dim] is untrained and saved with the model; no parameters.
     """
 
     shares_qk = False
@@ -263,7 +265,7 @@ class PerformerAttention(nnx.Module):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: a size below 1, an `epsilon` or `redraw_steps` out of range, or an unknown
+            ValueError: A size below 1, an `epsilon` or `redraw_steps` out of range, or an unknown
                 kernel.
         """
         check_positive(num_features=num_features)
@@ -278,10 +280,10 @@ class PerformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """`performer_attention` with the projection held; `key` is not needed.
+        """Attends by `projection`; `key` is ignored.
 
         Raises:
-            ValueError: other inputs than the contract's.
+            ValueError: Inputs that violate the contract.
         """
         check_inputs(q, k, v, mask, head_dim=self.projection.shape[1])
         options = {"kernel": self.kernel, "epsilon": self.epsilon}

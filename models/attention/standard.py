@@ -3,13 +3,13 @@
     out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j          over the real positions j
 
 Time O(length^2 head_dim). Memory O(length^2) for `xla` (`models.attention.materialised`), which
-holds all scores; O(length) for `chunked` (`models.attention.chunked`), `cudnn`
-(`models.attention.cudnn`) and `flash` (`models.attention.flash`). The last two are kernels of GPUs.
+stores all scores; O(length) for `chunked` (`models.attention.chunked`), `cudnn`
+(`models.attention.cudnn`) and `flash` (`models.attention.flash`). The last two are GPU kernels.
 
 Attention weights are dropped with probability 0.1 in training, as in the baseline behind Table 3
 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).
 
-Differences from that code: masked keys have weight 0 rather than a score of -1e6, so a sequence
+Difference from that code: masked keys have weight 0 rather than a score of -1e6, so a sequence
 without real tokens gives 0 and not the mean of its padding.
 """
 
@@ -38,23 +38,22 @@ from models.machine import Machine, this_machine
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
-# On accelerators `auto` takes `xla` if the device's memory would hold the scores this many times.
-# Two layers with dropout keep 4 times the scores for the backward pass (3 times with 16-bit inputs)
-# and use 1 or 2 times more; seeds trained together, which are not seen here, multiply that. Not
-# timed.
+# On accelerators `auto` takes `xla` if this many copies of the scores fit into the device's memory.
+# Two layers with dropout keep 4 copies for the backward pass (3 with 16-bit inputs) and use 1 or 2
+# more; seeds trained together, which are not visible here, multiply that. Not timed.
 _SCORES_IN_MEMORY = 50
-_UNKNOWN_MEMORY = 2**34
+_UNKNOWN_MEMORY = 2**34  # bytes assumed where the device does not report its memory
 
 
 def standard_attention(
     q: Heads, k: Heads, v: Heads, mask: Mask, *, dropout: float = 0.0, key: jax.Array | None = None
 ) -> Heads:
-    """Softmax attention over the real keys: the plain form, reference of the implementations.
+    """Computes softmax attention in its plain form, the reference for the implementations.
 
     Args:
-        q, k, v, mask: see `models.attention.contract`.
-        dropout: the probability of dropping an attention weight; the others grow accordingly.
-        key: where the dropout mask is drawn from; None: no dropout.
+        q, k, v, mask: See `models.attention.contract`.
+        dropout: Probability of dropping an attention weight; the others are scaled up.
+        key: PRNG key of the dropout mask; None: no dropout.
     """
     check_inputs(q, k, v, mask)
     dtype = accumulation_dtype(q.dtype)
@@ -79,19 +78,19 @@ def choose_implementation(
     On a CPU, `chunked`: forward and backward on one core, at lengths 64 to 2,048 and batches of 1
     to 32, it took 0.7 to 1.2 times as long as `xla` (with dropout 0.6 to 1.3 times, the most for
     32 inputs of 256), and no more memory except, with dropout, a third more for one input of 256
-    (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` if its kernel takes such inputs
-    and nothing is dropped, and `flash` if it does (`models.kernel_choice`): on an H100, in
-    bfloat16, training steps took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
+    (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` without dropout and `flash` with
+    dropout, if the kernel takes such inputs (`models.kernel_choice`): on an H100, in bfloat16,
+    training steps with `flash` took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
     `xla` and `chunked`, and evaluations 0.96 to 1.7 times that of `cudnn`
     (results/training/TRAINING.md). Otherwise `xla` while the scores take at most a fiftieth of the
     device's memory, and `chunked` beyond.
 
     Args:
-        shape: of q: batch, length, heads, head_dim. Axes added by `vmap` are not seen; of a batch
-            that several devices share, all is (so that the choice is a cautious one).
-        dtype: of q.
-        dropout: whether attention weights are dropped in this call.
-        machine: that computes.
+        shape: Shape of q: batch, length, heads, head_dim. Axes added by `vmap` are not counted; a
+            batch sharded over several devices is counted whole, so the choice is cautious.
+        dtype: Dtype of q.
+        dropout: Whether attention weights are dropped in this call.
+        machine: Machine that computes.
     """
     if machine.backend == "cpu":
         return "chunked"
@@ -106,7 +105,7 @@ def choose_implementation(
 
 
 class StandardAttention(nnx.Module):
-    """Exact attention with dropout of attention weights in training; it has no parameters."""
+    """Exact attention with dropout of attention weights in training; no parameters."""
 
     shares_qk = False
     reads_positions = False
@@ -130,13 +129,13 @@ class StandardAttention(nnx.Module):
         """Checks the options.
 
         Args:
-            length, heads, head_dim, layer, shared, rngs: see `models.attention.make`.
-            dropout: the probability of dropping an attention weight in training.
+            length, heads, head_dim, layer, shared, rngs: See `models.attention.make`.
+            dropout: Probability of dropping an attention weight in training.
             implementation: `xla`, `chunked`, `cudnn`, `flash`, or `auto`, see
                 `choose_implementation`.
 
         Raises:
-            ValueError: an unknown implementation, or a dropout that is no probability below 1.
+            ValueError: An unknown implementation, or a dropout not in [0, 1).
         """
         check_fraction(dropout=dropout)
         check_choice("implementation", implementation, IMPLEMENTATIONS)
@@ -146,17 +145,17 @@ class StandardAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends; drops attention weights if there is a key.
+        """Attends, with dropout of attention weights if a `key` is given.
 
         Raises:
-            ValueError: other inputs than the contract's; `cudnn` with dropout; `cudnn` or `flash`
+            ValueError: Inputs that violate the contract; `cudnn` with dropout; `cudnn` or `flash`
                 where their kernels do not run.
         """
         check_inputs(q, k, v, mask)
         drops = key is not None and self.dropout > 0
         implementation = self.implementation
         if implementation == "auto":
-            dtype = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixture
+            dtype = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixed dtypes
             implementation = choose_implementation(
                 q.shape, dtype, dropout=drops, machine=this_machine()
             )
@@ -168,7 +167,7 @@ class StandardAttention(nnx.Module):
                 )
             return cudnn.cudnn_attention(q, k, v, mask)
         if implementation == "flash":
-            # Here, since Pallas takes a fifth of a second to import.
+            # Pallas is slow to import.
             from models.attention.flash import flash_attention
 
             return flash_attention(q, k, v, mask, query_mask=mask, dropout=self.dropout, key=key)
