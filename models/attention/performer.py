@@ -53,6 +53,7 @@ from models.attention.contract import (
     check_choice,
     check_fraction,
     check_inputs,
+    check_not_negative,
     check_positive,
 )
 from models.attention.favor import favor_attention
@@ -270,8 +271,7 @@ class PerformerAttention(nnx.Module):
         """
         check_positive(num_features=num_features)
         check_choice("kernel", kernel, KERNELS)
-        if isinstance(redraw_steps, bool) or not isinstance(redraw_steps, int) or redraw_steps < 0:
-            raise ValueError(f"redraw_steps must be 0 (never) or more, not {redraw_steps!r}")
+        check_not_negative(redraw_steps=redraw_steps)
         check_fraction(epsilon=epsilon)
         self.kernel, self.epsilon = kernel, float(epsilon)
         self.redraw_steps = redraw_steps
