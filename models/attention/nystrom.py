@@ -234,10 +234,9 @@ class NystromAttention(nnx.Module):
         """
         check_segments(num_landmarks, length, "num_landmarks")
         check_positive(pinv_iterations=pinv_iterations)
+        check_not_negative(conv_kernel=conv_kernel)
         self.length, self.num_landmarks = length, num_landmarks
         self.pinv_iterations = pinv_iterations
-        if conv_kernel != 0:
-            check_positive(conv_kernel=conv_kernel)
         self.kernel = _initial_kernel(rngs, heads, conv_kernel) if conv_kernel else None
 
     def __call__(

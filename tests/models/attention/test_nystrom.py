@@ -229,7 +229,7 @@ def test_parameters(width, parameters):
         ({"num_landmarks": 65}, "num_landmarks = 65 exceeds the length 64; choose at most"),
         ({"num_landmarks": 0}, "num_landmarks must be a positive integer, not 0"),
         ({"pinv_iterations": 0}, "pinv_iterations must be a positive integer, not 0"),
-        ({"conv_kernel": -1}, "conv_kernel must be a positive integer, not -1"),
+        ({"conv_kernel": -1}, "conv_kernel must be 0 or a positive integer, not -1"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(options, message):
