@@ -11,11 +11,11 @@ gradient of out:
     e_i  = [g_i, -g_i . out_i] / t_i              dM   = sum_i f(q_i) e_i^T
     df(q_i) = M e_i        df(k_j) = dM [v_j, 1]        [dv_j, .] = dM^T f(k_j)
 
-Appended as a column, the denominator costs no product of its own. Only out and t are kept for the
-backward pass; features are computed again. On a CPU both passes go over the positions in blocks
-that stay in the cache; elsewhere the whole length is one block.
+As an extra column, the denominator needs no separate product. Only out and t are kept for the
+backward pass; features are recomputed. On a CPU both passes go over the positions in blocks that
+stay in the cache; elsewhere the whole length is one block.
 
-Complexity in the length n, a head: time O(n D^2), memory O(n D + D^2).
+Complexity per head, with length n: time O(n D^2), memory O(n D + D^2).
 
 Differences. The PyTorch code behind Table 3 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code,
 its `linear`) has no denominator. It scales the features of q and k by n^(-1/4) each, n being the
@@ -37,17 +37,17 @@ from models.attention.contract import Heads, Mask, check_inputs
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
 
-# Size of one block's features, all sequences and heads together. On one CPU core, at batch 1 and
-# length 2,048, 2 heads of 32 take three quarters of the time of blocks an eighth of this size; for
-# 12 of 64 it matters little.
+# Size of one block's features, for all sequences and heads together. On one CPU core, at batch 1
+# and length 2,048, 2 heads of 32 take three quarters of the time they take with blocks an eighth of
+# this size; for 12 heads of 64 it matters little.
 _CPU_BLOCK_BYTES = 2**19
 _SMALLEST = 16
 
 
 def block_of(shape: tuple[int, int, int, int], itemsize: int, *, machine: Machine) -> int:
-    """Positions in a block, for q of this shape.
+    """Returns the number of positions in a block, for q of this shape.
 
-    On a CPU a power of two, so that it divides most lengths.
+    On a CPU it is a power of two, so that it divides most lengths.
     """
     batch, length, heads, head_dim = shape
     if machine.backend != "cpu":
@@ -59,14 +59,14 @@ def block_of(shape: tuple[int, int, int, int], itemsize: int, *, machine: Machin
 def linear_attention(
     q: Heads, k: Heads, v: Heads, mask: Mask, *, block: int | None = None
 ) -> Heads:
-    """Attention by elu + 1; everything between inputs and output is in at least float32.
+    """Attends with weights f(q) . f(k), computing everything in at least float32.
 
     Args:
-        q, k, v, mask: see `models.attention.contract`; any length, any mask.
-        block: positions in a block; None: as `block_of` says.
+        q, k, v, mask: See `models.attention.contract`; any length, any mask.
+        block: Number of positions in a block; None: that of `block_of`.
 
     Raises:
-        ValueError: other inputs than the contract's.
+        ValueError: Inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
     if block is None:
@@ -94,8 +94,8 @@ def _attention_forward(q, k, v, mask, block):
     memory, _ = _over_blocks(add_keys, memory, (k, v, mask), (), block)
 
     def attend(_, arrays):
-        found = head_major(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
-        out, total = found[..., :-1], found[..., -1:]
+        result = head_major(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
+        out, total = result[..., :-1], result[..., -1:]
         # 0 at padding, and where there is no real key.
         total = jnp.where(total > 0, total, 1)
         return (), (out / total, total)
@@ -134,10 +134,10 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _over_blocks(function, carry, arrays, like, block):
-    """`function(carry, blocks of arrays) -> carry, blocks of outputs`, block after block.
+    """Scans `function(carry, blocks of arrays) -> carry, blocks of outputs` over the positions.
 
-    Returns the last carry and the outputs in the shapes and formats of `like`. Blocks are cut and
-    written within the loop, along axis 1: no array is brought into another order for it.
+    Returns the last carry and the outputs in the shapes and dtypes of `like`. The loop itself reads
+    and writes blocks along axis 1, so no array has to be transposed.
     """
     length = arrays[0].shape[1]
     if length == block:
@@ -173,7 +173,7 @@ def _slope(features):
 
 
 def _with_one(v, mask):
-    """[v, 1], head-major; features that are 0 at padding drop the 1 there."""
+    """[v, 1], head-major; at padding the 1 is multiplied by features that are 0."""
     v = _zeroed(v, mask)
     return head_major(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
 
@@ -202,14 +202,14 @@ class LinearAttention(nnx.Module):
         shared: nnx.Module | None = None,
         rngs: nnx.Rngs,
     ):
-        """See `models.attention.make`; it has no options and no arrays."""
+        """See `models.attention.make`; there are no options and no arrays."""
 
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """`linear_attention`; `key` is not needed.
+        """Computes `linear_attention`; `key` is ignored.
 
         Raises:
-            ValueError: other inputs than the contract's.
+            ValueError: Inputs that violate the contract.
         """
         return linear_attention(q, k, v, mask)

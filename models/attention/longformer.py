@@ -1,22 +1,22 @@
-"""Longformer's sliding window: attention to the neighbours (arXiv 2004.05150, section 3.1).
+"""Longformer's sliding window: attention to neighbours (arXiv 2004.05150, section 3.1).
 
     out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j
                                             over the real positions j with |i - j| <= window
 
 Scores are computed for blocks of 64 queries and the keys within their reach; keys outside a query's
-own window have weight 0. Only the output and each row's log of the sum of exponentials are saved;
-the backward pass recomputes the blocks of probabilities, as in `models.attention.chunked`, and adds
-a block's share to the gradients of its keys in place.
+own window have weight 0. Only the output and each row's logsumexp are saved; the backward pass
+recomputes the blocks of probabilities, as in `models.attention.chunked`, and adds each block's
+contribution to the gradients of its keys in place.
 
-Complexity in the length n, a head, with reach w: time O(n w head_dim), memory O(n head_dim) plus
-one tile of scores: on a CPU one block of as many heads as fit into the cache, elsewhere as many
-blocks at once as fit into a 64th of the device's memory (at least 256 MiB), since a loop's small
-steps would leave the device idle.
+Complexity per head, with length n and reach w: time O(n w head_dim), memory O(n head_dim) plus one
+tile of scores: on a CPU one block of as many heads as fit into the cache, elsewhere as many blocks
+at once as fit into a 64th of the device's memory (at least 256 MiB), since small steps of a loop
+would leave the device idle.
 
-Differences. The local attention of the paper's encoders alone: no dilation, no global tokens (the
+Differences. Only the local attention of the paper's encoders: no dilation, no global tokens (the
 benchmark's classifiers pool over all positions; none is marked) and hence none of their three
 projections. Masked keys have weight 0 and masked queries give 0, as in Hugging Face's
-implementation; the softmax of float64 inputs stays float64, which that one rounds to float32.
+implementation; the softmax of float64 inputs stays float64, whereas that one rounds to float32.
 
 The output does not depend on the amount of padding. Reverse mode only (`jax.custom_vjp`): no
 `jax.jvp`.
@@ -35,14 +35,14 @@ from models.attention.contract import Heads, Mask, check_inputs, check_not_negat
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
 
-BLOCK = 64  # queries; windows of 128, one CPU core: 32 to 128 are within a tenth of each other
-# Finite, so that a row without any real key gives no NaN: only masked queries have such rows, whose
-# outputs are set to 0 in the end.
+BLOCK = 64  # queries; for windows of 128 on one CPU core, 32 to 128 differ by less than a tenth
+# Finite, so that a row without any real key gives no NaN. Only masked queries have such rows, and
+# their outputs are set to 0 in the end.
 _OUT_OF_REACH = -1e30
 
 
 class Tile(NamedTuple):
-    """What one step of the loops computes: these many heads, blocks of queries, keys a side."""
+    """Work of one loop step: numbers of heads, blocks of queries, and keys on each side."""
 
     heads: int
     blocks: int
@@ -52,7 +52,7 @@ class Tile(NamedTuple):
 def tile_of(
     shape: tuple[int, int, int, int], itemsize: int, *, window: int, machine: Machine
 ) -> Tile:
-    """The tile for q of this shape and scores of `itemsize` bytes."""
+    """Returns the tile for q of this shape and scores of `itemsize` bytes."""
     batch, length, heads, _ = shape
     blocks = math.ceil(length / BLOCK)
     reach = math.ceil(min(window, length - 1) / BLOCK) * BLOCK
@@ -72,12 +72,12 @@ def longformer_attention(
     """Softmax attention over the real keys at most `window` positions away.
 
     Args:
-        q, k, v, mask: see `models.attention.contract`; any length, any mask.
-        window: keys a side; from the length on this is standard attention.
-        tile: how the work is cut; None: as `tile_of` says.
+        q, k, v, mask: See `models.attention.contract`; any length, any mask.
+        window: Number of keys on each side; from the length on this is standard attention.
+        tile: Work of one loop step; None: that of `tile_of`.
 
     Raises:
-        ValueError: `window` below 0, or other inputs than the contract's.
+        ValueError: `window` below 0, or inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
     check_not_negative(window=window)
@@ -133,10 +133,10 @@ def _attention_backward(window, tile, saved, g):
             dp = product("bhmqd,bhmdk->bhmqk", g, values)
             ds = (p * (dp - mean_dp)).astype(q.dtype)
             dq = product("bhmqk,bhmdk->bhmqd", ds, keys)
-            # Transposed beforehand, q and g are of the smaller of the two sizes.
-            dk_share = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
-            dv_share = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
-            dk, dv = _add(dk, dk_share, start, tile), _add(dv, dv_share, start, tile)
+            # Transposing q and g beforehand is cheaper than transposing ds and p.
+            dk_block = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
+            dv_block = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
+            dk, dv = _add(dk, dk_block, start, tile), _add(dv, dv_block, start, tile)
             return (start + tile.blocks * BLOCK, dk, dv), dq
 
         zero = jnp.zeros(k.shape, dtype)
@@ -168,13 +168,13 @@ def _band(window, tile, dtype):
 
 
 def _bias(mask, tile, dtype):
-    """0 at real keys, very negative at others, laid out as `_keys` lays out one head of width 1."""
+    """0 at real keys, very negative at others, laid out like `_keys` of one head of width 1."""
     real = _keys(mask[:, :, None, None], tile._replace(heads=1))[0]
     return jnp.where(real, 0, _OUT_OF_REACH).astype(accumulation_dtype(dtype))
 
 
 def _completed(length, tile):
-    """The length in whole steps."""
+    """The length rounded up to whole steps."""
     step = tile.blocks * BLOCK
     return math.ceil(length / step) * step
 
@@ -182,7 +182,7 @@ def _completed(length, tile):
 def _queries(x, tile):
     """[batch, length, heads, width] to [groups, steps, batch, heads, blocks, BLOCK, width].
 
-    A group is the heads of a tile, a step its blocks.
+    A group has the heads of a tile, a step its blocks.
     """
     batch, length, heads, width = x.shape
     completed = _completed(length, tile)
@@ -215,7 +215,7 @@ def _join_keys(x, length, tile):
 
 
 def _cut(x, tile):
-    """Each block's keys within reach: [..., width, keys] to [..., blocks, width, keys]."""
+    """Each block's window of keys: [..., width, keys] to [..., blocks, width, keys]."""
     if tile.blocks == 1:
         return x[..., None, :, :]
     x = x.reshape(*x.shape[:-1], -1, BLOCK)
@@ -231,18 +231,19 @@ def _windows(x, start, tile):
     return _cut(_within_reach(x, start, tile), tile)
 
 
-def _add(total, share, start, tile):
-    """Adds to `total` what `_windows` would have taken from there: its transpose."""
-    here = _within_reach(total, start, tile)
-    (share,) = jax.linear_transpose(lambda x: _cut(x, tile), here)(share)
-    return jax.lax.dynamic_update_slice_in_dim(total, here + share, start, -1)
+def _add(total, gradient, start, tile):
+    """Adds to `total` the gradient of `_windows(total, start, tile)`, its transpose."""
+    before = _within_reach(total, start, tile)
+    (added,) = jax.linear_transpose(lambda x: _cut(x, tile), before)(gradient)
+    return jax.lax.dynamic_update_slice_in_dim(total, before + added, start, -1)
 
 
 class LongformerAttention(nnx.Module):
     """Longformer's sliding window; it has no parameters.
 
     Options:
-        window: keys a side; 128 is the Longformer-257 of Table 1 of arXiv 2102.03902.
+        window: Number of keys on each side; 128 is the Longformer-257 of Table 1 of arXiv
+            2102.03902.
     """
 
     shares_qk = False
@@ -265,7 +266,7 @@ class LongformerAttention(nnx.Module):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: a window below 1.
+            ValueError: A window below 1.
         """
         check_positive(window=window)
         self.window = window
@@ -273,9 +274,9 @@ class LongformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """`longformer_attention`; `key` is not needed.
+        """Attends within the window; `key` is ignored.
 
         Raises:
-            ValueError: other inputs than the contract's.
+            ValueError: Inputs that violate the contract.
         """
         return longformer_attention(q, k, v, mask, window=self.window)

@@ -7,24 +7,26 @@
     out(i)      = sum over rounds r of softmax over r (z_r(i)) o_r(i)
 
 Queries normalised to length 1 serve as keys. In each round the positions are sorted by bucket, then
-by position, and cut into chunks of c; near_r(i) is the set of real tokens in i's chunk and the one
-before it, in the ring of all rounds' chunks (the last precedes the first). A token attends to
+by position, and cut into chunks of c; near_r(i) is the set of real tokens in i's chunk and in the
+one before it, in the ring of all rounds' chunks (the last precedes the first). A token attends to
 itself only if it sees no other. Padding has its own bucket, after all others. A single chunk is
 neither hashed nor sorted: it is ordinary attention with shared queries and keys.
 
-Complexity in the length n, a head with H rounds, b = 2 n / c buckets and width D: time
-O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are made a tile of chunks at a time
-(`models.attention.reformer_chunks`), or on GPUs in registers (`models.attention.reformer_kernels`).
+Complexity per head of width D, with length n, H rounds and b = 2 n / c buckets: time
+O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are computed one tile of chunks at a
+time (`models.attention.reformer_chunks`), or in GPU registers
+(`models.attention.reformer_kernels`).
 
 Differences. This follows the paper as the benchmark's PyTorch code does (Hugging Face's LSH
 self-attention), except that there rotations are shared by the batch and redrawn in evaluation too,
 a masked key has weight exp(-1e9), not 0, and padding has its own bucket only with a mask (no output
-depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no penalty, mask or
-normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its outputs
-(a missing transpose).
+depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no penalty for self, mask
+or normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its
+outputs (a missing transpose).
 
 The amount of padding affects the output until it fills a chunk: the first chunk of a round looks
-back to the last of the round before, which holds the padding. What the padding contains does not.
+back to the last of the previous round, which holds the padding. The contents of padding have no
+effect.
 """
 
 import math
@@ -54,26 +56,26 @@ def reformer_attention(
     chunk_length: int,
     factors: tuple[int, ...] | None = None,
 ) -> Heads:
-    """Hashed attention whose queries are its keys.
+    """Attends within buckets of a hash; the queries also serve as keys.
 
-    A length that is no multiple of `chunk_length` is completed with padding; one that is at most
+    A length that is not a multiple of `chunk_length` is completed with padding; a length up to
     `chunk_length` is a single chunk. For `rotations` and `factors` see `lsh_buckets`.
 
     Raises:
-        ValueError: more than 65,536 positions, or positions times buckets, padding's included, of
-            more than 2^32; or other inputs than the contract's.
+        ValueError: More than 65,536 positions, more than 2^32 positions times buckets (including
+            that of padding), or inputs that violate the contract.
     """
     check_inputs(q, q, v, mask)
     check_positive(chunk_length=chunk_length)
     length = q.shape[1]
     if length <= chunk_length:
         q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
-        heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
-        return jax.vmap(heads)(q, v, mask)
+        all_heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
+        return jax.vmap(all_heads)(q, v, mask)
     missing = -length % chunk_length
     factors = factors or (2 * rotations.shape[-1],)
     num_buckets = math.prod(factors)
-    # Sorted are `bucket * padded + position` and `position * padded + position`, of 32 bits.
+    # The 32-bit sort keys are `bucket * padded + position` and `position * padded + position`.
     padded = length + missing
     if max(padded, num_buckets + 1) * padded > 2**32:
         raise ValueError(
@@ -81,18 +83,18 @@ def reformer_attention(
             f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
             "a larger chunk_length or a shorter length"
         )
-    common = common_dtype(q.dtype, v.dtype)  # the kernels take no mixture
+    common = common_dtype(q.dtype, v.dtype)  # kernels take no mixed dtypes
     if kernel_choice.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
         return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
     q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
 
-    every_head = jax.vmap(_sorted, in_axes=(1, 1, None, 0, None))
-    sorted_heads = jax.vmap(every_head, in_axes=(0, 0, 0, 0, None))
-    *arrays, inverse, order = sorted_heads(q, v, mask, buckets, chunk_length)
-    out, total = attend_chunk_pairs(*arrays)
-    out = jax.vmap(jax.vmap(_combined))(out, total, inverse, order)
+    sort_heads = jax.vmap(_sort_and_chunk, in_axes=(1, 1, None, 0, None))
+    sort_batch = jax.vmap(sort_heads, in_axes=(0, 0, 0, 0, None))
+    *arrays, inverse, order = sort_batch(q, v, mask, buckets, chunk_length)
+    out, logsumexp = attend_chunk_pairs(*arrays)
+    out = jax.vmap(jax.vmap(_combine_rounds))(out, logsumexp, inverse, order)
     return head_major(out)[:, :length].astype(q.dtype)
 
 
@@ -106,11 +108,11 @@ def attend_by_kernels(
     factors: tuple[int, ...],
     interpret: bool = False,
 ) -> Heads:
-    """`reformer_attention` of more than one chunk by `models.attention.reformer_kernels`.
+    """`reformer_attention` of more than one chunk, by `models.attention.reformer_kernels`.
 
-    `interpret`: whether to run the kernels as JAX operations, on any device, slowly.
+    `interpret` runs the kernels as JAX operations, on any device, slowly.
     """
-    # Here, since Pallas takes a fifth of a second to import.
+    # Pallas is slow to import.
     from models.attention.reformer_kernels import bucket_kernel, chunk_attention
 
     padded = -(-q.shape[1] // chunk_length) * chunk_length
@@ -123,7 +125,7 @@ def attend_by_kernels(
         block=chunk_length,
         interpret=interpret,
     )
-    order = _positions(jnp.sort(unsorted, axis=-1, stable=False))
+    order = _positions_in(jnp.sort(unsorted, axis=-1, stable=False))
     count = jnp.sum(mask, axis=1, dtype=jnp.int32)
     return chunk_attention(q, v, order, count, chunk_length=chunk_length, interpret=interpret)
 
@@ -133,7 +135,7 @@ def _one_chunk(
     v: Float[Array, "length head_dim"],
     real: Bool[Array, " length"],
 ) -> Float[Array, "length head_dim"]:
-    """Attention of a sequence that is its only chunk."""
+    """Attends within a sequence that is a single chunk."""
     dtype = accumulation_dtype(q.dtype)
     positions = jnp.arange(q.shape[0], dtype=jnp.int32)
     scores = jnp.einsum("qd,kd->qk", q, unit_keys(q), preferred_element_type=dtype)
@@ -144,14 +146,14 @@ def _one_chunk(
     return out.astype(q.dtype)
 
 
-def _sorted(
+def _sort_and_chunk(
     q: Float[Array, "length head_dim"],
     v: Float[Array, "length head_dim"],
     real: Bool[Array, " length"],
     buckets: Int[Array, "hashes length"],
     chunk_length: int,
 ) -> tuple[Array, ...]:
-    """One head's arguments of `attend_chunk_pairs`, and the permutations back and forth."""
+    """One head's arguments of `attend_chunk_pairs`, then the inverse permutation and the order."""
     length = buckets.shape[1]
     order = _sorted_order(buckets)
     inverse = _sorted_order(order)
@@ -167,41 +169,41 @@ def _sorted(
     return queries_values, chunks(order), key_positions, inverse, order
 
 
-def _combined(
+def _combine_rounds(
     out: Float[Array, "chunks chunk head_dim"],
-    total: Float[Array, "chunks chunk"],
+    logsumexp: Float[Array, "chunks chunk"],
     inverse: Int[Array, "hashes length"],
     order: Int[Array, "hashes length"],
 ) -> Float[Array, "length head_dim"]:
-    """One head's outputs in their first order, its rounds weighed by their denominators."""
+    """One head's outputs in sequence order, its rounds weighted by their denominators."""
     unsort = jax.vmap(permute)
     out = unsort(out.reshape(*inverse.shape, -1), inverse, order)
-    total = unsort(total.reshape(inverse.shape), inverse, order)
-    return jnp.einsum("rl,rld->ld", jax.nn.softmax(total, axis=0), out)
+    logsumexp = unsort(logsumexp.reshape(inverse.shape), inverse, order)
+    return jnp.einsum("rl,rld->ld", jax.nn.softmax(logsumexp, axis=0), out)
 
 
 def _sorted_order(values: Int[Array, "hashes length"]) -> Int[Array, "hashes length"]:
-    """The stable argsort of each row, as one sort of `value * length + position`.
+    """Stable argsort of each row, by one sort of `value * length + position`.
 
     For a permutation this is its inverse.
     """
     length = values.shape[-1]
     positions = jnp.arange(length, dtype=jnp.uint32)[None, :]
     unique = values.astype(jnp.uint32) * jnp.uint32(length) + positions
-    return _positions(jnp.sort(unique, axis=-1, stable=False))
+    return _positions_in(jnp.sort(unique, axis=-1, stable=False))
 
 
-def _positions(numbers: UInt[Array, "*axes length"]) -> Int[Array, "*axes length"]:
-    """The positions in `value * length + position`."""
-    return (numbers % jnp.uint32(numbers.shape[-1])).astype(jnp.int32)
+def _positions_in(sort_keys: UInt[Array, "*axes length"]) -> Int[Array, "*axes length"]:
+    """The positions encoded in sort keys `value * length + position`."""
+    return (sort_keys % jnp.uint32(sort_keys.shape[-1])).astype(jnp.int32)
 
 
 class ReformerAttention(nnx.Module):
     """Reformer. Queries serve as keys (`shares_qk`): the encoder passes `k = q`.
 
     Options:
-        num_hashes: rounds H; the benchmark's table has 2.
-        chunk_length: c; 64 there.
+        num_hashes: Number H of hashing rounds; 2 in the benchmark's table.
+        chunk_length: Length c of a chunk; 64 in the benchmark's table.
 
     The number of buckets is the largest power of two up to 2 * length / chunk_length, at least 2;
     it is the product of `factors`, one or two powers of two. In training every call draws rotations
@@ -228,7 +230,7 @@ class ReformerAttention(nnx.Module):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: a size below 1, or a chunk longer than `length`.
+            ValueError: A size below 1, or a chunk longer than `length`.
         """
         check_positive(num_hashes=num_hashes, chunk_length=chunk_length)
         if chunk_length > length:
@@ -241,11 +243,12 @@ class ReformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """`reformer_attention` with fresh rotations if there is a `key`, of each example if there
-        are keys [batch]; `k` is not read, it is `q`.
+        """Attends with new rotations if given a `key`, one draw per example if given keys [batch].
+
+        `k` is not read, as it is `q`.
 
         Raises:
-            ValueError: other inputs than the contract's.
+            ValueError: Inputs that violate the contract.
         """
         rotations = self.rotations[...]
         heads, head_dim, *_ = rotations.shape
@@ -261,6 +264,6 @@ class ReformerAttention(nnx.Module):
         return out[:, :length]
 
     def _padded(self, length: int) -> int:
-        """The length with a final chunk of padding, as if padded to the module's length."""
+        """The length with a final chunk of padding, which acts like the module's full length."""
         chunks = -(-length // self.chunk_length) + 1
         return max(length, min(self.length, chunks * self.chunk_length))
