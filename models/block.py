@@ -1,10 +1,10 @@
-"""A block of the encoder: attention between its projections, then a perceptron; both pre-norm.
+"""A pre-norm Transformer block: multi-head attention, then an MLP.
 
     x = x + dropout(output(attention(LN x)))
     x = x + dropout(W2 dropout(gelu(W1 LN x)))
 
-On one GPU, in 16 bits, all of it but attention is computed by the kernels of `models.fused`, if
-sizes are such that `models.kernel_choice` prefers them.
+On one GPU, in 16 bits, the kernels of `models.fused` compute everything except attention for sizes
+at which `models.kernel_choice` prefers them.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ EPSILON = 1e-5  # of LayerNorm, PyTorch's default
 
 
 class LayerNorm(nnx.LayerNorm):
-    """`nnx.LayerNorm` in at least float32, the gradients of its parameters too.
+    """`nnx.LayerNorm` computed in at least float32, including its parameters' gradients.
 
-    Its variance is the mean of (x - mean)^2, as in `models.fused`: E[x^2] - E[x]^2, Flax's default,
+    The variance is the mean of (x - mean)^2, as in `models.fused`: Flax's default, E[x^2] - E[x]^2,
     has an error that grows as (mean / std)^2.
     """
 
@@ -35,7 +35,7 @@ class LayerNorm(nnx.LayerNorm):
         super().__init__(dim, epsilon=EPSILON, use_fast_variance=False, rngs=rngs)
 
     def __call__(self, x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
-        # Flax's sums are in another format than x, also where the caller forbids it.
+        # Flax mixes the dtypes of x and of its sums, which the caller may have forbidden.
         with jax.numpy_dtype_promotion("standard"):
             return super().__call__(x).astype(x.dtype)
 
@@ -44,8 +44,8 @@ class MultiHeadAttention(nnx.Module):
     """Projects to queries, keys and values, attends, and projects back.
 
     An attention that ties keys to queries (`shares_qk`) gets one projection for both, without a
-    bias, like the reference Reformer. (The reference's value projection has no bias either; ours
-    does: attention weights sum to 1, so it merely adds a constant to the output's bias.)
+    bias, as in the reference Reformer. (The reference's value projection has no bias either; here
+    it has one: attention weights sum to 1, so it merely adds a constant to the output's bias.)
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class MultiHeadAttention(nnx.Module):
 
     @property
     def projections(self) -> tuple[Linear, ...]:
-        """Of queries, keys and values; tied ones are one."""
-        return tuple(x for x in (self.query, self.key, self.value) if x is not None)
+        """The projections to queries, keys and values; a single one for tied queries and keys."""
+        return tuple(p for p in (self.query, self.key, self.value) if p is not None)
 
     def __call__(
         self,
@@ -88,9 +88,9 @@ class MultiHeadAttention(nnx.Module):
         key: Array | None,
         packing: Packing | None = None,
     ) -> Float[Array, "batch length width"]:
-        """Attention between the results of `projections`; heads side by side.
+        """Attends between the results of `projections`; returns heads side by side.
 
-        With a `packing` they are packed, and the mask is not read.
+        With a `packing`, `projected` is packed and the mask is not read.
         """
         heads = [y.reshape(*y.shape[:-1], self.heads, -1) for y in projected]
         q, k, v = heads[0], heads[-2], heads[-1]
@@ -102,7 +102,7 @@ class MultiHeadAttention(nnx.Module):
 
 
 class Block(nnx.Module):
-    """One pre-norm layer: attention, then a two-layer perceptron with the exact GELU."""
+    """Pre-norm block: attention, then a two-layer MLP with the exact GELU."""
 
     def __init__(
         self,
@@ -153,8 +153,8 @@ class Block(nnx.Module):
         keys: list,
         packing: Packing | None,
     ) -> Array:
-        """As `__call__`, by `models.fused`."""
-        from models import fused  # here, since Pallas takes a fifth of a second to import
+        """`__call__` by the kernels of `models.fused`."""
+        from models import fused  # Pallas is slow to import
 
         def weights(linear: Linear) -> fused.Dense:
             return fused.Dense(

@@ -1,19 +1,19 @@
 """The one encoder: token and position embeddings, pre-norm blocks, a final normalisation.
 
-It is the same for every attention and every task. Its sizes are in `configs`, by default those of
-the model behind Table 3 of the Nyströmformer paper (arXiv 2102.03902). Initialisation is that
-model's: kernels and biases of Linear uniform within ±1/sqrt(fan in), PyTorch's default, and
+It is the same for every attention and every task. Its sizes are set in `configs`; the defaults are
+those of the model behind Table 3 of the Nyströmformer paper (arXiv 2102.03902). So is the
+initialisation: kernels and biases of Linear uniform within ±1/sqrt(fan in), PyTorch's default, and
 embeddings N(0, 0.02).
 
     x = dropout(token[ids] + position)
     x = block(x)                            for each of `models.block`
     out = LN(x) * mask
 
-On one GPU, in 16 bits, the gradient of the embeddings is computed by `models.embedding_kernel`, if
-sizes are such that `models.kernel_choice` prefers it.
+On one GPU, in 16 bits, `models.embedding_kernel` computes the gradient of the embeddings for sizes
+at which `models.kernel_choice` prefers it.
 
-Everything is a pure function of the inputs and of `key`, in training a PRNG key or one for each
-example (`models.keys`); `key=None` is evaluation: deterministic, no dropout.
+Everything is a pure function of the inputs and of `key`. In training this is a PRNG key, or one per
+example (`models.keys`); `key=None` means evaluation: deterministic, no dropout.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _EMBEDDING_STD = 0.02
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
-    """sin and cos of wavelengths 2π to 10,000 · 2π, interleaved (arXiv 1706.03762, section 3.5)."""
+    """Interleaved sin and cos, wavelengths 2π to 10,000 · 2π (arXiv 1706.03762, section 3.5)."""
     rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0, dim, 2, jnp.float32) / dim)
     angles = jnp.arange(length, dtype=jnp.float32)[:, None] * rates[None, :]
     waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
@@ -51,22 +51,22 @@ class Encoder(nnx.Module):
     """Embeddings, `num_layers` blocks and a final LayerNorm; masked positions come out as 0.
 
     Args:
-        vocab_size: number of token ids, padding included.
-        length: the longest sequence, in positions.
-        num_layers: number of blocks.
-        dim: width of the residual stream.
-        mlp_dim: width of the perceptrons' hidden layer.
-        num_heads: attention heads.
-        head_dim: width of a head.
-        dropout: rate after the embeddings, attentions and both perceptron layers.
+        vocab_size: Number of token ids, padding included.
+        length: Longest sequence, in positions.
+        num_layers: Number of blocks.
+        dim: Width of the residual stream.
+        mlp_dim: Width of the MLPs' hidden layer.
+        num_heads: Number of attention heads.
+        head_dim: Width of a head.
+        dropout: Dropout rate after the embeddings, attentions and both MLP layers.
         positions: `learned`, `sinusoidal` or `none`.
-        remat: recompute each block in the backward pass.
+        remat: Whether the backward pass recomputes each block.
         attention: `name` of an attention and its options.
-        dtype: of activations; parameters are float32.
-        rngs: the streams `params` and `attention`.
+        dtype: Dtype of activations; parameters are float32.
+        rngs: Streams `params` and `attention`.
 
     Raises:
-        ValueError: an unknown kind of positions, attention or option, or a size that does not fit.
+        ValueError: An unknown kind of positions, attention or option, or a size that does not fit.
     """
 
     def __init__(
@@ -130,19 +130,20 @@ class Encoder(nnx.Module):
         """Encodes a batch.
 
         Args:
-            ids, mask: tokens, and which are real.
-            key: see above.
-            packed_length: positions that suffice for the real tokens of any of the sequences:
-                blocks then compute no more (`models.attention.packing`). This changes rounding, and
-                in training what is dropped. None: blocks compute all positions.
+            ids: Token ids.
+            mask: Which tokens are real.
+            key: PRNG key or keys, see above.
+            packed_length: Number of positions that blocks compute, enough for the real tokens of
+                every sequence (`models.attention.packing`). Packing changes rounding and, in
+                training, the dropout masks. None: blocks compute all positions.
         """
         embedding_key, *block_keys = split(key, 1 + len(self.blocks))
-        x, real = self._embed(ids, embedding_key), mask
+        x, block_mask = self._embed(ids, embedding_key), mask
         packing = None if packed_length is None else make_packing(mask, packed_length)
         if packing is not None:
-            x, real = pack(x, packing), packing.packed_mask
+            x, block_mask = pack(x, packing), packing.packed_mask
         for block, block_key in zip(self.blocks, block_keys, strict=True):
-            arguments = real, block_key, packing
+            arguments = block_mask, block_key, packing
             if self.remat:
                 x = jax.checkpoint(lambda x, block=block, rest=arguments: block(x, *rest))(x)
             else:
@@ -153,7 +154,7 @@ class Encoder(nnx.Module):
         return jnp.where(mask[..., None], x, 0)
 
     def _embed(self, ids: Array, key: Array | None) -> Array:
-        """Tokens and positions, with dropout."""
+        """Embeds tokens and positions, with dropout."""
         length, token = ids.shape[-1], self.token[...]
         position = None if self.position is None else self.position[...][:length]
         if self.sinusoidal:
@@ -161,7 +162,7 @@ class Encoder(nnx.Module):
         machine = this_machine()
         if kernel_choice.preferred_for_embedding(length, *token.shape, self.dtype, machine):
             return self._embed_by_kernel(token, position, ids, key)
-        # In float32, as gradients of embeddings are sums over the batch.
+        # In float32, since gradients of embeddings are sums over the batch.
         x = lookup(token, ids, self.dtype)
         x = x if position is None else add_positions(x, position)
         return dropout(x.astype(self.dtype), self.dropout, key)
@@ -169,7 +170,7 @@ class Encoder(nnx.Module):
     def _embed_by_kernel(
         self, token: Array, position: Array | None, ids: Array, key: Array | None
     ) -> Array:
-        from models.embedding_kernel import embed  # here for the same reason as `models.fused`
+        from models.embedding_kernel import embed  # Pallas is slow to import
 
         drops = key is not None and self.dropout > 0
         seeds = row_seeds(key, ids.shape) if drops else None

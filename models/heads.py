@@ -1,4 +1,4 @@
-"""What turns encoded sequences into logits: pooling, and a classifier for one text or for two."""
+"""From encoded sequences to logits: pooling, and classifiers of one text or of two."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,11 +24,11 @@ def pool(
     pooling: str,
     padded_length: int | None = None,
 ) -> Float[Array, "batch dim"]:
-    """One vector per sequence; sums in at least float32, 0 for a sequence without a real token.
+    """Pools each sequence into one vector, in at least float32; 0 without any real token.
 
     `padded_mean` divides the sum over real tokens by the padded length (default: the length of
-    `x`), as the code behind Table 3 of the Nyströmformer paper does; `mean` divides by the number
-    of real tokens; `max` is over real tokens; `first` is the first position, as in LRA's own code.
+    `x`), like the code behind Table 3 of the Nyströmformer paper; `mean` divides by the number of
+    real tokens; `max` is over real tokens; `first` is the first position, as in LRA's own code.
     """
     wide = x.astype(accumulation_dtype(x.dtype))
     real = mask[..., None]
@@ -36,8 +36,8 @@ def pool(
         return jnp.where(real[:, 0], wide[:, 0], 0)
     if pooling == "max":
         lowest = jnp.finfo(wide.dtype).min
-        highest = largest(jnp.where(real, wide, lowest), axis=1)
-        return jnp.where(jnp.any(real, axis=1), highest, 0)
+        maximum = largest(jnp.where(real, wide, lowest), axis=1)
+        return jnp.where(jnp.any(real, axis=1), maximum, 0)
     total = jnp.sum(jnp.where(real, wide, 0), axis=1)
     if pooling == "padded_mean":
         return total / (padded_length or x.shape[1])
@@ -45,24 +45,24 @@ def pool(
 
 
 class Classifier(nnx.Module):
-    """Encoder, pooling, and a two-layer perceptron with ReLU.
+    """Encoder, pooling, and a two-layer MLP with ReLU.
 
     A sequence shorter than `length` gives the same logits as when padded to it; in training, this
-    requires a key per example.
+    requires one key per example.
 
     Args:
-        model: the block `model` of a configuration: the encoder's arguments and `pooling`.
-        vocab_size: number of token ids, padding included.
-        length: the longest sequence, in positions.
-        num_classes: number of logits.
-        dtype: of activations; those behind the pooling are in at least float32.
-        rngs: the streams `params` and `attention`.
+        model: Section `model` of a config: the encoder's arguments and `pooling`.
+        vocab_size: Number of token ids, padding included.
+        length: Longest sequence, in positions.
+        num_classes: Number of logits.
+        dtype: Dtype of activations; after pooling at least float32.
+        rngs: Streams `params` and `attention`.
 
     Raises:
-        ValueError: an unknown pooling, or what the encoder raises.
+        ValueError: An unknown pooling, or arguments that the encoder refuses.
     """
 
-    inputs = 1  # pooled vectors that the perceptron sees
+    inputs = 1  # number of pooled vectors that the MLP reads
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Classifier(nnx.Module):
             vocab_size=vocab_size, length=length, dtype=dtype, rngs=rngs, **model
         )
         dim, hidden = model["dim"], model["mlp_dim"]
-        # 16 bits would round the pooled vectors, in which examples differ by little.
+        # In 16 bits, rounding would hide the small differences between pooled vectors.
         wide = accumulation_dtype(dtype)
         self.hidden = Linear(self.inputs * dim, hidden, dtype=wide, rngs=rngs)
         self.logits = Linear(hidden, num_classes, dtype=wide, rngs=rngs)
@@ -93,7 +93,7 @@ class Classifier(nnx.Module):
         key: Array | None = None,
         packed_length: int | None = None,
     ) -> Float[Array, "batch classes"]:
-        """The logits; arguments are those of the encoder."""
+        """Returns the logits; arguments are those of the encoder."""
         return self._classify(self._pooled(ids, mask, key, packed_length))
 
     def _pooled(
@@ -107,7 +107,7 @@ class Classifier(nnx.Module):
 
 
 class PairClassifier(Classifier):
-    """A classifier of pairs of texts: both through one encoder, then [a, b, a * b, a - b]."""
+    """Classifier of pairs of texts by [a, b, a * b, a - b], with one encoder for both."""
 
     inputs = 4
 
@@ -118,10 +118,10 @@ class PairClassifier(Classifier):
         key: Array | None = None,
         packed_length: int | None = None,
     ) -> Float[Array, "batch classes"]:
-        """The logits; see `Classifier`."""
+        """Returns the logits; see `Classifier`."""
         flat = ids.shape[0] * 2, ids.shape[2]
         if key is not None and one_per_example(key):
-            key = draw(lambda one: jax.random.split(one, 2), key).reshape(flat[0], *key.shape[1:])
+            key = draw(lambda k: jax.random.split(k, 2), key).reshape(flat[0], *key.shape[1:])
         pooled = self._pooled(ids.reshape(flat), mask.reshape(flat), key, packed_length)
         a, b = jnp.unstack(pooled.reshape(ids.shape[0], 2, -1), axis=1)
         return self._classify(jnp.concatenate([a, b, a * b, a - b], axis=-1))

@@ -1,4 +1,8 @@
-"""Which inputs are left to Pallas's kernels for GPUs; without importing Pallas, which is slow."""
+"""Decides which inputs go to Pallas's GPU kernels.
+
+Pallas takes a fifth of a second to import. So this module does not import it, and callers import a
+kernel only where they run it.
+"""
 
 import math
 
@@ -7,15 +11,16 @@ from jax.typing import DTypeLike
 
 from models.machine import Machine
 
-LEAST_SIDE = 16  # of blocks that Triton multiplies
-ROWS = 64  # that `models.fused` and `models.embedding_kernel` take at a time
-_WIDEST = 64  # beyond, blocks do not stay in registers
-_LONGEST_CHUNK = 64  # of Reformer, likewise
-_LARGEST_VOCABULARY = 272  # likewise: bytes and 16 more
+LEAST_SIDE = 16  # smallest side of a block that Triton multiplies
+ROWS = 64  # rows per block of `models.fused` and `models.embedding_kernel`
+# Beyond these sizes, blocks do not stay in registers.
+_WIDEST = 64
+_LONGEST_CHUNK = 64  # of Reformer
+_LARGEST_VOCABULARY = 272  # bytes and 16 more ids
 
 
 def preferred_for_heads(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
-    """Whether a kernel is the faster choice: 16-bit inputs, on one GPU.
+    """Whether attention should use its kernel: 16-bit inputs on one GPU.
 
     Float32 without tensor cores would leave little to gain; it was not timed.
     """
@@ -30,13 +35,13 @@ def preferred_for_heads(dtype: DTypeLike, head_dim: int, machine: Machine) -> bo
 def preferred_for_rows(
     rows: tuple[int, ...], widths: tuple[int, int, int], dtype: DTypeLike, machine: Machine
 ) -> bool:
-    """The same of `models.fused`, whose programs hold all weights of a block in registers.
+    """Whether to use `models.fused`, whose programs hold all weights of a block in registers.
 
     Args:
-        rows: the axes in front of the features.
-        widths: of the residual stream, of attention, of the perceptron's hidden layer.
-        dtype: of the activations.
-        machine: that computes.
+        rows: Sizes of the axes before the features.
+        widths: Widths of the residual stream, of attention and of the MLP's hidden layer.
+        dtype: Dtype of the activations.
+        machine: Machine that computes.
     """
     return (
         machine.runs_kernels
@@ -51,7 +56,7 @@ def preferred_for_rows(
 def preferred_for_embedding(
     length: int, vocabulary: int, dim: int, dtype: DTypeLike, machine: Machine
 ) -> bool:
-    """The same of `models.embedding_kernel`, whose programs hold the gradient of all tokens."""
+    """Whether to use `models.embedding_kernel`, whose programs hold the whole table's gradient."""
     return (
         machine.runs_kernels
         and jnp.dtype(dtype).itemsize == 2
@@ -63,7 +68,7 @@ def preferred_for_embedding(
 
 
 def preferred_for_matrices(size: int, dtype: DTypeLike, machine: Machine) -> bool:
-    """The same of `models.attention.pinv_kernel`: float32 matrices of so many rows and columns."""
+    """Whether to use `models.attention.pinv_kernel`, for float32 matrices [size, size]."""
     fits = LEAST_SIDE <= size <= _WIDEST and is_power_of_two(size)
     return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
 
@@ -71,7 +76,7 @@ def preferred_for_matrices(size: int, dtype: DTypeLike, machine: Machine) -> boo
 def preferred_for_chunks(
     dtype: DTypeLike, head_dim: int, chunk_length: int, machine: Machine
 ) -> bool:
-    """The same of Reformer's chunks, whose sides are those of blocks."""
+    """Whether to use `models.attention.reformer_kernels`, whose blocks are chunks."""
     return (
         preferred_for_heads(dtype, head_dim, machine)
         and LEAST_SIDE <= chunk_length <= _LONGEST_CHUNK
@@ -82,10 +87,13 @@ def preferred_for_chunks(
 def preferred_for_convolution(
     dtype: DTypeLike, head_dim: int, width: int, machine: Machine
 ) -> bool:
-    """The same of `models.attention.convolution_kernels`, whose blocks reach into the next ones."""
+    """Whether to use `models.attention.convolution_kernels`.
+
+    A convolution kernel of `width` must not reach beyond the neighbouring blocks.
+    """
     return preferred_for_heads(dtype, head_dim, machine) and width <= 2 * _WIDEST
 
 
 def is_power_of_two(number: int) -> bool:
-    """Whether Triton's blocks may have this size."""
+    """Whether `number` is a power of two, as Triton requires of the sides of blocks."""
     return number > 0 and not number & (number - 1)

@@ -1,4 +1,4 @@
-"""What a model must know of the machine to choose how it computes."""
+"""Properties of the machine by which a model chooses its implementation."""
 
 import contextlib
 import contextvars
@@ -10,7 +10,7 @@ import jax
 
 # cuDNN's fused attention needs tensor cores of Ampere or later.
 _LEAST_CAPABILITY = 8.0
-# With more than 147 kB of shared memory for a block: A100, H100 and H200, B200.
+# GPUs with more than 147 kB of shared memory per block: A100, H100 and H200, B200.
 _KERNEL_CAPABILITIES = ("8.0", "9.0", "10.0")
 
 
@@ -18,13 +18,13 @@ class Machine(NamedTuple):
     """The devices that JAX computes on.
 
     Attributes:
-        backend: as `jax.default_backend()` names it.
-        memory: of one device, in bytes; None where it does not say.
-        has_cudnn: whether cuDNN's fused attention runs there.
-        runs_kernels: whether to take Pallas's kernels. XLA does not divide them among devices, each
-            of which would compute everything, so only where JAX has one; of the compute
-            capabilities whose shared memory holds their blocks (9.0 was tried), and not if the
-            environment variable `LRA_KERNELS` is `off`.
+        backend: Name of the backend, as in `jax.default_backend()`.
+        memory: Memory of one device in bytes; None if the device does not report it.
+        has_cudnn: Whether cuDNN's fused attention runs on the device.
+        runs_kernels: Whether to use Pallas's kernels. This requires a single device, since XLA does
+            not partition kernels and each device would compute everything; a compute capability
+            whose shared memory holds their blocks (9.0 was tested); and that the environment
+            variable `LRA_KERNELS` is not `off`.
     """
 
     backend: str
@@ -38,7 +38,7 @@ _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machi
 
 @contextlib.contextmanager
 def assumed(machine: Machine) -> Iterator[None]:
-    """Inside, programs are traced for `machine`, to be compiled for it ahead of time.
+    """Traces programs for `machine` within the context, to compile them ahead of time.
 
     A function that was traced before keeps its trace.
     """
@@ -50,7 +50,7 @@ def assumed(machine: Machine) -> Iterator[None]:
 
 
 def this_backend() -> str:
-    """The backend of `this_machine`."""
+    """Returns the backend of `this_machine`."""
     if machine := _assumed.get():
         return machine.backend
     chosen = _default_device()
@@ -58,7 +58,7 @@ def this_backend() -> str:
 
 
 def this_machine() -> Machine:
-    """That of `jax.default_device`, or else of the process's first device; or the assumed one."""
+    """Returns the assumed machine, or that of `jax.default_device` or the first local device."""
     if machine := _assumed.get():
         return machine
     device = _default_device() or jax.local_devices()[0]
@@ -84,5 +84,5 @@ def _runs_kernels(device) -> bool:
 
 
 def _is_nvidia(device) -> bool:
-    # AMD's GPUs are of the backend "gpu" too.
+    # The backend "gpu" includes AMD's GPUs.
     return "cuda" in device.client.platform_version.lower()
