@@ -1,6 +1,6 @@
-"""Blocks of consecutive positions: cut from, written to and summed in arrays, inside loops.
+"""Blocks of consecutive positions, read from and written to arrays inside loops.
 
-Arrays are [batch, heads, length, width] unless an axis is named; a loop's updates are in place.
+Arrays are [batch, heads, length, width] unless an axis is given; a loop updates them in place.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from models.machine import Machine, this_backend
 
 _MULTIPLE = 8
 
-# Bytes of scores that one step of a loop computes. On a CPU they fit into a core's cache (tuned).
-# Elsewhere they fill the device, so that few kernels are launched, but take a small part of its
+# Bytes of scores that one loop step computes. On a CPU they fit into a core's cache (tuned).
+# Elsewhere they are many, so that few kernels are launched, but take a small part of the device's
 # memory (not tuned).
 _CPU_TILE_BYTES = 2**18
 _TILE_BYTES = 2**28
@@ -27,9 +27,9 @@ _TILES_IN_MEMORY = 64
 
 
 def tile_bytes(machine: Machine) -> int:
-    """The size of a tile of scores.
+    """Returns the size in bytes of a tile of scores.
 
-    Where several devices share a batch, it is the size for all of them together.
+    For a batch sharded over several devices, it is the size for all of them together.
     """
     if machine.backend == "cpu":
         return _CPU_TILE_BYTES
@@ -37,52 +37,56 @@ def tile_bytes(machine: Machine) -> int:
 
 
 def even_size(length: int, largest: int) -> int:
-    """A size of at most `largest`, rounded up to a multiple of 8: equal blocks, little padding."""
+    """Returns the size of equal blocks with little padding: a multiple of 8, up to `largest`.
+
+    If `largest` is not a multiple of 8, the size may be the next one.
+    """
     count = -(-length // max(largest, _MULTIPLE))
     size = -(-length // count)
     return -(-size // _MULTIPLE) * _MULTIPLE
 
 
 def padded(x: jax.Array, size: int, value: float | int = 0) -> jax.Array:
-    """Completes axis 1 to a multiple of `size`."""
+    """Pads axis 1 to a multiple of `size`."""
     return padded_to(x, -(-x.shape[1] // size) * size, value)
 
 
 def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
-    """Completes axis 1 to `length`."""
+    """Pads axis 1 to `length`."""
     missing = length - x.shape[1]
     widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
     return jnp.pad(x, widths, constant_values=value) if missing else x
 
 
-_leaves_out_padding = contextvars.ContextVar("leaves_out_padding", default=True)
+_skips_padding = contextvars.ContextVar("skips_padding", default=True)
 
 
 @contextlib.contextmanager
 def whole_sequences() -> Iterator[None]:
-    """Inside, loops over blocks are traced with set turns, padding or not.
+    """Traces loops over blocks with a fixed number of steps within the context, padding included.
 
-    For analyses, which count what a program does, and where devices share a batch: to agree on
-    the number of turns they would have to communicate. A function that was traced before keeps
-    its trace.
+    This is for analyses that count operations, and for batches sharded over devices, which would
+    have to communicate to agree on a number of steps. A function that was traced before keeps its
+    trace.
     """
-    token = _leaves_out_padding.set(False)
+    token = _skips_padding.set(False)
     try:
         yield
     finally:
-        _leaves_out_padding.reset(token)
+        _skips_padding.reset(token)
 
 
 def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] | int:
-    """The number of blocks up to the last position that is real in any example.
+    """Returns the number of blocks that a loop should visit.
 
-    On a CPU, that is. An accelerator's batch nearly always has a sequence of about full length, and
-    its loops go through all blocks.
+    On a CPU these are the blocks up to the last position that is real in any example. On an
+    accelerator, whose batches nearly always contain a sequence of about full length, they are all
+    blocks.
 
-    Under `vmap` it is the same number for all. Numbers of their own would make a loop with as many
-    turns copy the arrays of those that are done, turn by turn.
+    Under `vmap` the number is the same for all batch elements. With separate numbers, every step of
+    the loop would copy the arrays of the elements that have finished.
     """
-    if this_backend() != "cpu" or not _leaves_out_padding.get():
+    if this_backend() != "cpu" or not _skips_padding.get():
         return mask.shape[1] // size
     return (_end(mask) + size - 1) // size
 
@@ -106,22 +110,24 @@ def head_major(x: jax.Array) -> jax.Array:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=("bits",), meta_fields=("dtype",))
 @dataclasses.dataclass(frozen=True)
 class Stored:
-    """An array of 16-bit floats, held as integers of their bits."""
+    """An array of 16-bit floats, stored as the integers with the same bits; see `stored`."""
 
     bits: jax.Array
     dtype: jnp.dtype
 
 
 def stored(x: jax.Array) -> jax.Array | Stored:
-    """`x` in the form in which a loop should read or write its blocks; inverted by `restored`.
+    """Returns `x` in the form in which a loop should access its blocks; inverted by `restored`.
 
-    XLA's CPU backend moves 16-bit floats as float32: for every block written it would convert the
-    whole array to float32 and back, and it would keep a float32 copy of what is read. Integers are
-    moved as they are. So on a CPU 16-bit floats are stored as integers of their bits; all other
-    arrays are returned unchanged.
+    On a CPU 16-bit floats are stored as the integers with the same bits; all other arrays are
+    returned unchanged. The XLA of JAX 0.10.2 moves 16-bit floats as float32: for every block
+    written it converts the whole array to float32 and back, and it keeps a float32 copy of arrays
+    that are read. Plain arrays therefore need 1.4 to 1.7 times the memory there, and with Nyström
+    4 times the time. With JAX 0.12 plain arrays need less memory: this function and `Stored` can go
+    once 0.12 is the oldest supported version.
 
-    Only for functions with a hand-written gradient: bits have none, and asking for one raises
-    TypeError.
+    It is only for functions with a hand-written gradient: bits have no gradient, and asking for one
+    raises TypeError.
     """
     if this_backend() == "cpu" and x.dtype.itemsize == 2:
         return Stored(_bits(x), x.dtype)
@@ -129,7 +135,7 @@ def stored(x: jax.Array) -> jax.Array | Stored:
 
 
 def restored(x: jax.Array | Stored) -> jax.Array:
-    """The array that `stored` was given."""
+    """Returns the array that was given to `stored`."""
     return jax.lax.bitcast_convert_type(x.bits, x.dtype) if isinstance(x, Stored) else x
 
 
@@ -144,8 +150,8 @@ def _no_gradient(primals, tangents):
 
 
 def read_block(x: jax.Array | Stored, number: jax.Array, size: int, axis: int = 2) -> jax.Array:
-    """Block `number` of `size` positions."""
-    # `Stored` is a tree with one leaf, other arrays are leaves.
+    """Returns block `number` of `size` positions."""
+    # `Stored` is a pytree with one leaf, other arrays are leaves.
     slices = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, number * size, size, axis), x)
     return restored(slices)
 
@@ -153,7 +159,7 @@ def read_block(x: jax.Array | Stored, number: jax.Array, size: int, axis: int = 
 def write_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
 ) -> jax.Array | Stored:
-    """`x` with block `number` replaced, rounded to the format of `x`."""
+    """Returns `x` with block `number` replaced by `block`, rounded to the dtype of `x`."""
     if isinstance(x, Stored):
         bits = _bits(block.astype(x.dtype))
         return Stored(write_block(x.bits, bits, number, axis), x.dtype)
@@ -164,23 +170,24 @@ def write_block(
 def add_to_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
 ) -> jax.Array | Stored:
-    """`x` with `block` added to block `number` in the dtype of `block`; kept in that of `x`.
+    """Returns `x` with `block` added to block `number`.
 
-    An array to whose blocks much is added must therefore have the wider dtype itself.
+    The sum is computed in the dtype of `block` but stored in that of `x`, so an array that
+    accumulates many blocks needs a wide dtype itself.
     """
     old = read_block(x, number, block.shape[axis], axis)
     return write_block(x, old.astype(block.dtype) + block, number, axis)
 
 
 def product(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    """The einsum of two arrays, in at least float32."""
+    """Returns the einsum of two arrays, in at least float32."""
     return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))
 
 
 def row_sums(x: jax.Array) -> jax.Array:
-    """The sums over the width, as a row: [batch, heads, 1, length].
+    """Returns the sums over the width, as a row [batch, heads, 1, length].
 
-    As a product with ones: XLA's CPU sums over a short last axis take 10 times as long.
+    This is a product with ones: XLA's sums over a short last axis take 10 times as long on a CPU.
     """
     ones = jnp.ones((*x.shape[:2], 1, x.shape[3]), x.dtype)
     return jnp.einsum("bhod,bhld->bhol", ones, x, precision=jax.lax.Precision.HIGHEST)

@@ -5,16 +5,16 @@
 computed for one block of queries and one block of keys at a time. Forward, each query keeps the
 largest score so far, the sum of exponentials and the weighted sum of values, rescaled whenever
 the largest grows (online softmax, arXiv 1805.02867; blocks and recomputation as in arXiv
-2112.05682 and 2205.14135). Only the output and each query's log of the sum of exponentials are
-saved; the backward pass computes the blocks of probabilities again:
+2112.05682 and 2205.14135). Only the output and each query's logsumexp are saved; the backward pass
+recomputes the blocks of probabilities:
 
     p_ij = exp(s_ij - logsumexp_i)        dp_ij = g_i . v_j
     ds_ij = p_ij (dp_ij - g_i . out_i)    dq_i = sum_j ds_ij k_j    dk_j = sum_i ds_ij q_i
     dv_j = sum_i p_ij g_i
 
-The numbers of keys and queries may differ: low-rank methods use the same program to attend to, or
+The numbers of keys and queries may differ: low-rank methods use the same code to attend to, or
 from, a few positions that stand for many. Those few may have a wider dtype than the sequence, whose
-blocks are then converted to it one by one.
+blocks are then cast to it one by one.
 
 Blocks of scores are stored keys by queries. Each of the seven products then contracts the last axis
 of its first factor or multiplies a small factor by a block: none transposes a block of scores,
@@ -22,12 +22,12 @@ which on a CPU makes a product 2 to 5 times slower. Per-query values are broadca
 are moved before positions, and padding is masked, block by block: on whole sequences each would be
 another pass through memory.
 
-On a CPU, blocks behind the last real query or key of all examples are left out.
+On a CPU, blocks after the last real query or key of all examples are skipped.
 
-Time O(queries keys head_dim), five products of blocks backward instead of four; memory
-O((queries + keys) head_dim) plus one block of scores. Dropout computes a block's mask from a seed
-for each key and the numbers of the queries, in both passes, so no mask is stored either, and it
-does not depend on the size of blocks (`models.dropout`).
+Time O(queries keys head_dim), with five products of blocks backward instead of four; memory
+O((queries + keys) head_dim) plus one block of scores. Both passes compute a block's dropout mask
+from a seed per key and the indices of the queries, so no mask is stored either, and it does not
+depend on the size of blocks (`models.dropout`).
 
 Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second derivatives.
 """
@@ -58,31 +58,31 @@ from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
 from models.machine import Machine, this_machine
 
-# Per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight shapes
-# with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512 takes
-# 0.8 of the time of 512 x 256, and 256 x 1,024 takes 0.95 of that of 256 x 512, in twice the
+# Sizes per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight
+# shapes with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512
+# takes 0.8 of the time of 512 x 256, and 256 x 1,024 takes 0.95 of that of 256 x 512, in twice the
 # memory. With few queries or keys, such as 64 landmarks or 256 projections, blocks of 256 of the
 # others instead of 512 or 2,048 took 0.9 to 1.07 of the time and, at up to 1,024 positions, need an
 # eighth to a quarter less memory. With 64 heads in the batch, as in a training step of ListOps,
-# they take 8 % longer: not done beyond 16 heads.
+# they take 8 % longer: so they are used for up to 16 heads.
 _CPU_QUERIES, _CPU_SCORES = 256, 2**17
 _CPU_FEW, _FEW_HEADS = 256, 16
 _QUERIES, _MIN_SCORES = 2048, 2**14
 
 
 class Blocks(NamedTuple):
-    """How many queries and keys a block of scores has."""
+    """Numbers of queries and keys of a block of scores."""
 
     queries: int
     keys: int
 
 
 def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Blocks:
-    """The blocks for so many queries and keys: equal ones, with little padding.
+    """Returns the size of equal blocks that cover the queries and keys with little padding.
 
     Args:
-        queries, keys: of each head.
-        heads: of the whole batch. Axes added by `vmap` are not seen.
+        queries, keys: Numbers of queries and keys of each head.
+        heads: Number of heads in the whole batch. Axes added by `vmap` are not counted.
         machine: Machine that computes.
     """
     if machine.backend == "cpu":
@@ -106,17 +106,17 @@ def chunked_attention(
     key: jax.Array | None = None,
     blocks: Blocks | None = None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Softmax attention over the real keys, in O(length) memory forward and backward.
+    """Computes softmax attention in O(length) memory, forward and backward.
 
     Args:
-        q, k, v: see `models.attention.contract`; any lengths, and not necessarily equal ones. In
-            different formats they meet in the widest; the output has that of q.
-        mask: which keys are real.
-        query_mask: which queries are real; None: all. What others hold reaches no gradient, and
-            what they get is arbitrary.
-        dropout: the probability of dropping an attention weight; the others grow accordingly.
-        key: where dropout masks are drawn from; None: no dropout.
-        blocks: sizes of a block; None: those of `blocks_of`.
+        q, k, v: See `models.attention.contract`; lengths may be unequal. Different dtypes are
+            promoted to the widest; the output has that of q.
+        mask: Which keys are real.
+        query_mask: Which queries are real; None: all. The contents of the others reach no gradient,
+            and their outputs are arbitrary.
+        dropout: Probability of dropping an attention weight; the others are scaled up.
+        key: PRNG key of the dropout masks; None: no dropout.
+        blocks: Size of a block; None: that of `blocks_of`.
     """
     batch, queries, heads, _ = q.shape
     keys = k.shape[1]
@@ -133,21 +133,21 @@ def chunked_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
 def _attention(q, k, v, query_mask, mask, seeds, dropout, blocks):
-    """Of whole blocks."""
+    """`chunked_attention` for lengths that are multiples of the block sizes."""
     return _forward(q, k, v, query_mask, mask, seeds, dropout, blocks)[0]
 
 
 def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
-    """Returns the output and what the backward pass needs."""
+    """Returns the output and the residuals of the backward pass."""
     batch, length, heads, head_dim = q.shape
-    common, dtype = _formats(q, k, v)
-    rows, columns = _loops(query_mask, mask, blocks)
+    common, dtype = _dtypes(q, k, v)
+    rows, columns = _used_rows_and_columns(query_mask, mask, blocks)
     empty = stored(jnp.zeros(q.shape, q.dtype)), jnp.zeros((batch, heads, 1, length), dtype)
     stored_q, stored_k, stored_v = (stored(x) for x in (q, k, v))
     row_shape = (batch, heads, 1, blocks.queries)
 
-    def query_block(row, done):
-        out, logsumexp = done
+    def query_block(row, outputs):
+        out, logsumexp = outputs
         q_block = _queries(stored_q, query_mask, row, blocks, common)
 
         def key_block(column, state):
@@ -171,8 +171,8 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
         )
         peak, total, weighted = jax.lax.fori_loop(0, columns, key_block, start)
         safe_total = jnp.where(total > 0, total, 1)
-        kept = 1 if seeds is None else keep_probability(dropout)
-        weighted = weighted / (safe_total * kept)
+        keep_rate = 1 if seeds is None else keep_probability(dropout)
+        weighted = weighted / (safe_total * keep_rate)
         out = write_block(out, _token_major(weighted), row, axis=1)
         block_logsumexp = jnp.where(total > 0, peak + jnp.log(safe_total), 0)
         return out, write_block(logsumexp, block_logsumexp, row, axis=3)
@@ -184,22 +184,23 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
 
 def _backward(dropout, blocks, saved, g):
     q, k, v, query_mask, mask, seeds, out, logsumexp = saved
-    common, dtype = _formats(q, k, v)
+    common, dtype = _dtypes(q, k, v)
     batch, length, heads, head_dim = q.shape
     scale = 1 / math.sqrt(head_dim)
-    rows, columns = _loops(query_mask, mask, blocks)
-    # With one row of blocks each of dk and dv is added to once, to 0: rounded as it is written.
+    rows, columns = _used_rows_and_columns(query_mask, mask, blocks)
+    # With a single row of blocks, dk and dv are written only once and need no wider dtype for sums.
     sums = [x.dtype if length == blocks.queries else dtype for x in (k, v)]
-    zeros = [jnp.zeros(x.shape, into) for x, into in zip((q, k, v), (q.dtype, *sums), strict=True)]
+    dtypes = (q.dtype, *sums)
+    zeros = [jnp.zeros(x.shape, x_dtype) for x, x_dtype in zip((q, k, v), dtypes, strict=True)]
     q, k, v, g, out = (stored(x) for x in (q, k, v, g, out))
 
-    def query_block(row, done):
-        dq, dk, dv = done
+    def query_block(row, gradients):
+        dq, dk, dv = gradients
         q_block, g_block, out_block = (
             _queries(x, query_mask, row, blocks, common) for x in (q, g, out)
         )
         logsumexp_row = read_block(logsumexp, row, blocks.queries, axis=3)
-        # With dropout too: g . out is the mean of dp under p, since both hold the same mask.
+        # Also with dropout, g . out is the mean of dp under p, since both contain the same mask.
         mean_dp_row = row_sums(g_block.astype(dtype) * out_block.astype(dtype))
 
         def key_block(column, state):
@@ -233,26 +234,26 @@ def _backward(dropout, blocks, saved, g):
 _attention.defvjp(_forward, _backward)
 
 
-def _loops(query_mask, mask, blocks):
-    """The numbers of rows and of columns of blocks that are gone through."""
+def _used_rows_and_columns(query_mask, mask, blocks):
+    """Numbers of rows and columns of blocks that the loops visit."""
     return used_blocks(query_mask, blocks.queries), used_blocks(mask, blocks.keys)
 
 
-def _formats(q, k, v):
-    """The format of the factors of all products, and that of their sums."""
+def _dtypes(q, k, v):
+    """Dtype of the factors of all products, and dtype of their sums."""
     common = common_dtype(q.dtype, k.dtype, v.dtype)
     return common, accumulation_dtype(common)
 
 
 def _queries(x, mask, row, blocks, dtype):
-    """A block of queries, or of what belongs to them, heads first and 0 at padding."""
+    """A block of queries, or of other per-query rows, heads first and 0 at padding."""
     real = read_block(mask, row, blocks.queries, axis=1)[:, None, :, None]
     block = head_major(read_block(x, row, blocks.queries, axis=1)).astype(dtype)
     return jnp.where(real, block, 0)
 
 
 def _keys(k, v, mask, column, blocks, dtype):
-    """A block of keys and of values, heads first and 0 at padding; what to add to its scores."""
+    """A block of keys and one of values, heads first and 0 at padding; the bias of its scores."""
     real = read_block(mask, column, blocks.keys, axis=1)[:, None, :, None]
     k, v = (head_major(read_block(x, column, blocks.keys, axis=1)).astype(dtype) for x in (k, v))
     bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(dtype))
@@ -260,7 +261,7 @@ def _keys(k, v, mask, column, blocks, dtype):
 
 
 def _keep(seeds, row, column, blocks, dropout):
-    """Which weights of a block stay, [batch, heads, keys, queries]."""
+    """Which weights of a block are kept, [batch, heads, keys, queries]."""
     seeds = read_block(seeds, column, blocks.keys, axis=1)
     queries = row * blocks.queries + jnp.arange(blocks.queries, dtype=jnp.int32)
     return keep_weights(seeds, queries, dropout)

@@ -1,4 +1,4 @@
-"""FAVOR+ with softmax features, block by block: the features are never held.
+"""FAVOR+ with softmax features, computed block by block and never stored.
 
     e(x) = exp(P x - |x|^2 / 2 - peak)        f(x) = e(x) + epsilon
     S = sum over keys of f(k_j) [v_j, 1]^T    [N_i, D_i] = f(q_i)^T S    out_i = N_i / D_i
@@ -10,7 +10,8 @@ largest P x - |x|^2 / 2, so that the largest feature is 1. The backward pass rec
 features, first for the queries, which gives the gradient of S, then for the keys.
 
 Blocks are stored features by positions, so that no product has to transpose one. A column of ones
-beside v yields the denominators along with the numerators; one beside P, the gradient of |x|^2 / 2.
+appended to v yields the denominators along with the numerators; one appended to P, the gradient of
+|x|^2 / 2.
 
 Time O(n R D), memory O(n D + R D) and one block. Reverse mode only (`jax.custom_vjp`).
 """
@@ -34,17 +35,17 @@ from models.attention.blocks import (
 from models.attention.contract import Heads, Mask
 from models.machine import Machine, this_machine
 
-_CPU_ENTRIES = 2**17  # of a block and head: what stays in a core's cache
+_CPU_ENTRIES = 2**17  # features of a block of one head, which stay in a core's cache
 _MIN_POSITIONS = 256
 
 
 def size_of(length: int, features: int, *, heads: int, machine: Machine) -> int:
-    """Positions in a block: equal blocks, with little padding.
+    """Returns the number of positions of equal blocks with little padding.
 
     Args:
-        length: of the sequence.
-        features: of a head.
-        heads: of the whole batch. Axes added by `vmap` are not seen.
+        length: Length of the sequence.
+        features: Number of features of a head.
+        heads: Number of heads in the whole batch. Axes added by `vmap` are not counted.
         machine: Machine that computes.
     """
     if machine.backend == "cpu":
@@ -63,14 +64,14 @@ def favor_attention(
     *,
     size: int | None = None,
 ) -> Heads:
-    """Attention by the features of `projection`, all in the dtype of q.
+    """Attends by the features of `projection`, computing in the dtype of q.
 
     Args:
-        q, k: scaled by head_dim^(-1/4).
-        v, mask: see `models.attention.contract`.
-        projection: P; no gradient reaches it.
-        epsilon: added to every feature.
-        size: positions of a block; None: that of `size_of`.
+        q, k: Queries and keys, scaled by head_dim^(-1/4).
+        v, mask: See `models.attention.contract`.
+        projection: Projection P; no gradient reaches it.
+        epsilon: Constant added to every feature.
+        size: Number of positions in a block; None: that of `size_of`.
     """
     batch, length, heads, _ = q.shape
     if size is None:
@@ -81,14 +82,14 @@ def favor_attention(
     v = jnp.concatenate([v, ones], axis=-1)
     bias = padded(jnp.where(mask, 0, -jnp.inf).astype(q.dtype), size, -jnp.inf)[:, None, None, :]
     q, k, v = (head_major(padded(x, size)) for x in (q, k, v))
-    # A copy for each head: XLA would transpose the results of products with one that all share.
+    # One copy per head: XLA would transpose the results of products with a shared one.
     projection = jnp.broadcast_to(projection, (*q.shape[:2], *projection.shape))
     return head_major(_attention(q, k, v, bias, projection, epsilon, size))[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _attention(q, k, v, bias, projection, epsilon, size):
-    """Of whole blocks, head-major; v ends with the column of ones, bias is -inf at padding."""
+    """Attends between head-major whole blocks; v ends with a column of ones, bias masks padding."""
     return _attention_forward(q, k, v, bias, projection, epsilon, size)[0]
 
 
@@ -97,9 +98,9 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
 
     def query_block(number, out):
         features = _query_exponentials(read_block(q, number, size), projection, epsilon) + epsilon
-        both = product("bhmd,bhml->bhdl", summary, features)
-        total = both[:, :, -1:]
-        out_block = jnp.where(_is_known(total), both[:, :, :-1] / _divisor(total), 0)
+        result = product("bhmd,bhml->bhdl", summary, features)
+        total = result[:, :, -1:]
+        out_block = jnp.where(_is_large_enough(total), result[:, :, :-1] / _divisor(total), 0)
         return write_block(out, jnp.swapaxes(out_block, 2, 3), number)
 
     empty = jnp.zeros((*q.shape[:3], v.shape[3] - 1), q.dtype)
@@ -111,27 +112,27 @@ def _attention_backward(epsilon, size, saved, g):
     q, k, v, bias, projection, summary, peak, out = saved
     ones = jnp.ones((*projection.shape[:3], 1), projection.dtype)
     projection_1 = jnp.concatenate([projection, ones], axis=-1)
-    # The gradients of [N, D] are these over D.
+    # The gradients of [N, D] are these divided by D.
     g = jnp.concatenate([g, -jnp.swapaxes(row_sums(g * out), 2, 3)], axis=-1)
 
     def gradient(x, d_features, exponentials):
-        both = product("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
-        return jnp.swapaxes(both[:, :, :-1], 2, 3) - x * jnp.swapaxes(both[:, :, -1:], 2, 3)
+        sums = product("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
+        return jnp.swapaxes(sums[:, :, :-1], 2, 3) - x * jnp.swapaxes(sums[:, :, -1:], 2, 3)
 
-    def query_block(number, done):
-        dq, d_summary = done
+    def query_block(number, gradients):
+        dq, d_summary = gradients
         q_block = read_block(q, number, size)
         exponentials = _query_exponentials(q_block, projection, epsilon)
         features = exponentials + epsilon
         total = jnp.swapaxes(product("bhmd,bhml->bhdl", summary[..., -1:], features), 2, 3)
         g_block = read_block(g, number, size) / _divisor(total)
-        g_block = jnp.where(_is_known(total), g_block, 0)
+        g_block = jnp.where(_is_large_enough(total), g_block, 0)
         d_summary += product("bhml,bhld->bhmd", features, g_block)
         d_features = product("bhmd,bhld->bhml", summary, g_block)
         return write_block(dq, gradient(q_block, d_features, exponentials), number), d_summary
 
-    def key_block(number, done):
-        dk, dv = done
+    def key_block(number, gradients):
+        dk, dv = gradients
         k_block, v_block = read_block(k, number, size), read_block(v, number, size)
         exponent = _key_exponents(k_block, read_block(bias, number, size, 3), projection)
         exponentials = jnp.exp(exponent - peak)
@@ -152,7 +153,7 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _summarise(k, v, bias, projection, epsilon, size):
-    """Returns S and the peak of the real keys."""
+    """Returns S and the peak over the real keys."""
 
     def key_block(number, state):
         summary, peak = state
@@ -190,10 +191,10 @@ def _half_square(x):
     return row_sums(jnp.square(x)) / 2
 
 
-def _is_known(total):
-    """Whether a denominator is large enough for gradients, which are over it, to be finite."""
+def _is_large_enough(total):
+    """Whether a denominator is large enough for the gradients divided by it to be finite."""
     return total >= jnp.finfo(total.dtype).tiny * 2.0**24
 
 
 def _divisor(total):
-    return jnp.where(_is_known(total), total, 1)
+    return jnp.where(_is_large_enough(total), total, 1)

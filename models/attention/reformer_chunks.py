@@ -1,20 +1,20 @@
-"""Attention of every chunk to itself and to the chunk before it: Reformer's, once sorted.
+"""Reformer's attention on sorted positions: every chunk attends to itself and the previous chunk.
 
     k_j = q_j / sqrt(|q_j|^2 + 1e-6 D)
-    s_ij = q_i . k_j,   but -1e5 where i and j are the same position, lowest where j is padding
+    s_ij = q_i . k_j    (-1e5 where i and j are the same position, lowest where j is padding)
     out_i = sum_j exp(s_ij - z_i) v_j        z_i = log sum_j exp(s_ij)
 
-A loop computes a few pairs of chunks at a time: whatever belongs to a pair, keys included, is
-computed from slices of the sorted queries and values and discarded. Only out and z are saved; the
-backward pass recomputes each tile's probabilities, as in `models.attention.longformer`. With g and
-y the gradients of out and z:
+A loop computes a few pairs of chunks at a time: everything per pair, including the keys, is
+computed from slices of the sorted queries and values and then discarded. Only out and z are saved;
+the backward pass recomputes each tile's probabilities, as in `models.attention.longformer`. With g
+and y the gradients of out and z:
 
     ds_ij = p_ij (g_i . v_j - g_i . out_i + y_i),  0 where s_ij is a constant
     dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i p_ij g_i
 
-Time O(n c D) and memory O(n D) for n positions in chunks of c, plus one tile: on a CPU what stays
-in the cache, elsewhere up to a 64th of the device's memory (at least 256 MiB) per seed. Reverse
-mode only (`jax.custom_vjp`).
+Time O(n c D) and memory O(n D) for n positions in chunks of c, plus one tile: on a CPU one that
+stays in the cache, elsewhere up to a 64th of the device's memory (at least 256 MiB) per seed.
+Reverse mode only (`jax.custom_vjp`).
 """
 
 import functools
@@ -29,11 +29,11 @@ from models.machine import this_machine
 
 KEY_EPSILON = 1e-6
 SELF_SCORE = -1e5
-PADDING = -1  # the position given to keys that are padding
+PADDING = -1  # position of keys that are padding
 
 
 def unit_keys(q: Float[Array, "*axes head_dim"]) -> Float[Array, "*axes head_dim"]:
-    """The queries brought to the length 1, which stands for the scale head_dim^(-1/2)."""
+    """Returns the queries normalised to length 1, including the scale head_dim^(-1/2)."""
     wide = q.astype(accumulation_dtype(q.dtype))
     square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
     return (wide * jax.lax.rsqrt(square + KEY_EPSILON) * q.shape[-1] ** -0.5).astype(q.dtype)
@@ -46,15 +46,15 @@ def attend_chunk_pairs(
 ) -> tuple[
     Float[Array, "batch heads chunks chunk head_dim"], Float[Array, "batch heads chunks chunk"]
 ]:
-    """Attention within each head's ring of chunks, where the last precedes the first.
+    """Attends within each head's ring of chunks, where the last chunk precedes the first.
 
     Args:
-        queries_values: queries, from which keys are made, and behind them values; 0 at padding.
-        positions: of the queries in their sequence.
-        key_positions: the same, but `PADDING` at padding.
+        queries_values: Queries, which also give the keys, concatenated with values; 0 at padding.
+        positions: Positions of the queries in their sequence.
+        key_positions: Positions of the keys, `PADDING` at padding.
 
     Returns:
-        The outputs, and the logarithms of their denominators; both in at least float32.
+        The outputs and the logarithms of their denominators, both in at least float32.
     """
     batch, heads, chunks, size, _ = queries_values.shape
     itemsize = accumulation_dtype(queries_values.dtype).itemsize
@@ -69,14 +69,14 @@ def attend_chunk_pairs(
 
 
 def _tile(chunks: int, chunk_bytes: int) -> int:
-    """How many chunks of all heads a step of the loops computes, a divisor of their number."""
+    """Returns the number of chunks per loop step, for all heads: a divisor of `chunks`."""
     fitting = max(1, tile_bytes(this_machine()) // chunk_bytes)
     return max(n for n in range(1, min(chunks, fitting) + 1) if chunks % n == 0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _attention(queries_values, positions, key_positions, tile):
-    """Of [heads, chunks, chunk, ...], the heads being those of the whole batch."""
+    """Attends between arrays [heads, chunks, chunk, ...] with the heads of the whole batch."""
     return _attention_forward(queries_values, positions, key_positions, tile)[0]
 
 
@@ -84,17 +84,18 @@ def _attention_forward(queries_values, positions, key_positions, tile):
     dtype = accumulation_dtype(queries_values.dtype)
     rings = _ring(queries_values), _ring(key_positions)
 
-    def step(number, done):
-        both, at = (_read(ring, number, tile) for ring in rings)
-        q, k, v = _queries_keys_values(both)
-        scores = _scores(q, k, read_block(positions, number, tile, 1), _pairs(at))
+    def step(number, outputs):
+        chunks, chunk_positions = (_read(ring, number, tile) for ring in rings)
+        q, k, v = _queries_keys_values(chunks)
+        query_positions = read_block(positions, number, tile, 1)
+        scores = _scores(q, k, query_positions, _pairs(chunk_positions))
         peak = jnp.max(scores, axis=-1, keepdims=True)
-        # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
+        # exp is exactly 0 at padding, except for a query without real keys; its values are 0 then.
         p = jnp.exp(scores - peak)
         total = jnp.sum(p, axis=-1, keepdims=True)
         out = product("hmqk,hmkd->hmqd", p.astype(v.dtype), v) / total
         new = out, (peak + jnp.log(total))[..., 0]
-        return tuple(write_block(x, y, number, 1) for x, y in zip(done, new, strict=True))
+        return tuple(write_block(x, y, number, 1) for x, y in zip(outputs, new, strict=True))
 
     width = queries_values.shape[-1] // 2
     start = (
@@ -110,29 +111,30 @@ def _attention_backward(tile, saved, gradients):
     g, dlogsumexp = gradients
     dtype = out.dtype
     rings = _ring(queries_values), _ring(key_positions)
-    # What is subtracted from every row of products of g and v.
+    # Subtracted from every row of products of g and v.
     offset = jnp.sum(g * out, axis=-1) - dlogsumexp
     rows = (logsumexp, offset)
 
     def step(number, gradient):
-        both, at = (_read(ring, number, tile) for ring in rings)
-        # Both shares of a chunk, as keys of its own queries and of the next one's, are added up
-        # in at least float32.
-        wide, pull = jax.vjp(_queries_keys_values, both.astype(dtype))
-        q, k, v = (x.astype(both.dtype) for x in wide)
-        g_tile = read_block(g, number, tile, 1).astype(both.dtype)
+        chunks, chunk_positions = (_read(ring, number, tile) for ring in rings)
+        # A chunk's gradients, as keys of its own queries and of the next chunk's, are added up in
+        # at least float32.
+        wide, vjp = jax.vjp(_queries_keys_values, chunks.astype(dtype))
+        q, k, v = (x.astype(chunks.dtype) for x in wide)
+        g_tile = read_block(g, number, tile, 1).astype(chunks.dtype)
         logsumexp, offset = (read_block(x, number, tile, 1)[..., None] for x in rows)
-        at, here = _pairs(at), read_block(positions, number, tile, 1)
-        p = jnp.exp(_scores(q, k, here, at) - logsumexp)
+        pair_positions = _pairs(chunk_positions)
+        query_positions = read_block(positions, number, tile, 1)
+        p = jnp.exp(_scores(q, k, query_positions, pair_positions) - logsumexp)
         ds = p * (product("hmqd,hmkd->hmqk", g_tile, v) - offset)
-        ds = jnp.where(_is_self(here, at), 0, ds).astype(q.dtype)
+        ds = jnp.where(_is_self(query_positions, pair_positions), 0, ds).astype(q.dtype)
         dq = product("hmqk,hmkd->hmqd", ds, k)
-        # Transposed beforehand, q and g are smaller than the probabilities.
+        # Transposing q and g is cheaper than transposing the probabilities.
         dk = product("hmdq,hmqk->hmdk", jnp.swapaxes(q, -1, -2), ds)
         dv = product("hmdq,hmqk->hmdk", jnp.swapaxes(g_tile, -1, -2), p.astype(q.dtype))
-        (share,) = pull((dq, jnp.swapaxes(dk, -1, -2), jnp.swapaxes(dv, -1, -2)))
-        share += _read(gradient, number, tile)
-        return jax.lax.dynamic_update_slice_in_dim(gradient, share, number * tile, 1)
+        (added,) = vjp((dq, jnp.swapaxes(dk, -1, -2), jnp.swapaxes(dv, -1, -2)))
+        added += _read(gradient, number, tile)
+        return jax.lax.dynamic_update_slice_in_dim(gradient, added, number * tile, 1)
 
     start = jnp.zeros(rings[0].shape, dtype)
     ring = jax.lax.fori_loop(0, positions.shape[1] // tile, step, start)
@@ -144,23 +146,23 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _ring(x: Array) -> Array:
-    """All chunks, the last one also before the first."""
+    """All chunks, preceded by a copy of the last one."""
     return jnp.concatenate([x[:, -1:], x], axis=1)
 
 
 def _read(ring: Array, number: Array, tile: int) -> Array:
-    """The chunks of a tile and the one before them."""
+    """The chunks of a tile, preceded by the previous chunk."""
     return jax.lax.dynamic_slice_in_dim(ring, number * tile, tile + 1, 1)
 
 
 def _pairs(x: Array) -> Array:
-    """[heads, tile + 1, chunk, ...] -> [heads, tile, 2 chunk, ...]: each behind the one before."""
+    """[heads, tile + 1, chunk, ...] -> [heads, tile, 2 chunk, ...]: previous chunk, then own."""
     return jnp.concatenate([x[:, :-1], x[:, 1:]], axis=2)
 
 
-def _queries_keys_values(both: Array) -> tuple[Array, Array, Array]:
-    """The queries of a tile's chunks, the keys and values of their pairs."""
-    q, v = jnp.split(both, 2, axis=-1)
+def _queries_keys_values(chunks: Array) -> tuple[Array, Array, Array]:
+    """The queries of a tile's chunks, and the keys and values of their pairs."""
+    q, v = jnp.split(chunks, 2, axis=-1)
     return q[:, 1:], _pairs(unit_keys(q)), _pairs(v)
 
 
