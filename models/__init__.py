@@ -1,1 +1,1 @@
-"""Flax modules: the attentions, the encoder they share, and its heads. Knows nothing of tasks."""
+"""Flax modules, independent of the tasks: attentions, their common encoder, and classifiers."""

@@ -1,4 +1,4 @@
-"""Formats of numbers, also where the caller has forbidden implicit promotion."""
+"""Promotion of dtypes, even where the caller has forbidden implicit promotion."""
 
 import jax
 import jax.numpy as jnp
@@ -6,11 +6,11 @@ from jax.typing import DTypeLike
 
 
 def common_dtype(*dtypes: DTypeLike) -> jnp.dtype:
-    """The format that holds all of these; they are mixed on purpose."""
+    """Returns the dtype that all of these promote to; they are mixed on purpose."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.result_type(*dtypes)
 
 
 def accumulation_dtype(dtype: DTypeLike) -> jnp.dtype:
-    """The format of softmaxes and sums for inputs of `dtype`: at least float32."""
+    """Returns the dtype of softmaxes and sums for inputs of `dtype`: at least float32."""
     return common_dtype(dtype, jnp.float32)

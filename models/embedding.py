@@ -1,9 +1,9 @@
-"""Token embedding whose gradient is the same in every run, on every kind of device.
+"""Token embedding with a deterministic gradient on every kind of device.
 
 Many positions share a token, so the gradient of a look-up adds many rows into few. A scatter does
-that in a fixed order on a CPU only. Elsewhere it is a product with the one-hot matrix, which has
-one order and, for vocabularies of a few hundred ids, costs little on a matrix unit. On one GPU, in
-16 bits, `models.embedding_kernel` takes its place and that of the positions.
+that in a fixed order on a CPU only. Elsewhere it is a product with the one-hot matrix, whose order
+is fixed and which, for vocabularies of a few hundred ids, costs little on a matrix unit. On one
+GPU, in 16 bits, `models.embedding_kernel` computes this gradient and that of the positions.
 """
 
 import functools
@@ -19,28 +19,28 @@ from models.machine import this_backend
 def lookup(
     table: Float[Array, "vocabulary dim"], ids: Int[Array, "*shape"], dtype: DTypeLike
 ) -> Float[Array, "*shape dim"]:
-    """`table[ids]`, in the format of `table`; every id must be within the table.
+    """Returns `table[ids]` in the dtype of `table`; every id must be within the table.
 
     Args:
-        table: the rows.
-        ids: of tokens.
-        dtype: of the activations. The rows' gradients are numbers of this format: they are
-            multiplied in it, and added up in the format of `table`.
+        table: Embedding table.
+        ids: Token ids.
+        dtype: Dtype of the activations, and so of the values of the rows' gradients: they are
+            multiplied in it, and summed in the dtype of `table`.
     """
-    narrow = min(jnp.dtype(dtype), table.dtype, key=lambda each: each.itemsize)
+    narrow = min(jnp.dtype(dtype), table.dtype, key=lambda dtype: dtype.itemsize)
     return _lookup(table, ids, table.shape[0], narrow)
 
 
 def add_positions(
     x: Float[Array, "batch length dim"], position: Float[Array, "length dim"]
 ) -> Float[Array, "batch length dim"]:
-    """`x` plus the same positions for every example.
+    """Adds the same position embeddings to every example.
 
-    On a GPU their gradient, a sum over the batch, is a product with ones. For the sake of a plain
-    sum XLA lays out all activations with the batch innermost, and transposes them for every
-    product: a step of Image moves 11.5 GB instead of 9.6 with Linformer, in 23 more kernels
-    (counted by `benchmarks.gpu_traffic` before there were kernels). A layout constraint
-    makes it 9.5 GB, but devices that share a batch then gather all of it.
+    On a GPU their gradient, a sum over the batch, is a product with ones. With a plain sum XLA lays
+    out all activations with the batch innermost, and transposes them for every product: a step of
+    Image moves 11.5 GB instead of 9.6 with Linformer, in 23 more kernels (counted by
+    `benchmarks.gpu_traffic` before there were Pallas kernels). A layout constraint makes it 9.5 GB,
+    but devices that share a batch then gather all of it.
     """
     return _add_positions(x, position) if this_backend() == "gpu" else x + position[None]
 
@@ -51,7 +51,7 @@ def _add_positions(x: Array, position: Array) -> Array:
 
 
 def _sum_over_batch(_: None, gradient: Array) -> tuple[Array, Array]:
-    # Two rows: XLA makes the sum of a product with one.
+    # Two rows: XLA would turn a product with a single row back into the sum.
     ones = jnp.ones((2, len(gradient)), gradient.dtype)
     total = jnp.einsum("nb,bld->nld", ones, gradient, precision=jax.lax.Precision.HIGHEST)
     return gradient, total[0]
@@ -62,21 +62,21 @@ _add_positions.defvjp(lambda x, position: (x + position[None], None), _sum_over_
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _lookup(table: Array, ids: Array, vocabulary: int, dtype: jnp.dtype) -> Array:
-    del vocabulary, dtype  # for the backward pass
+    del vocabulary, dtype  # used in the backward pass
     return jnp.take(table, ids, axis=0, mode="clip")
 
 
 def sum_by_scatter(
     ids: Int[Array, " n"], rows: Float[Array, "n dim"], vocabulary: int
 ) -> Float[Array, "{vocabulary} dim"]:
-    """Adds each row to that of its id, in order."""
+    """Sums the rows of each id, in order."""
     return jnp.zeros((vocabulary, rows.shape[1]), rows.dtype).at[ids].add(rows)
 
 
 def sum_by_product(
     ids: Int[Array, " n"], rows: Float[Array, "n dim"], vocabulary: int, dtype: DTypeLike
 ) -> Float[Array, "{vocabulary} dim"]:
-    """The same as a product with the one-hot matrix of the ids, both factors in `dtype`."""
+    """Sums the rows of each id by a product with the one-hot matrix, both factors in `dtype`."""
     one_hot = jax.nn.one_hot(ids, vocabulary, dtype=dtype)
     narrow = rows.astype(dtype)
     return jnp.einsum("nv,nd->vd", one_hot, narrow, preferred_element_type=rows.dtype)

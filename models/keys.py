@@ -1,7 +1,7 @@
-"""PRNG keys of a batch: one for all of it, or one for each example.
+"""PRNG keys of a batch: one for the whole batch, or one per example.
 
-With a key of its own, what an example draws (dropout masks, hash rotations) depends neither on the
-rest of its batch nor on whether the batch is taken whole or in parts.
+With a key per example, its random numbers (dropout masks, hash rotations) depend neither on the
+rest of the batch nor on whether the batch is computed whole or in parts.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 def one_per_example(key: Array) -> bool:
-    """Whether these are keys [batch] rather than a single one (`jax.random.key` or `PRNGKey`)."""
+    """Whether `key` holds keys [batch] rather than one (from `jax.random.key` or `PRNGKey`)."""
     return key.ndim > (0 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 1)
 
 
 def draw(function: Callable[[Array], T], key: Array) -> T:
-    """`function(key)`; of keys [batch] the results for each, along a new first axis."""
+    """Returns `function(key)`, or for keys [batch] the results stacked along a new first axis."""
     return jax.vmap(function)(key) if one_per_example(key) else function(key)
 
 
 def split(key: Array | None, number: int) -> tuple[Array | None, ...]:
-    """Splits into `number` independent keys, each [batch] if `key` is; of None, as many None."""
+    """Splits `key` into `number` independent keys, each [batch] if `key` is; None into Nones."""
     if key is None:
         return (None,) * number
-    return draw(lambda one: tuple(jax.random.split(one, number)), key)
+    return draw(lambda k: tuple(jax.random.split(k, number)), key)

@@ -1,4 +1,4 @@
-"""The depthwise convolution along the length, as products of blocks.
+"""Depthwise convolution along the length, as products of blocks with Toeplitz matrices.
 
     out[i] = sum_j kernel[j] x[i + j - (width - 1) // 2]        x is 0 beyond its ends
 
@@ -10,7 +10,7 @@ width 35, with 2 heads of 32 or 12 of 64 and lengths 1,024 to 8,192 on one CPU c
 shifted products takes 4 to 9 times as long as this, `lax.conv_general_dilated` 14 to 46 times
 (`python -m benchmarks.depthwise_convolution`).
 
-On one GPU, in 16 bits, by the kernels of `models.attention.convolution_kernels`.
+On one GPU, in 16 bits, the kernels of `models.attention.convolution_kernels` compute it.
 
 Time O(length (T + width) head_dim), memory O(length head_dim).
 """
@@ -23,7 +23,7 @@ from models.attention.contract import Heads
 from models.dense import kernel_einsum
 from models.machine import this_machine
 
-# More multiplies more zeros of the matrix: 128 takes 1.25 to 1.4 times as long (same benchmark).
+# Larger blocks multiply more zeros: 128 takes 1.25 to 1.4 times as long (same benchmark).
 _BLOCK = 64
 
 
@@ -37,7 +37,7 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
     width = kernel.shape[1]
     before = (width - 1) // 2
     if kernel_choice.preferred_for_convolution(x.dtype, head_dim, width, this_machine()):
-        # Here, since Pallas takes a fifth of a second to import.
+        # Pallas is slow to import.
         from models.attention.convolution_kernels import convolve
 
         return convolve(x, three_blocks(kernel))
@@ -53,7 +53,7 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
 
 
 def three_blocks(kernel: Float[Array, "heads width"]) -> Float[Array, "heads three block block"]:
-    """The matrices with which a block of outputs takes the block before, its own and the next."""
+    """Returns the Toeplitz matrices that multiply the previous, own and next block of inputs."""
     matrix = _toeplitz(kernel, _BLOCK)
     before = (kernel.shape[1] - 1) // 2
     matrix = jnp.pad(matrix, ((0, 0), (0, 0), (_BLOCK - before, 3 * _BLOCK)))[..., : 3 * _BLOCK]
@@ -61,10 +61,10 @@ def three_blocks(kernel: Float[Array, "heads width"]) -> Float[Array, "heads thr
 
 
 def _toeplitz(kernel: Float[Array, "heads width"], size: int) -> Float[Array, "heads size reach"]:
-    """The matrix with kernel[h, i - t] at [h, t, i], 0 outside; reach = size + width - 1.
+    """Returns the matrix with kernel[h, i - t] at [h, t, i], 0 elsewhere; reach = size + width - 1.
 
-    A row one longer than the matrix is wide, repeated and read at the matrix's own width, moves
-    by one at each row: no gather.
+    Without a gather: repeating a row of length reach + 1 and reshaping the result to rows of length
+    reach shifts each row by one.
     """
     heads, width = kernel.shape
     reach = size + width - 1

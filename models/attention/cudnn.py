@@ -1,10 +1,10 @@
 """Exact attention by cuDNN's fused kernel, for any mask and any number of keys.
 
 The kernel takes lengths, not masks with holes. Attention does not depend on the order of the
-keys, so the real ones are moved to the front, in their order, and counted; queries stay in place.
+keys, so the real ones are moved to the front, in order, and counted; queries stay in place.
 Time O(length^2 head_dim), memory O(length head_dim).
 
-The kernel takes 16-bit inputs, heads of a multiple of 8 up to 128 wide, and no dropout of
+The kernel supports 16-bit inputs and head_dim up to 128 in multiples of 8, but no dropout of
 attention weights. It runs on NVIDIA's GPUs from Ampere on.
 """
 
@@ -21,7 +21,7 @@ _MAX_HEAD_DIM = 128  # 256 from Hopper on
 
 
 def supports(dtype: DTypeLike, head_dim: int, machine: Machine) -> bool:
-    """Whether cuDNN's kernel takes such inputs on such a machine."""
+    """Whether cuDNN's kernel supports these inputs on this machine."""
     return _objection(dtype, head_dim, machine) is None
 
 
@@ -31,10 +31,10 @@ def cudnn_attention(
     v: Float[Array, "batch keys heads head_dim"],
     mask: Bool[Array, "batch keys"] | None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Softmax attention over the real keys (None: all) by cuDNN.
+    """Computes softmax attention over the real keys (mask None: all) by cuDNN.
 
     Raises:
-        ValueError: inputs that are not 16-bit, a head it does not take, or no such GPU.
+        ValueError: Inputs that are not 16-bit, an unsupported head_dim, or an unsupported device.
     """
     objection = _objection(q.dtype, q.shape[-1], this_machine())
     if objection:
@@ -50,39 +50,39 @@ def prefix_attention(
     *,
     implementation: str,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """`jax.nn.dot_product_attention` over the real keys (None: all), moved to the front."""
+    """Runs `jax.nn.dot_product_attention` on the real keys (mask None: all), moved to the front."""
     queries = q.shape[1]
-    k, v, key_lengths = _to_the_front(k, v, mask)
+    k, v, key_lengths = _move_to_front(k, v, mask)
     query_lengths = jnp.full_like(key_lengths, queries)
-    by = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | (key_lengths > 0)
+    like = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | (key_lengths > 0)
     out = jax.nn.dot_product_attention(
-        *(_choose(by, _even(x)) for x in (q, k, v)),
-        query_seq_lengths=_choose(by, query_lengths),
-        key_value_seq_lengths=_choose(by, key_lengths),
+        *(_batched_like(like, _even_length(x)) for x in (q, k, v)),
+        query_seq_lengths=_batched_like(like, query_lengths),
+        key_value_seq_lengths=_batched_like(like, key_lengths),
         implementation=implementation,
     )
-    return _choose(by, out)[:, :queries]
+    return _batched_like(like, out)[:, :queries]
 
 
-def _to_the_front(k, v, mask):
-    """The real keys and values, in their order, before zeros; how many they are."""
+def _move_to_front(k, v, mask):
+    """The real keys and values in order, followed by zeros, and their number."""
     if mask is None:
         return k, v, jnp.full(len(k), k.shape[1], jnp.int32)
     real = mask[:, :, None, None]
-    order, places = real_first(mask)
-    k, v = (jax.vmap(permute)(jnp.where(real, x, 0), order, places) for x in (k, v))
+    order, inverse = real_first(mask)
+    k, v = (jax.vmap(permute)(jnp.where(real, x, 0), order, inverse) for x in (k, v))
     # Without any real token one key is counted; its value is 0, and so is the output.
     return k, v, jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
 
 
 def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
-    """A permutation that puts real positions before the others and keeps both in order.
+    """Returns a stable permutation that puts real positions before the others.
 
     Returns:
-        order: the old position of each new one.
-        places: the new position of each old one, the inverse permutation.
+        order: Old position of each new one.
+        inverse: New position of each old one.
     """
-    # Where all masks are known to be full, XLA would take seconds of compilation to find out order.
+    # For masks known to be full, XLA would spend seconds of compile time on folding the sort.
     mask = jax.lax.optimization_barrier(mask)
     order = jnp.argsort(~mask, axis=1, stable=True)
     among_real = jnp.cumsum(mask, axis=1) - 1
@@ -91,21 +91,23 @@ def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batc
 
 
 @jax.custom_vjp
-def _choose(by, x):
-    """Returns x unchanged, but batched by `vmap` if `by` is.
+def _batched_like(like, x):
+    """Returns x unchanged, but batched under `vmap` if the bools `like` are.
 
     JAX's batching rules for the kernel fail unless all arguments and the gradient of the output are
     batched. Selecting between x and x by a value that depends on all inputs makes them so. It costs
     nothing, since XLA removes it. The gradient is written out because JAX's own would be a sum of
     two selections, which XLA does not remove.
     """
-    return jnp.where(by.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
+    return jnp.where(like.reshape(-1, *(1,) * (x.ndim - 1)), x, x)
 
 
-_choose.defvjp(lambda by, x: (_choose(by, x), by), lambda by, g: (None, _choose(by, g)))
+_batched_like.defvjp(
+    lambda like, x: (_batched_like(like, x), like), lambda like, g: (None, _batched_like(like, g))
+)
 
 
-def _even(x):
+def _even_length(x):
     """Adds a position of zeros to an odd length, which JAX refuses to differentiate."""
     return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
 

@@ -2,9 +2,9 @@
 
     bucket(q) = argmax [q R, -q R]    R random, half as many columns as there are buckets
 
-More than 2 c buckets, c the length of Reformer's chunks, are numbered by two hashes of about the
-square root of their number each, so that hashing does not grow with the square of the length:
-bucket = bucket_1 + b_1 bucket_2.
+If there are more than 2 c buckets, with Reformer's chunk length c, two hashes of about the square
+root of that number of buckets each are combined, bucket = bucket_1 + b_1 bucket_2, so that the cost
+of hashing does not grow with the square of the length.
 """
 
 import functools
@@ -22,9 +22,9 @@ HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in 
 
 
 def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
-    """The number of buckets, as the one or two factors that Hugging Face's code chooses.
+    """Returns the number of buckets as one or two factors, chosen as in Hugging Face's code.
 
-    Its other bound for a single factor, 2 sqrt(length / chunk_length), never decides.
+    The other bound there for a single factor, 2 sqrt(length / chunk_length), never matters.
     """
     power = int(2 * length // chunk_length).bit_length() - 1
     if 2**power <= 2 * chunk_length:
@@ -38,19 +38,19 @@ def lsh_buckets(
     rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
     factors: tuple[int, ...] | None = None,
 ) -> Int[Array, "batch heads hashes length"]:
-    """The bucket of each position in each round, from 0; padding: the one after the last.
+    """Returns each position's bucket in each round, numbered from 0; padding has an extra last one.
 
     Args:
-        q, mask: see `models.attention.contract`.
-        rotations: half as many columns as there are buckets, for each factor, one after another;
-            shared by the batch or one array for each example.
-        factors: even numbers whose product is the number of buckets; None: a single one.
+        q, mask: See `models.attention.contract`.
+        rotations: Random rotations whose columns, half as many as buckets, are concatenated over
+            the factors; one array for the batch or one per example.
+        factors: Even numbers whose product is the number of buckets; None: a single factor.
     """
     factors = factors or (2 * rotations.shape[-1],)
     rotations = rotations.astype(accumulation_dtype(q.dtype))
     hash_heads = jax.vmap(functools.partial(_hash, factors=factors), in_axes=(1, 0))
-    of_example = None if rotations.ndim == 4 else 0
-    buckets = jax.vmap(hash_heads, in_axes=(0, of_example))(q, rotations)
+    example_axis = None if rotations.ndim == 4 else 0
+    buckets = jax.vmap(hash_heads, in_axes=(0, example_axis))(q, rotations)
     return jnp.where(mask[:, None, None, :], buckets, math.prod(factors))
 
 
@@ -60,23 +60,23 @@ def _hash(
     *,
     factors: tuple[int, ...],
 ) -> Int[Array, "hashes length"]:
-    *columns, _ = itertools.accumulate(factor // 2 for factor in factors)
-    steps = [math.prod(factors[:i]) for i in range(len(factors))]
+    *split_columns, _ = itertools.accumulate(factor // 2 for factor in factors)
+    strides = [math.prod(factors[:i]) for i in range(len(factors))]
 
-    def bucket(position: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
-        x = jnp.einsum("d,drb->rb", position.astype(rotations.dtype), rotations)
-        parts = jnp.split(x, columns, axis=-1)
-        return sum(step * _first_largest(part) for step, part in zip(steps, parts, strict=True))
+    def bucket(query: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
+        x = jnp.einsum("d,drb->rb", query.astype(rotations.dtype), rotations)
+        parts = jnp.split(x, split_columns, axis=-1)
+        return sum(n * _first_largest(part) for n, part in zip(strides, parts, strict=True))
 
     return jax.lax.map(bucket, jax.lax.stop_gradient(q), batch_size=HASH_BLOCK).T
 
 
 def _first_largest(x: Float[Array, "hashes half"]) -> Int[Array, " hashes"]:
-    """The argmax over [x, -x], written as reductions that vectorise."""
+    """Argmax over [x, -x], by reductions that vectorise."""
     half = x.shape[-1]
     index = jnp.arange(half, dtype=jnp.int32)[None, :]
     peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
-    # The last index for what is no candidate: always one of a bucket, even if a compiler computes
-    # x anew for the comparison and rounds otherwise (`models.largest`).
+    # Other entries get the last index, so the result is a valid bucket even if a compiler
+    # recomputes x for the comparison with different rounding (`models.largest`).
     candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half - 1))
     return jnp.min(candidates, axis=-1)

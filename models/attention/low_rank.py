@@ -1,10 +1,10 @@
-"""Softmax attention between a sequence and a few positions that stand for it.
+"""Softmax attention between a sequence and a few positions that represent it.
 
 Linformer's projected keys are such positions, and so are Nyström's landmarks, which also attend to
-the sequence. On a GPU, the blocks of scores of `models.attention.chunked` would be most of what a
-training step moves through memory. So 16-bit inputs on NVIDIA's GPUs go to
-`models.attention.flash`, where its kernels are preferred, else to cuDNN (`models.attention.cudnn`),
-which needs real keys to be moved to the front.
+the sequence. On a GPU, the blocks of scores of `models.attention.chunked` would be most of the
+memory traffic of a training step. So 16-bit inputs on NVIDIA's GPUs go to `models.attention.flash`
+where its kernels are preferred, else to cuDNN (`models.attention.cudnn`), for which real keys have
+to be moved to the front.
 
 Time O(positions few head_dim).
 """
@@ -26,36 +26,36 @@ def low_rank_attention(
     *,
     query_mask: Bool[Array, "batch queries"] | None = None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """softmax(q k^T / sqrt(head_dim)) v over the real keys.
+    """Computes softmax(q k^T / sqrt(head_dim)) v over the real keys.
 
-    The few may have a wider format than the sequence. For kernels they are converted to that of the
-    sequence; otherwise blocks of the sequence are converted to the wider one.
+    The few positions may have a wider dtype than the sequence. For kernels they are cast to that of
+    the sequence; otherwise blocks of the sequence are cast to the wider one.
 
     Args:
-        q, k, v: the queries, or the keys and values, are few; the output has the format of q.
-        mask: which keys are real; None: all.
-        query_mask: which queries are real; None: all. What others hold reaches no gradient, and
-            what they get is arbitrary.
+        q, k, v: Either the queries, or the keys and values, are few; the output has the dtype of q.
+        mask: Which keys are real; None: all.
+        query_mask: Which queries are real; None: all. The contents of the others reach no gradient,
+            and their outputs are arbitrary.
     """
-    sequence = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
+    sequence_dtype = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
     machine, head_dim = this_machine(), q.shape[-1]
-    flash = kernel_choice.preferred_for_heads(sequence, head_dim, machine)
-    if flash or cudnn.supports(sequence, head_dim, machine):
+    use_flash = kernel_choice.preferred_for_heads(sequence_dtype, head_dim, machine)
+    if use_flash or cudnn.supports(sequence_dtype, head_dim, machine):
         if query_mask is not None:
             q = jnp.where(query_mask[:, :, None, None], q, 0)
-        arrays = [x.astype(sequence) for x in (q, k, v)]
-        if flash:
+        arrays = [x.astype(sequence_dtype) for x in (q, k, v)]
+        if use_flash:
             return _flash(*arrays, mask, query_mask).astype(q.dtype)
         return cudnn.cudnn_attention(*arrays, mask).astype(q.dtype)
-    return chunked_attention(q, k, v, _all_if_none(mask, k), query_mask=query_mask)
+    return chunked_attention(q, k, v, _or_all_true(mask, k), query_mask=query_mask)
 
 
 def _flash(q, k, v, mask, query_mask):
-    # Here, since Pallas takes a fifth of a second to import.
+    # Pallas is slow to import.
     from models.attention.flash import flash_attention
 
-    return flash_attention(q, k, v, _all_if_none(mask, k), query_mask=query_mask)
+    return flash_attention(q, k, v, _or_all_true(mask, k), query_mask=query_mask)
 
 
-def _all_if_none(mask, k):
+def _or_all_true(mask, k):
     return jnp.ones(k.shape[:2], bool) if mask is None else mask

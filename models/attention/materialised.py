@@ -1,15 +1,15 @@
-"""Exact attention, implementation `xla`: all scores in memory, its gradient written out.
+"""Exact attention, implementation `xla`: all scores in memory, with a hand-written gradient.
 
     w = softmax(q k^T / sqrt(head_dim))    kept = dropout(w)    out = kept v
     d_kept = g v^T                         ds = kept d_kept - w (g . out)
     dq = ds k    dk = ds^T q    dv = kept^T g
 
 Since g . out, one number per query, is the sum over keys of kept d_kept, the backward pass sums no
-row of scores, not even with dropout. Products that contract queries are computed as g^T kept and
+rows of scores, even with dropout. Products that contract queries are computed as g^T kept and
 q^T ds, for which XLA on a CPU transposes no matrix of scores. On one CPU core, forward and backward
 take a third of the time of the plain form, `models.attention.standard.standard_attention`, for one
-sequence and nine tenths for four together, in half to two thirds of its memory, or as much for four
-with dropout (`python -m benchmarks.standard_memory`).
+sequence and nine tenths for four together, in half to two thirds of its memory, or as much memory
+for four with dropout (`python -m benchmarks.standard_memory`).
 
 Time and memory O(length^2). Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second
 derivatives.
@@ -30,12 +30,12 @@ from models.dtypes import accumulation_dtype
 def materialised_attention(
     q: Heads, k: Heads, v: Heads, mask: Mask, *, dropout: float = 0.0, key: jax.Array | None = None
 ) -> Heads:
-    """`standard_attention`, with the same draws; see there."""
+    """Computes `models.attention.standard.standard_attention`, with the same dropout masks."""
     dtype = accumulation_dtype(q.dtype)
     q, k, v = head_major(q), head_major(k), head_major(v)
     real = mask[:, None, :, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
-    # Where no key is real all weights are equal, of values 0.
+    # Without any real key all weights are equal, and all values are 0.
     bias = jnp.where(mask, 0, jnp.finfo(dtype).min / 2).astype(dtype)[:, None, None, :]
     seeds = None
     if key is not None and dropout > 0:
@@ -46,7 +46,7 @@ def materialised_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _attention(q, k, v, bias, seeds, dropout):
-    """Heads before positions, `out` not yet rounded; without seeds nothing is dropped."""
+    """Attends head-major; `out` is not rounded yet, and without seeds nothing is dropped."""
     return _forward(q, k, v, bias, seeds, dropout)[0]
 
 
@@ -68,7 +68,7 @@ def _backward(_, saved, g):
     ds = kept.astype(weights.dtype) * product("bhld,bhmd->bhlm", g, v) - weights * mean
     ds = (ds * (1 / math.sqrt(q.shape[-1]))).astype(q.dtype)
     dq = product("bhlm,bhmd->bhld", ds, k).astype(q.dtype)
-    # Behind a barrier, or XLA exchanges the factors and then transposes the matrix of scores.
+    # Without the barrier XLA swaps the factors and then transposes the matrix of scores.
     dk, dv = jax.lax.optimization_barrier(
         (product("bhld,bhlm->bhdm", q, ds), product("bhld,bhlm->bhdm", g, kept))
     )

@@ -1,11 +1,11 @@
-"""Sequences packed: their real tokens moved to the front, in order, and cut behind the longest.
+"""Packing of sequences: real tokens are moved to the front, in order, and the rest is cut off.
 
-Where padding lies between tokens (in Pathfinder, 64 % of the pixels are 0), cutting the ends off
-saves nothing. All that a block computes at a position, attention aside, concerns that position
-alone, so the encoder may leave out the rest. Most attentions can too (`attend_packed`).
+Where padding lies between tokens (in Pathfinder, 64 % of the pixels are 0), truncating sequences
+saves nothing. Everything that a block computes at a position, except attention, depends on that
+position alone, so the encoder may skip padding. So can most attentions (`attend_packed`).
 
-Both ways are gathers, and each is the other's gradient: nothing is scattered, and results are
-deterministic. Time and memory O(length), and a sort of the positions.
+Packing and unpacking are gathers, and each is the other's gradient: nothing is scattered, and
+results are deterministic. Time and memory O(length), plus a sort of the positions.
 """
 
 from typing import NamedTuple
@@ -19,13 +19,13 @@ from models.attention.contract import Heads
 
 
 class Packing(NamedTuple):
-    """Where tokens come from and go to.
+    """Maps between the positions of sequences and of packed sequences.
 
     Attributes:
-        mask: which positions are real; of the whole sequence.
-        packed_mask: the same of the packed one, a prefix.
-        sources: of each packed position, where it was.
-        slots: of each real position, where it is packed; arbitrary at padding.
+        mask: Which positions of the sequence are real.
+        packed_mask: Which positions of the packed sequence are real, a prefix.
+        sources: Position in the sequence of each packed position.
+        slots: Packed position of each real position; arbitrary at padding.
     """
 
     mask: Bool[Array, "batch length"]
@@ -35,10 +35,10 @@ class Packing(NamedTuple):
 
 
 def make_packing(mask: Bool[Array, "batch length"], packed: int) -> Packing:
-    """The packing to `packed` positions, no fewer than any sequence has real ones.
+    """Returns the packing into `packed` positions, at least the real ones of every sequence.
 
     Raises:
-        ValueError: `packed` is not from 1 to the length.
+        ValueError: `packed` is not in 1 to length.
     """
     length = mask.shape[1]
     if not 1 <= packed <= length:
@@ -53,25 +53,26 @@ def make_packing(mask: Bool[Array, "batch length"], packed: int) -> Packing:
 def pack(
     x: Float[Array, "batch length *features"], packing: Packing
 ) -> Float[Array, "batch packed *features"]:
-    """The real positions of `x`, then zeros."""
-    return _taken(x, packing.sources, packing.packed_mask)
+    """Returns the real positions of `x`, followed by zeros."""
+    return _take(x, packing.sources, packing.packed_mask)
 
 
 @jax.custom_vjp
 def spread(
     x: Float[Array, "batch packed *features"], packing: Packing
 ) -> Float[Array, "batch length *features"]:
-    """The packed positions of `x` where they were, and zeros at padding: undoes `pack`."""
-    return _taken(x, packing.slots, packing.mask)
+    """Undoes `pack`: moves positions of `x` back to where they were, with zeros at padding."""
+    return _take(x, packing.slots, packing.mask)
 
 
 def attend_packed(
     attention: nnx.Module, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: Array | None
 ) -> Heads:
-    """Attention between packed sequences, of any module of the contract.
+    """Attends between packed sequences by any attention module.
 
-    One that asks only for the order of tokens (`reads_positions = False`) takes them as they are;
-    one with a method `attend_packed` takes them with the packing; for others they are spread out.
+    A module that depends only on the order of tokens (`reads_positions = False`) is called on the
+    packed sequences; one with a method `attend_packed` gets them with the packing; for any other
+    they are unpacked.
     """
     if not getattr(attention, "reads_positions", True):
         return attention(q, k, v, packing.packed_mask, key=key)
@@ -81,12 +82,13 @@ def attend_packed(
     return pack(attention(q, k, v, packing.mask, key=key), packing)
 
 
-def _taken(x: Array, places: Array, real: Array) -> Array:
+def _take(x: Array, positions: Array, real: Array) -> Array:
+    """`x` at `positions`, and 0 where not `real`."""
     features = (1,) * (x.ndim - 2)
-    places, real = (each.reshape(*each.shape, *features) for each in (places, real))
-    rows = jnp.take_along_axis(x, places, axis=1, mode="promise_in_bounds")
+    positions, real = (y.reshape(*y.shape, *features) for y in (positions, real))
+    rows = jnp.take_along_axis(x, positions, axis=1, mode="promise_in_bounds")
     return jnp.where(real, rows, 0)
 
 
-pack.defvjp(lambda x, to: (pack(x, to), to), lambda to, gradient: (spread(gradient, to), None))
-spread.defvjp(lambda x, to: (spread(x, to), to), lambda to, gradient: (pack(gradient, to), None))
+pack.defvjp(lambda x, packing: (pack(x, packing), packing), lambda p, g: (spread(g, p), None))
+spread.defvjp(lambda x, packing: (spread(x, packing), packing), lambda p, g: (pack(g, p), None))

@@ -1,4 +1,4 @@
-"""A permutation of positions whose gradient is gathered by its inverse, rather than scattered."""
+"""Permutation of positions whose gradient is a gather by the inverse rather than a scatter."""
 
 import jax
 from jaxtyping import Array, Float, Int
@@ -8,8 +8,8 @@ from jaxtyping import Array, Float, Int
 def permute(
     x: Float[Array, "length ..."], order: Int[Array, " length"], inverse: Int[Array, " length"]
 ) -> Float[Array, "length ..."]:
-    """x[order]; `inverse` is the inverse of the permutation `order`."""
-    del inverse  # for the backward pass
+    """Returns x[order]; `inverse` is the inverse of the permutation `order`."""
+    del inverse  # used in the backward pass
     return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
 
 

@@ -1,8 +1,6 @@
-"""Segments, which are runs of consecutive positions, reduced to one position each.
+"""Reductions over segments of consecutive positions: Nyström's landmarks, Linformer's pooling.
 
-Nyström's landmarks and Linformer's poolings are made of them.
-
-A length n is cut into m segments as `numpy.array_split` does: the first n mod m have one position
+A length n is split into m segments as by `numpy.array_split`: the first n mod m have one position
 more than the others. Positions are only sliced and reshaped, nothing is gathered or scattered:
 gradients are slices too, deterministic and fast on every backend.
 
@@ -21,7 +19,7 @@ from models.largest import largest
 
 
 def check_segments(num_segments: int, length: int, name: str = "num_segments") -> None:
-    """Raises ValueError unless there are 1 to `length` segments; `name` is the option's."""
+    """Raises ValueError, naming option `name`, unless there are 1 to `length` segments."""
     check_positive(**{name: num_segments})
     if num_segments > length:
         raise ValueError(
@@ -33,9 +31,9 @@ def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Ar
     """Reduces each segment of axis 1: [batch, length, ...] to [batch, num_segments, ...].
 
     Args:
-        x: any array with the length as axis 1.
-        num_segments: from 1 to the length.
-        reduce: for instance `jnp.sum` or `jnp.any`; called with an array and `axis=2`.
+        x: Array whose axis 1 is the length.
+        num_segments: Number of segments, 1 to length.
+        reduce: Reduction such as `jnp.sum` or `jnp.any`, called with an array and `axis=2`.
     """
     batch, length, *rest = x.shape
     check_segments(num_segments, length)
@@ -51,14 +49,14 @@ def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Ar
 
 
 def segment_any(mask: Mask, num_segments: int) -> Bool[Array, "batch segments"]:
-    """Which segments have a real token."""
+    """Returns whether each segment has a real token."""
     return segment_reduce(mask, num_segments, jnp.any)
 
 
 def segment_means(
     x: Heads, mask: Mask, num_landmarks: int
 ) -> Float[Array, "batch num_landmarks heads head_dim"]:
-    """The mean of each segment's real tokens, 0 where it has none (summed in at least float32)."""
+    """Returns the mean of each segment's real tokens, 0 without any; sums are at least float32."""
     dtype = accumulation_dtype(x.dtype)
     real = jnp.where(mask[:, :, None, None], x, 0).astype(dtype)
     total = segment_reduce(real, num_landmarks, jnp.sum)
@@ -69,7 +67,7 @@ def segment_means(
 def segment_max(
     x: Heads, mask: Mask, num_segments: int
 ) -> Float[Array, "batch num_segments heads head_dim"]:
-    """The largest value among each segment's real tokens, by feature; 0 where it has none."""
+    """Returns the maximum of each feature over each segment's real tokens, 0 without any."""
     lowest = jnp.finfo(x.dtype).min
     peak = segment_reduce(jnp.where(mask[:, :, None, None], x, lowest), num_segments, largest)
     return jnp.where(segment_any(mask, num_segments)[:, :, None, None], peak, 0)
