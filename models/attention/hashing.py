@@ -66,17 +66,20 @@ def _hash(
     def bucket(query: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
         x = jnp.einsum("d,drb->rb", query.astype(rotations.dtype), rotations)
         parts = jnp.split(x, split_columns, axis=-1)
-        return sum(n * _first_largest(part) for n, part in zip(strides, parts, strict=True))
+        firsts = (first_largest(part, part.shape[1]) for part in parts)
+        return sum(n * first for n, first in zip(strides, firsts, strict=True))
 
     return jax.lax.map(bucket, jax.lax.stop_gradient(q), batch_size=HASH_BLOCK).T
 
 
-def _first_largest(x: Float[Array, "hashes half"]) -> Int[Array, " hashes"]:
-    """Argmax over [x, -x], by reductions that vectorise."""
-    half = x.shape[-1]
-    index = jnp.arange(half, dtype=jnp.int32)[None, :]
-    peak = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
+def first_largest(x: Float[Array, "rows columns"], half: int) -> Int[Array, " rows"]:
+    """Argmax over [x, -x] of the first `half` columns, by reductions that vectorise.
+
+    Any further columns are 0. The kernels of `models.attention.reformer_kernels` use it too.
+    """
+    index = jnp.arange(x.shape[1], dtype=jnp.int32)[None, :]
+    peak = jnp.max(jnp.abs(x), axis=1)[:, None]
     # Other entries get the last index, so the result is a valid bucket even if a compiler
     # recomputes x for the comparison with different rounding (`models.largest`).
     candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half - 1))
-    return jnp.min(candidates, axis=-1)
+    return jnp.min(candidates, axis=1)

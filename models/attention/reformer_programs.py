@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jaxtyping import Array
 
+from models.attention.hashing import first_largest
 from models.attention.reformer_chunks import KEY_EPSILON
 from models.kernel_math import product
 
@@ -34,28 +35,20 @@ def number_buckets(real_ref, q_ref, *refs, factors, padded):
     for each in range(hashes):
         bucket, step = jnp.zeros(size, jnp.int32), 1
         for ref, factor in zip(rotation_refs, factors, strict=True):
-            bucket += step * _first_largest(product(q, ref[each]), factor // 2)
+            bucket += step * first_largest(product(q, ref[each]), factor // 2)
             step *= factor
         bucket = jnp.where(real, bucket, step).astype(jnp.uint32)
         numbers_ref[each, :] = bucket * jnp.uint32(padded) + positions.astype(jnp.uint32)
-
-
-def _first_largest(x: Array, half: int) -> Array:
-    """The argmax over [x, -x] of the first `half` columns, where the others are 0."""
-    index = jnp.arange(x.shape[1], dtype=jnp.int32)[None, :]
-    peak = jnp.max(jnp.abs(x), axis=1)[:, None]
-    candidates = jnp.where(x == peak, index, jnp.where(-x == peak, index + half, 2 * half - 1))
-    return jnp.min(candidates, axis=1)
 
 
 class _Chunk(NamedTuple):
     """The rows of a chunk.
 
     Attributes:
-        positions: in the sequence; those from the length on are padding.
-        start: the number of the first row in its round.
-        count: the number of real rows, the first of the round.
-        masked: whether rows may be padding, or stand in two chunks of different rounds.
+        positions: In the sequence; those from the length on are padding.
+        start: The number of the first row in its round.
+        count: The number of real rows, the first of the round.
+        masked: Whether rows may be padding, or stand in two chunks of different rounds.
     """
 
     positions: Array
@@ -99,8 +92,8 @@ class _Ring(NamedTuple):
     """All rounds' chunks of a head, and the place of this program's among them.
 
     Attributes:
-        number: of this program's chunk in its round of `chunks`.
-        before: the number of chunks in earlier rounds.
+        number: Of this program's chunk in its round of `chunks`.
+        before: The number of chunks in earlier rounds.
     """
 
     order_ref: Any
