@@ -1,13 +1,13 @@
-"""The depthwise convolution along the length (`models.attention.convolution`) in two GPU kernels.
+"""Depthwise convolution along the length (`models.attention.convolution`) in two GPU kernels.
 
-Positions are cut into blocks x_i of T. With matrices A, B, C of the kernel, T x T Toeplitz,
+Positions are cut into blocks x_i of T. With T x T Toeplitz matrices A, B, C of the kernel,
 
     out_i = A x_(i-1) + B x_i + C x_(i+1)        dx_i = C^T g_(i-1) + B^T g_i + A^T g_(i+1)
     dA = sum_i g_i x_(i-1)^T    dB = sum_i g_i x_i^T    dC = sum_i g_i x_(i+1)^T
 
 where blocks beyond the ends are 0. XLA writes copies of the input and of its gradient in the
-layouts of its products; here a program takes blocks of one head from where they are. The matrices
-come from outside, where XLA makes of their gradients that of the kernel.
+layouts of its products; here a program reads the blocks of one head in place. The matrices are
+inputs, made outside, where XLA turns their gradients into that of the kernel.
 
 The kernels are Pallas's, compiled by Triton, with the limits of `models.attention.flash`.
 """
@@ -24,7 +24,7 @@ from models.attention.blocks import padded
 from models.kernel_math import product, product_over_rows
 
 _WARPS = 4
-_GROUP = 16  # blocks that a program takes: `python -m benchmarks.gpu_kernels`
+_GROUP = 16  # blocks per program: `python -m benchmarks.gpu_kernels`
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -33,13 +33,13 @@ def convolve(
     matrices: Float[Array, "heads three block block"],
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """The convolution, rounded to the format of `x`.
+    """Convolves `x`, rounding to its dtype.
 
     Args:
-        x: in 16 bits.
+        x: Sequence in 16 bits.
         matrices: A, B and C of each head, in float32, as their gradients are; products take them in
-            the format of `x`.
-        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+            the dtype of `x`.
+        interpret: Whether to run the kernels as JAX operations, on any device, slowly.
     """
     return _forward(x, matrices, interpret)[0]
 
@@ -62,7 +62,7 @@ convolve.defvjp(_forward, _backward)
 
 
 def _call(kernel, arrays, matrices, outputs, shares, interpret):
-    """Programs for groups of blocks of each head; each writes its share of the sums."""
+    """Runs a program per head and group of blocks; each writes its share of the sums."""
     batch, length, heads, head_dim = arrays[0].shape
     blocks = length // matrices.shape[-1]
     groups = -(-blocks // _GROUP)
@@ -104,8 +104,8 @@ def _gradients(x_ref, g_ref, matrices_ref, dx_ref, share_ref, *, blocks):
         before, here, after = _neighbours(g_ref, i, blocks, a)
         dx = product_over_rows(c, before) + product_over_rows(b, here) + product_over_rows(a, after)
         dx_ref[_at(i, a), :] = dx.astype(dx_ref.dtype)
-        of_x = _neighbours(x_ref, i, blocks, a)
-        return [s + product(here, x, 1) for s, x in zip(sums, of_x, strict=True)]
+        inputs = _neighbours(x_ref, i, blocks, a)
+        return [s + product(here, x, 1) for s, x in zip(sums, inputs, strict=True)]
 
     start = [jnp.zeros(a.shape, jnp.float32)] * 3
     for number, total in enumerate(jax.lax.fori_loop(*_own_blocks(blocks), block, start)):
@@ -118,13 +118,13 @@ def _own_blocks(blocks):
 
 
 def _at(i, matrix):
-    """Where block i stands, for a matrix that takes one."""
+    """The positions of block i, as many as `matrix` has rows."""
     size = matrix.shape[0]
     return pl.ds(i * size, size)
 
 
 def _neighbours(ref, i, blocks, matrix):
-    """The blocks before, at and after i, 0 beyond the ends."""
+    """The previous block, block i and the next block; 0 beyond the ends."""
 
     def read(j):
         inside = jnp.clip(j, 0, blocks - 1)

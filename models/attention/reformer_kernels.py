@@ -1,33 +1,32 @@
-"""Reformer's attention in three GPU kernels, on positions left in their order.
+"""Reformer's attention in three GPU kernels, without sorted copies of queries and values.
 
-The same numbers as `models.attention.reformer_chunks` gives for sorted copies, but nothing is
-copied or sorted except the positions: a program fetches the rows of its chunk, and of the one
-before it in the ring, by their positions, and puts its results back by them. In a round every
-position is in one chunk, so that no two programs write the same row: there are no atomic additions,
-and results are deterministic.
+The results are those of `models.attention.reformer_chunks` for sorted copies, but only positions
+are sorted: a program gathers the rows of its chunk, and of the previous one in the ring, by their
+positions, and scatters its results back. In a round every position is in one chunk, so no two
+programs write the same row: there are no atomic additions, and results are deterministic.
 
-The first kernel numbers the buckets. The second attends, round by round: a program per chunk and
-head holds the chunk's scores in registers and writes its outputs o_r and their logarithmic
-denominators z_r, whose combination over rounds is left to XLA:
+The first kernel computes the buckets. The second attends, round by round: a program per chunk and
+head holds the chunk's scores in registers and writes its outputs o_r and the logarithms z_r of
+their denominators. XLA combines the rounds:
 
     out_i = sum_r o_r(i) exp(z_r(i) - z_i)        z_i = log sum_r exp(z_r(i))
 
-So out_i is the softmax over all that i sees in any round, as often as it sees it, and the backward
-pass needs neither o_r nor z_r. With g the gradient of out and P_ij = exp(s_ij - z_i):
+So out_i is the softmax over all keys that i sees in any round, each counted once per round, and the
+backward pass needs neither o_r nor z_r. With g the gradient of out and P_ij = exp(s_ij - z_i):
 
     ds_ij = P_ij (g_i . v_j - g_i . out_i),  0 where s_ij is a constant
     dq_i = sum_j ds_ij k_j      dk_j = sum_i ds_ij q_i      dv_j = sum_i P_ij g_i
 
-The third kernel computes them for a chunk, whose rows are seen by its own queries and by those of
-the chunk after it, and see its own keys and those of the chunk before it: three blocks of scores.
-Each round's gradients are rounded to the inputs' format, and XLA adds them up.
+The third kernel computes these for a chunk, whose keys are seen by its own queries and by those of
+the next chunk, and whose queries see its own keys and those of the previous chunk: three blocks of
+scores. Each round's gradients are rounded to the inputs' dtype, and XLA adds them up.
 
-Most programs find no padding and only chunks of one round, where a token stands once; they compute
-no masks but that of the token itself. The others do in a loop over their blocks, and chunks of
-padding are written as zeros, as far as no real token is near.
+Most programs meet no padding and only chunks of one round, in which a token occurs once; their only
+mask is that of the token itself. The others compute all masks, in a loop over their blocks, except
+that chunks of padding far from any real token are written as zeros.
 
-Where a token sees only itself, z_i is so large that it is rounded by up to 0.006, and the token's
-dv by as much of itself. This takes a sequence of one token.
+Where a token sees only itself, z_i is so large that it is rounded by up to 0.006, which changes the
+token's dv by the same fraction. This happens only in a sequence of one token.
 
 Time O(n H c D) for n positions, H rounds, chunks of c and width D; memory O(n H D). Sums are
 float32. Reverse mode only (`jax.custom_vjp`).
@@ -61,13 +60,13 @@ def bucket_kernel(
     block: int,
     interpret: bool = False,
 ) -> UInt[Array, "batch heads hashes padded"]:
-    """`bucket * padded + position` for each position, with the buckets of `lsh_buckets`.
+    """Returns sort keys `bucket * padded + position`, with the buckets of `lsh_buckets`.
 
     Args:
-        q, mask, rotations, factors: see `models.attention.hashing.lsh_buckets`.
-        padded: the length, completed with padding.
-        block: the positions of a program, a power of two that divides `padded`.
-        interpret: whether to run the kernel as JAX operations, on any device, slowly.
+        q, mask, rotations, factors: See `models.attention.hashing.lsh_buckets`.
+        padded: Length including padding.
+        block: Number of positions per program, a power of two that divides `padded`.
+        interpret: Whether to run the kernel as JAX operations, on any device, slowly.
     """
     batch, _, heads, _ = q.shape
     hashes = rotations.shape[-2]
@@ -97,7 +96,7 @@ def bucket_kernel(
 
 
 def _whole_block(x: Array) -> Array:
-    """Completes the last axis with columns of 0, whose products are the first largest nowhere."""
+    """Pads the last axis with columns of 0, whose products are never the first largest."""
     size = max(LEAST_SIDE, pl.next_power_of_2(x.shape[-1]))
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])])
 
@@ -116,14 +115,14 @@ def chunk_attention(
     chunk_length: int,
     interpret: bool = False,
 ) -> Heads:
-    """Attention of every chunk to itself and to the chunk before it, its rounds combined.
+    """Attends from every chunk to itself and the previous chunk, and combines the rounds.
 
     Args:
-        q, v: see `models.attention.contract`; what they hold at padding is not used.
-        order: the sorted positions of each round; those from the length on are padding.
-        count: the number of real tokens, which are the first in every round.
-        chunk_length: a power of two that divides `padded`.
-        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+        q, v: See `models.attention.contract`; their contents at padding are not used.
+        order: Sorted positions of each round; those from the length on are padding.
+        count: Number of real tokens, which come first in every round.
+        chunk_length: Length of a chunk, a power of two that divides `padded`.
+        interpret: Whether to run the kernels as JAX operations, on any device, slowly.
     """
     return _attention(q, v, order, count[:, None], _Options(chunk_length, interpret))
 
@@ -145,8 +144,8 @@ def _forward(q, v, order, count, options):
     peak = jnp.max(total, axis=1)
     shares = jnp.exp2(total - peak[:, None])
     sums = jnp.sum(shares, axis=1)
-    weighed = jnp.sum(shares[..., None] * out.astype(jnp.float32), axis=1)
-    out = (weighed / sums[..., None]).astype(q.dtype)
+    weighted = jnp.sum(shares[..., None] * out.astype(jnp.float32), axis=1)
+    out = (weighted / sums[..., None]).astype(q.dtype)
     return out, (q, v, order, count, out, peak + jnp.log2(sums))
 
 
@@ -159,7 +158,8 @@ def _backward(options, saved, g):
         options,
     )
     dq, dv = (jnp.sum(x[:, :, : q.shape[1]], axis=1, dtype=jnp.float32) for x in gradients)
-    # XLA would keep the sums in float32, since the gradient of a bias sums them up again.
+    # Without the barrier XLA would keep the sums in float32, since the gradient of a bias sums them
+    # again.
     dq, dv = jax.lax.optimization_barrier((dq.astype(q.dtype), dv.astype(v.dtype)))
     return dq, dv, None, None
 
@@ -173,14 +173,14 @@ def _call(kernel: Any, inputs: Sequence[Array], outputs: Sequence[tuple], option
     Args:
         inputs: `order`, `count` and arrays [batch, length, heads(, head_dim)]; a program gets all
             positions of its head.
-        outputs: the shape of a position's entry, and the dtype, of arrays
-            [batch, hashes, padded, heads, ...]; a program gets all positions of its head and round.
+        outputs: Shape per position and dtype of arrays [batch, hashes, padded, heads, ...]; a
+            program gets all positions of its head and round.
     """
     order, count, *rows = inputs
     batch, heads, hashes, padded = order.shape
     flat = order.reshape(batch, heads, -1)
 
-    def of_round(shape: tuple[int, ...]) -> pl.BlockSpec:
+    def round_spec(shape: tuple[int, ...]) -> pl.BlockSpec:
         return pl.BlockSpec(
             (None, None, padded, None, *shape),
             lambda i, number, head, b: (b, number, 0, head, *(0 for _ in shape)),
@@ -188,14 +188,14 @@ def _call(kernel: Any, inputs: Sequence[Array], outputs: Sequence[tuple], option
 
     return pl.pallas_call(
         kernel,
-        # Programs of a head come one after the other: they share what they read.
+        # Programs of a head run one after the other, since they read the same arrays.
         grid=(padded // options.chunk_length, hashes, heads, batch),
         in_specs=[
             pl.BlockSpec((None, None, flat.shape[2]), lambda i, number, head, b: (b, head, 0)),
             pl.BlockSpec((None, 1), lambda i, number, head, b: (b, 0)),
             *map(_rows_of, rows),
         ],
-        out_specs=[of_round(shape) for shape, _ in outputs],
+        out_specs=[round_spec(shape) for shape, _ in outputs],
         out_shape=[
             jax.ShapeDtypeStruct((batch, hashes, padded, heads, *shape), dtype)
             for shape, dtype in outputs
@@ -206,11 +206,11 @@ def _call(kernel: Any, inputs: Sequence[Array], outputs: Sequence[tuple], option
 
 
 def _rows_of(x: Array) -> pl.BlockSpec:
-    """All positions of a program's head and example, of [batch, length, heads(, head_dim)]."""
+    """Spec of all positions of a program's head in `x` [batch, length, heads(, head_dim)]."""
     shape = (None, x.shape[1], None, *x.shape[3:])
 
-    def index(*of: Any) -> tuple:
-        *_, head, example = of
+    def index(*grid_indices: Any) -> tuple:
+        *_, head, example = grid_indices
         return (example, 0, head, *(0 for _ in x.shape[3:]))
 
     return pl.BlockSpec(shape, index)

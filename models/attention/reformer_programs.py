@@ -1,6 +1,7 @@
-"""What the programs of the kernels of `models.attention.reformer_kernels` compute.
+"""Programs of the kernels in `models.attention.reformer_kernels`.
 
-References are of all positions of a program's head and example; those written, of its round too.
+Input references cover all positions of a program's head and example, output references those of its
+round.
 """
 
 import functools
@@ -17,38 +18,43 @@ from models.attention.reformer_chunks import KEY_EPSILON
 from models.kernel_math import product
 
 _LOG2E = math.log2(math.e)
-# Scores of the token itself and of padding, in effect those of `reformer_chunks`. Powers of two
-# have an exact product with log2 e, so that a fused multiply-add gives the same.
+# Scores of the token itself and of padding, equivalent to those of `reformer_chunks`. The product
+# of a power of two and log2 e is exact, so a fused multiply-add gives the same result.
 _SELF, _LOWEST = -(2.0**17), -(2.0**120)
 
 
 def number_buckets(real_ref, q_ref, *refs, factors, padded):
-    """Writes `bucket * padded + position` of a block of positions, for each round.
+    """Writes sort keys `bucket * padded + position` of a block of positions, for each round.
 
-    `refs`: the rotations of each factor, and what is written, [hashes, block].
+    Args:
+        real_ref: Whether each position of the block is real.
+        q_ref: All queries.
+        *refs: Rotations of each factor, and the output [hashes, block].
+        factors: Factors of the number of buckets.
+        padded: Length including padding.
     """
     *rotation_refs, numbers_ref = refs
     hashes, size = numbers_ref.shape
     positions = pl.program_id(0) * size + jnp.arange(size, dtype=jnp.int32)
     q = q_ref[jnp.minimum(positions, q_ref.shape[0] - 1), :].astype(jnp.float32)
     real = real_ref[...] > 0
-    for each in range(hashes):
-        bucket, step = jnp.zeros(size, jnp.int32), 1
+    for round_ in range(hashes):
+        bucket, stride = jnp.zeros(size, jnp.int32), 1
         for ref, factor in zip(rotation_refs, factors, strict=True):
-            bucket += step * first_largest(product(q, ref[each]), factor // 2)
-            step *= factor
-        bucket = jnp.where(real, bucket, step).astype(jnp.uint32)
-        numbers_ref[each, :] = bucket * jnp.uint32(padded) + positions.astype(jnp.uint32)
+            bucket += stride * first_largest(product(q, ref[round_]), factor // 2)
+            stride *= factor
+        bucket = jnp.where(real, bucket, stride).astype(jnp.uint32)
+        numbers_ref[round_, :] = bucket * jnp.uint32(padded) + positions.astype(jnp.uint32)
 
 
 class _Chunk(NamedTuple):
-    """The rows of a chunk.
+    """Rows of a chunk.
 
     Attributes:
-        positions: In the sequence; those from the length on are padding.
-        start: The number of the first row in its round.
-        count: The number of real rows, the first of the round.
-        masked: Whether rows may be padding, or stand in two chunks of different rounds.
+        positions: Positions of the rows in the sequence; those from the length on are padding.
+        start: Index of the first row within its round.
+        count: Number of real rows, which come first in the round.
+        masked: Whether rows may be padding or occur in two chunks, of different rounds.
     """
 
     positions: Array
@@ -58,42 +64,46 @@ class _Chunk(NamedTuple):
 
     @property
     def real(self) -> Array:
-        return self.start + _numbers(self.positions.shape[0]) < self.count
+        return self.start + _arange(self.positions.shape[0]) < self.count
 
     def load(self, ref: Any) -> Array:
-        """The chunk's rows, 0 at padding."""
+        """Loads the chunk's rows, 0 at padding."""
         return self._load(ref, self.real if self.masked else None)
 
     def load_all(self, ref: Any) -> Array:
-        """The chunk's rows (or numbers), 0 only from the length on."""
+        """Loads the chunk's rows (or scalars), 0 only from the length on."""
         return self._load(ref, self.positions < ref.shape[0] if self.masked else None)
 
     def _load(self, ref: Any, where: Array | None) -> Array:
         rest = (slice(None),) * (len(ref.shape) - 1)
         if where is None:
             return ref[(self.positions, *rest)]
-        # The interpreter has no masked loads of rows by their positions.
+        # The interpreter does not support masked loads of rows by their positions.
         x = ref[(jnp.minimum(self.positions, ref.shape[0] - 1), *rest)]
         return jnp.where(where.reshape(-1, *(1 for _ in rest)), x, 0)
 
     def masks(self, queries: "_Chunk") -> tuple[Array | None, Array | None]:
-        """Where a query is the key, and which keys are real: [queries, keys]; None: no mask."""
+        """Where the query is the key, and which keys are real: [queries, keys]; None: no mask."""
         if self.masked:
             return queries.positions[:, None] == self.positions[None, :], self.real[None, :]
-        numbers = _numbers(self.positions.shape[0])
+        numbers = _arange(self.positions.shape[0])
         return numbers[:, None] == numbers[None, :] if queries is self else None, None
 
 
-def _numbers(size: int) -> Array:
+def _arange(size: int) -> Array:
     return jnp.arange(size, dtype=jnp.int32)
 
 
 class _Ring(NamedTuple):
-    """All rounds' chunks of a head, and the place of this program's among them.
+    """All rounds' chunks of a head, and the index of this program's chunk.
 
     Attributes:
-        number: Of this program's chunk in its round of `chunks`.
-        before: The number of chunks in earlier rounds.
+        order_ref: Reference to the sorted positions of all rounds.
+        count: Number of real tokens.
+        size: Length of a chunk.
+        number: Index of this program's chunk in its round.
+        chunks: Number of chunks in a round.
+        before: Number of chunks in earlier rounds.
     """
 
     order_ref: Any
@@ -104,9 +114,9 @@ class _Ring(NamedTuple):
     before: Array
 
     def chunk(self, step: Any, *, masked: bool) -> _Chunk:
-        """The chunk `step` after this program's; the last precedes the first."""
+        """Returns the chunk `step` after this program's; the last precedes the first."""
         ring = self.order_ref.shape[0] // self.size
-        # Of one format, also where Python's numbers are of 64 bits.
+        # All int32, also where Python's integers become 64-bit ones.
         step, ring, chunks = (jnp.asarray(x, jnp.int32) for x in (step, ring, self.chunks))
         number = jax.lax.rem(self.before + self.number + (step + ring), ring)
         start = jax.lax.rem(number, chunks) * self.size
@@ -114,8 +124,7 @@ class _Ring(NamedTuple):
         return _Chunk(self.order_ref[at], start, self.count, masked)
 
     def all_real(self, last: int) -> Array:
-        """Whether the chunks up to `last` after this one, and the one before, are of one round
-        and without padding."""
+        """Whether the chunks from the previous to `last` after this are real and of one round."""
         end = self.number + last
         inside = (self.number > 0) & (end < self.chunks)
         return inside & ((end + 1) * self.size <= self.count)
@@ -126,15 +135,15 @@ class _Ring(NamedTuple):
 
 
 def _ring(order_ref: Any, count_ref: Any, size: int) -> _Ring:
-    # Not inside branches or loops, where the interpreter knows no programs.
+    # Not called inside branches or loops, where the interpreter does not support program ids.
     number, chunks = pl.program_id(0), pl.num_programs(0)
     return _Ring(order_ref, count_ref[0], size, number, chunks, pl.program_id(1) * chunks)
 
 
 def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
-    """Writes o_r and, to base 2, z_r of a chunk of `size` queries, in their places."""
+    """Writes o_r and z_r (to base 2) of a chunk of `size` queries, at their positions."""
     ring = _ring(order_ref, count_ref, size)
-    # The chunk before the first is the last of a round.
+    # The chunk before the first of a round is the last of a round.
     before = jnp.where(ring.number > 0, ring.number, ring.chunks) - 1
     all_real = ring.all_real(0)
     none_real = ring.none_real() & ring._replace(number=before).none_real()
@@ -144,16 +153,16 @@ def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size
         q = here.load(q_ref)
 
         def near(keys, state):
-            """The online softmax: one block of scores at a time takes fewer registers."""
+            """A step of the online softmax: a single block of scores takes fewer registers."""
             peak, total, out = state
             scores = _scores(q, _unit(keys.load(q_ref)), *keys.masks(here))
             new_peak = jnp.maximum(peak, jnp.max(scores, axis=1) * _LOG2E)
-            # exp is exactly 0 at padding, unless a query has nothing else; its values are 0 then.
+            # exp is exactly 0 at padding, unless a query sees nothing else; its values are 0 then.
             p = jnp.exp2(scores * _LOG2E - new_peak[:, None])
             shrink = jnp.exp2(peak - new_peak)
             total = total * shrink + jnp.sum(p, axis=1)
-            added = product(p.astype(v_ref.dtype), keys.load(v_ref))
-            return new_peak, total, out * shrink[:, None] + added
+            weighted = product(p.astype(v_ref.dtype), keys.load(v_ref))
+            return new_peak, total, out * shrink[:, None] + weighted
 
         peak = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
         state = peak, jnp.zeros_like(peak), jnp.zeros((size, v_ref.shape[1]), jnp.float32)
@@ -177,7 +186,7 @@ def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size
 
 
 def attend_backward(*refs, size):
-    """Writes a round's share of the gradients of a chunk's q (as keys too) and v."""
+    """Writes one round's contribution to the gradients of a chunk's q (also as keys) and v."""
     order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
     ring = _ring(order_ref, count_ref, size)
     all_real, none_real = ring.all_real(1), ring.none_real()
@@ -197,9 +206,10 @@ def attend_backward(*refs, size):
         ds = ds if is_self is None else jnp.where(is_self, 0, ds)
         return p.astype(q.dtype), ds.astype(q.dtype)
 
-    def of_real_chunks():
+    def gradients_unmasked():
         before, here, after = (ring.chunk(step, masked=False) for step in (-1, 0, 1))
-        # As queries of the chunk before and of this one, as keys of this one and the one after.
+        # As queries, of keys in the previous and this chunk; as keys, of queries in this and the
+        # next chunk.
         queries, keys, keys_before = queries_of(here), keys_of(here), keys_of(before)
         _, ds = weights(queries, keys_before, *before.masks(here))
         dq = product(ds, keys_before[0])
@@ -212,15 +222,15 @@ def attend_backward(*refs, size):
         dv += product(p.T, queries_after[1])
         return dq, dk, dv
 
-    def of_masked_chunks():
+    def gradients_masked():
         """The same three blocks in a loop, which takes fewer registers."""
 
         def block(number, state):
             dq, dk, dv = state
-            of_queries = ring.chunk(jnp.maximum(number, 1) - 1, masked=True)
-            of_keys = ring.chunk(jnp.minimum(number, 1) - 1, masked=True)
-            queries, keys = queries_of(of_queries), keys_of(of_keys)
-            p, ds = weights(queries, keys, *of_keys.masks(of_queries))
+            query_chunk = ring.chunk(jnp.maximum(number, 1) - 1, masked=True)
+            key_chunk = ring.chunk(jnp.minimum(number, 1) - 1, masked=True)
+            queries, keys = queries_of(query_chunk), keys_of(key_chunk)
+            p, ds = weights(queries, keys, *key_chunk.masks(query_chunk))
             dq += product(jnp.where(number == 2, 0, ds), keys[0])
             p, ds = (jnp.where(number == 0, 0, x) for x in (p, ds))
             return dq, dk + product(ds.T, queries[0]), dv + product(p.T, queries[1])
@@ -229,7 +239,7 @@ def attend_backward(*refs, size):
         return jax.lax.fori_loop(0, 3, block, start)
 
     def attend(masked):
-        dq, dk, dv = of_masked_chunks() if masked else of_real_chunks()
+        dq, dk, dv = gradients_masked() if masked else gradients_unmasked()
         here = ring.chunk(0, masked=masked)
         dq += _pull_unit(here.load(q_ref), dk)
         if masked:
@@ -255,13 +265,13 @@ def _scores(q, k, is_self, is_real):
 
 
 def _unit(q):
-    """`unit_keys`."""
+    """`models.attention.reformer_chunks.unit_keys`."""
     wide = q.astype(jnp.float32)
     return (wide * (_inverse_root(wide) * q.shape[1] ** -0.5)[:, None]).astype(q.dtype)
 
 
 def _pull_unit(q, dk):
-    """The gradient of the queries from that of their keys."""
+    """The gradient of the queries, given that of their keys."""
     wide, head_dim = q.astype(jnp.float32), q.shape[1]
     inverse = _inverse_root(wide)
     along = jnp.sum(wide * dk, axis=1) * (inverse * inverse * (1 / head_dim))
