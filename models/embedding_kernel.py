@@ -1,15 +1,15 @@
-"""The embeddings of tokens and positions with dropout, and the gradient of both in one GPU kernel.
+"""Embeddings of tokens and positions with dropout, and the gradient of both in one GPU kernel.
 
     x_bi = dropout(token[ids_bi] + position_i)
     d_token_v = sum over b, i with ids_bi = v of d_bi        d_position_i = sum_b d_bi
 
-with d the gradient behind the dropout. XLA writes it, the one-hot matrix of the ids and what is in
-between; here a program takes some positions of some examples and multiplies one-hot matrices that
-it makes from the ids. Each writes its share of the sums, which XLA adds up: no addition is atomic.
+with d the gradient of the sum inside dropout. XLA writes d, the one-hot matrix of the ids and other
+intermediates to memory; here a program takes some positions of some examples and multiplies by
+one-hot matrices that it makes from the ids. Each program writes its share of the sums, which XLA
+adds up: no addition is atomic.
 
-The gradients are sums in float32 of numbers in the format of the activations, as elsewhere
-(`models.embedding`). The kernel is Pallas's, compiled by Triton, with the limits of
-`models.attention.flash`.
+The gradients are float32 sums of values in the dtype of the activations, as in `models.embedding`.
+The kernel is Pallas's, compiled by Triton, with the limits of `models.attention.flash`.
 """
 
 import functools
@@ -26,8 +26,9 @@ from models import kernel_math
 from models.dropout import dropped
 from models.kernel_choice import LEAST_SIDE, ROWS
 
-_WARPS = 8  # and programs: `python -m benchmarks.gpu_kernels --kernels=embed`
-_PROGRAMS = 132  # about: one for each multiprocessor of an H100
+# Chosen with `python -m benchmarks.gpu_kernels --kernels=embed`.
+_WARPS = 8
+_PROGRAMS = 132  # approximate number, one per multiprocessor of an H100
 
 
 class _Options(NamedTuple):
@@ -47,18 +48,18 @@ def embed(
     dtype: DTypeLike,
     interpret: bool = False,
 ) -> Float[Array, "batch length dim"]:
-    """The embedded tokens, in `dtype`.
+    """Embeds tokens and positions, with dropout.
 
     Args:
-        token, position: the tables, in float32, as their gradients are; None: no positions.
-        ids: within the table; their length is a multiple of `kernel_choice.ROWS`.
-        dropout: the probability of dropping an entry.
-        seeds: of the rows of the mask, `models.dropout.row_seeds`; None: nothing is dropped.
-        dtype: of the activations.
-        interpret: whether to run the kernel as JAX operations, on any device, slowly.
+        token, position: Tables in float32, as their gradients are; position None: no positions.
+        ids: Token ids within the table; their length is a multiple of `kernel_choice.ROWS`.
+        dropout: Probability of dropping an entry.
+        seeds: Row seeds of the dropout mask (`models.dropout.row_seeds`); None: nothing is dropped.
+        dtype: Dtype of the activations.
+        interpret: Whether to run the kernel as JAX operations, on any device, slowly.
 
     Raises:
-        ValueError: another length.
+        ValueError: Another length.
     """
     if ids.shape[1] % ROWS:
         raise ValueError(f"{ids.shape[1]} positions, which are no multiple of {ROWS}")
@@ -92,7 +93,7 @@ def _backward(options, saved, d):
             _gradients, examples=examples, dropout=options.dropout, ranges=len(parts)
         ),
         grid=(blocks, groups),
-        in_specs=[_of_block(x) for x in (d, ids, seeds)],
+        in_specs=[_block_spec(x) for x in (d, ids, seeds)],
         out_specs=[
             pl.BlockSpec((None, None, *shape[2:]), lambda i, group: (group, i, 0, 0))
             for shape in shapes
@@ -112,7 +113,7 @@ _embed.defvjp(_forward, _backward)
 
 
 def _powers_of_two(number):
-    """As few as add up to `number`, or just more: sides that Triton's blocks may have."""
+    """Returns few powers of two, as Triton requires, that add up to `number` or slightly more."""
     parts = []
     while number > 0:
         part = 1 << (number.bit_length() - 1)
@@ -123,8 +124,8 @@ def _powers_of_two(number):
     return parts
 
 
-def _of_block(x):
-    """Of all examples, the positions of a program."""
+def _block_spec(x):
+    """Spec of a program's positions, for all examples."""
     if x is None:
         return None
     shape = (len(x), ROWS, *x.shape[2:])
@@ -132,20 +133,20 @@ def _of_block(x):
 
 
 def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
-    """Writes the sums of some examples: of `ranges` of ids, and of positions, if asked for."""
+    """Writes the sums over some examples for each of `ranges` ranges of ids, and for positions."""
     first = pl.program_id(1) * examples
 
     def example(number, sums):
         d = d_ref[number]
         if seeds_ref is not None:
             d = kernel_math.dropped(d, seeds_ref[number], dropout).astype(d.dtype)
-        start, found = 0, []
+        start, token_sums = 0, []
         for total in sums[:ranges]:
-            of_ids = start + jnp.arange(len(total), dtype=jnp.int32)[None]
-            one_hot = (ids_ref[number][:, None] == of_ids).astype(d.dtype)
-            found.append(total + kernel_math.product_over_rows(one_hot, d))
+            range_ids = start + jnp.arange(len(total), dtype=jnp.int32)[None]
+            one_hot = (ids_ref[number][:, None] == range_ids).astype(d.dtype)
+            token_sums.append(total + kernel_math.product_over_rows(one_hot, d))
             start += len(total)
-        return [*found, *(total + d.astype(jnp.float32) for total in sums[ranges:])]
+        return [*token_sums, *(total + d.astype(jnp.float32) for total in sums[ranges:])]
 
     start = [jnp.zeros(ref.shape, jnp.float32) for ref in refs]
     last = jnp.minimum(first + examples, d_ref.shape[0])

@@ -1,20 +1,20 @@
-"""What a block does besides attention, in four GPU kernels that keep a row's numbers in registers.
+"""Everything in a block except attention, in four GPU kernels that keep rows in registers.
 
     project:  q, k, v = (LN x) W + b, each
-    finish:   y   = x + dropout(o W_o + b_o)              o: what attention returned
+    finish:   y   = x + dropout(o W_o + b_o)              o: the output of attention
               out = y + dropout(W_2 dropout(gelu(W_1 LN y)))
 
-On a GPU this part of a training step is bound by memory: XLA runs each product, normalisation and
+On a GPU this part of a training step is memory-bound: XLA runs each product, normalisation and
 dropout as a kernel that reads and writes all positions of the batch. Here a forward kernel reads
-its inputs and writes its outputs and the moments of LayerNorm. The backward kernels recompute what
-else lies in between, and sum up the gradients of the weights in registers: one or a few programs
-for each multiprocessor of an H100 go through the rows block by block, and each writes its share in
-the end. XLA adds the shares; no addition is atomic, so results are deterministic.
+its inputs and writes its outputs and the moments of LayerNorm. The backward kernels recompute all
+other intermediates, and sum the gradients of the weights in registers: one or a few programs per
+multiprocessor of an H100 go through the rows block by block, and each writes its share of the sums
+at the end. XLA adds the shares; no addition is atomic, so results are deterministic.
 
-The masks of dropout are those of `models.dropout`. Results differ from `models.block`'s plain
-form by fewer roundings to 16 bits: sums, the residual within a kernel and LayerNorm are float32,
-and 16-bit numbers are only what enters a product and what is written. The error function is
-Abramowitz and Stegun's 7.1.26, within 1.5e-7 but for rounding.
+The dropout masks are those of `models.dropout`. There are fewer roundings to 16 bits than in the
+plain form of `models.block`: sums, the residual within a kernel and LayerNorm are float32, and only
+the factors of products and the outputs are 16-bit numbers. The error function is Abramowitz and
+Stegun's 7.1.26, within 1.5e-7 except for rounding.
 
 The kernels are Pallas's, compiled by Triton, as those of `models.attention.flash`, whose limits
 they share: one GPU, reverse mode only (`jax.custom_vjp`).
@@ -43,7 +43,7 @@ from models.kernel_choice import LEAST_SIDE, ROWS
 
 
 class _Tile(NamedTuple):
-    """Rows of a block, warps of a program, and programs, which go through the blocks in turn."""
+    """Rows per block, warps per program, and number of programs, which share the blocks."""
 
     rows: int
     warps: int
@@ -69,16 +69,18 @@ def project(
     epsilon: float,
     interpret: bool = False,
 ) -> tuple[Float[Array, "*rows dim"], tuple[Float[Array, "*rows width"], ...]]:
-    """Returns `x`, through which the residual's gradient should flow, and products with LN x.
+    """Projects LN x; returns `x` for use as the residual, and the projections.
+
+    The backward kernel adds the gradient of the returned `x` to that through the projections.
 
     Args:
-        x: the residual stream, in 16 bits; its rows are a multiple of `kernel_choice.ROWS`.
-        norm, projections: weights, in float32, as their gradients are.
-        epsilon: of the LayerNorm.
-        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+        x: Residual stream in 16 bits, whose number of rows is a multiple of `kernel_choice.ROWS`.
+        norm, projections: Weights in float32, as their gradients are.
+        epsilon: Epsilon of the LayerNorm.
+        interpret: Whether to run the kernels as JAX operations, on any device, slowly.
 
     Raises:
-        ValueError: another number of rows.
+        ValueError: Another number of rows.
     """
     options = _Options(epsilon, 0.0, interpret)
     same, products = _project(_rows(x), norm, tuple(projections), options)
@@ -96,24 +98,25 @@ def finish(
     seeds: tuple[UInt32[Array, "*rows"], ...] | None,
     interpret: bool = False,
 ) -> Float[Array, "*rows dim"]:
-    """The residual stream after a block.
+    """Returns the residual stream after a block.
 
     Args:
-        x: before the block, in 16 bits; its rows are a multiple of `kernel_choice.ROWS`.
-        attended: what attention returned, heads side by side.
-        weights: in float32, as their gradients are.
-        epsilon: of the LayerNorm.
-        dropout: the probability of dropping an entry.
-        seeds: of the rows, `models.dropout.row_seeds`, of three masks: of attention's output, of
-            the hidden layer, of the perceptron's output. None: nothing is dropped.
-        interpret: see `project`.
+        x: Residual stream before the block, in 16 bits, whose number of rows is a multiple of
+            `kernel_choice.ROWS`.
+        attended: Output of attention, heads side by side.
+        weights: Weights in float32, as their gradients are.
+        epsilon: Epsilon of the LayerNorm.
+        dropout: Probability of dropping an entry.
+        seeds: Row seeds (`models.dropout.row_seeds`) of the dropout masks of attention's output,
+            the hidden layer and the MLP's output. None: nothing is dropped.
+        interpret: See `project`.
 
     Raises:
-        ValueError: another number of rows.
+        ValueError: Another number of rows.
     """
     options = _Options(epsilon, dropout if seeds is not None else 0.0, interpret)
-    drawn = tuple(seed.reshape(-1) for seed in seeds) if options.dropout else ()
-    return _finish(_rows(x), _rows(attended), weights, drawn, options).reshape(x.shape)
+    flat_seeds = tuple(seed.reshape(-1) for seed in seeds) if options.dropout else ()
+    return _finish(_rows(x), _rows(attended), weights, flat_seeds, options).reshape(x.shape)
 
 
 def _rows(x: Array) -> Array:
@@ -135,8 +138,8 @@ def _project_forward(x, norm, projections, options):
 
 def _project_backward(options, saved, gradients):
     x, moments, weights = saved
-    g, of_products = gradients
-    arrays = [x, *moments, g, *of_products]
+    g, d_products = gradients
+    arrays = [x, *moments, g, *d_products]
     (dx,), sums = _call(
         project_rows_backward,
         arrays,
@@ -186,7 +189,7 @@ _finish.defvjp(_finish_forward, _finish_backward)
 def _through_affine(norm, products, sums, dtype):
     """Gradients of a LayerNorm's scale and bias and of the weights of products with its output.
 
-    With sums over rows, d of a product's output, and x^ before scale a and bias c:
+    With sums over rows, the gradient d of a product's output, and x^ before scale a and bias c:
 
         dW_ij = a_i sum x^_i d_j + c_i sum d_j    da_i = sum_j W_ij sum x^_i d_j
         db_j = sum d_j                            dc_i = sum_j W_ij sum d_j
@@ -194,17 +197,17 @@ def _through_affine(norm, products, sums, dtype):
     so that the kernels sum neither da nor dc.
     """
     scale, shift, gradients = 0, 0, []
-    for weights, (of_kernel, of_bias) in zip(products, sums, strict=True):
-        narrow = weights.kernel.astype(dtype).astype(of_kernel.dtype)
-        scale += jnp.sum(narrow * of_kernel, axis=1)
-        shift += jnp.sum(narrow * of_bias[None], axis=1)
-        kernel = norm.scale[:, None] * of_kernel + jnp.outer(norm.bias, of_bias)
-        gradients.append(Dense(kernel, None if weights.bias is None else of_bias))
+    for weights, (kernel_sum, bias_sum) in zip(products, sums, strict=True):
+        narrow = weights.kernel.astype(dtype).astype(kernel_sum.dtype)
+        scale += jnp.sum(narrow * kernel_sum, axis=1)
+        shift += jnp.sum(narrow * bias_sum[None], axis=1)
+        kernel = norm.scale[:, None] * kernel_sum + jnp.outer(norm.bias, bias_sum)
+        gradients.append(Dense(kernel, None if weights.bias is None else bias_sum))
     return Norm(scale, shift), tuple(gradients)
 
 
 def _moments_of(x):
-    """The outputs of a forward kernel for a LayerNorm, which save the backward one two sums."""
+    """Outputs of a forward kernel for a LayerNorm's moments, which save the backward two sums."""
     return [jax.ShapeDtypeStruct((len(x),), jnp.float32)] * 2
 
 
@@ -229,11 +232,11 @@ class _Rows:
 def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
     """Runs `kernel(rows of arrays, weights, rows of outputs)` for each block of rows.
 
-    The kernels of products come in 16 bits, if the arrays do; biases and LayerNorms in float32.
+    Weight matrices are passed in the dtype of the arrays; biases and LayerNorms in float32.
 
     Returns:
         The outputs; and for each `Dense` in `summed`, a `Dense` with the sums over all blocks of
-        what the kernel returns.
+        the kernel's results.
     """
     leaves, tree = jax.tree.flatten(weights)
     blocks, rest = divmod(len(arrays[0]), tile.rows)
@@ -244,16 +247,16 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
 
     def run(*refs):
         inputs, refs = refs[: len(arrays)], refs[len(arrays) :]
-        held, refs = refs[: len(leaves)], refs[len(leaves) :]
-        targets, shares = refs[: len(outputs)], refs[len(outputs) :]
-        values = [ref[...].astype(dtype) if len(ref.shape) == 2 else ref[...] for ref in held]
+        weight_refs, refs = refs[: len(leaves)], refs[len(leaves) :]
+        output_refs, shares = refs[: len(outputs)], refs[len(outputs) :]
+        values = [x[...].astype(dtype) if len(x.shape) == 2 else x[...] for x in weight_refs]
         values = jax.tree.unflatten(tree, values)
         first = pl.program_id(0)
 
         def block(turn, sums):
             at = pl.ds((first + turn * programs) * tile.rows, tile.rows)
-            rows, written = ([_Rows(ref, at) for ref in refs] for refs in (inputs, targets))
-            return jax.tree.map(jnp.add, sums, kernel(rows, values, written))
+            rows, targets = ([_Rows(ref, at) for ref in refs] for refs in (inputs, output_refs))
+            return jax.tree.map(jnp.add, sums, kernel(rows, values, targets))
 
         turns = jax.lax.div(blocks + programs - 1 - first, jnp.int32(programs))
         sums = jax.lax.fori_loop(0, turns, block, [_zero_share(x) for x in summed] or None)
@@ -283,13 +286,13 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
 
 
 def _zero_share(dense):
-    """What a kernel returns for a `Dense`, see `fused_programs`."""
+    """Zeros of the shape that a kernel returns for a `Dense`, see `fused_programs._share`."""
     bias = LEAST_SIDE, dense.kernel.shape[1]
     return Dense(jnp.zeros(dense.kernel.shape, jnp.float32), jnp.zeros(bias, jnp.float32))
 
 
 def _write_side_by_side(sums, share_ref):
-    """All in one array, which XLA then sums over programs in one kernel."""
+    """Concatenates all sums into one array, which XLA then sums over programs in one kernel."""
     start = 0
     for total in sums:
         for part in (total.kernel.reshape(-1), jnp.sum(total.bias, axis=0) / LEAST_SIDE):
@@ -298,13 +301,13 @@ def _write_side_by_side(sums, share_ref):
 
 
 def _cut(totals, summed):
-    """The sums that stand side by side, one by one."""
-    start, found = 0, []
+    """Splits the concatenated sums into a `Dense` for each in `summed`."""
+    start, sums = 0, []
     for x in summed:
         middle, end = start + x.kernel.size, start + x.kernel.size + x.kernel.shape[1]
-        found.append(Dense(totals[start:middle].reshape(x.kernel.shape), totals[middle:end]))
+        sums.append(Dense(totals[start:middle].reshape(x.kernel.shape), totals[middle:end]))
         start = end
-    return found
+    return sums
 
 
 def _all_of(x):

@@ -1,4 +1,4 @@
-"""What the programs of the kernels of `models.fused` compute, each for a block of rows.
+"""Programs of the kernels in `models.fused`, each for a block of rows.
 
 `rows` and `outputs` are references to the block's rows, `weights` are values.
 """
@@ -26,14 +26,14 @@ class Norm(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """Kernel [fan in, fan out] and bias [fan out], or None, of a product."""
+    """Kernel [fan in, fan out] and optional bias [fan out] of a dense layer."""
 
     kernel: Float[Array, "fan_in fan_out"]
     bias: Float[Array, " fan_out"] | None
 
 
 class Rest(NamedTuple):
-    """The weights of `finish`: of attention's output and of the perceptron; all have biases."""
+    """Weights of `finish`: the attention's output projection and the MLP, all with biases."""
 
     output: Dense
     norm: Norm
@@ -52,13 +52,13 @@ def project_rows(rows, weights, outputs, *, epsilon):
 
 
 def project_rows_backward(rows, weights, outputs):
-    """Writes the gradient of x, and returns these rows' share of those of the weights."""
-    (x, mean, inverse, g, *of_products), (norm, projections), (dx,) = rows, weights, outputs
+    """Writes the gradient of x; returns these rows' share of the weights'."""
+    (x, mean, inverse, g, *d_products), (norm, projections), (dx,) = rows, weights, outputs
     moments = mean[...], inverse[...]
     hat = _normalised(_wide(x[...]), moments)
     narrow = hat.astype(x.dtype)
     dy, shares = jnp.zeros(hat.shape, jnp.float32), []
-    for projection, ref in zip(projections, of_products, strict=True):
+    for projection, ref in zip(projections, d_products, strict=True):
         d = ref[...]
         dy += product(d, projection.kernel, 1)
         shares.append(_share(narrow, d))
@@ -78,7 +78,7 @@ def finish_rows(rows, weights, outputs, *, epsilon, dropout):
 
 
 def finish_rows_backward(rows, weights, outputs, *, dropout):
-    """Writes the gradients of x and attended; returns these rows' share of those of the weights."""
+    """Writes the gradients of x and attended; returns these rows' share of the weights'."""
     (x, attended, mean, inverse, g, *seeds), (dx, d_attended) = rows, outputs
     drop, dtype = _dropping(seeds, dropout), x.dtype
     heads = attended[...]
@@ -110,7 +110,7 @@ def _linear(x, dense):
 
 
 def _moments(x, epsilon, outputs):
-    """The mean of each row and one over its standard deviation, which are written too."""
+    """Mean and inverse standard deviation of each row, also written to `outputs`."""
     mean = jnp.sum(x, axis=1) / x.shape[1]
     centred = x - mean[:, None]
     inverse = jax.lax.rsqrt(jnp.sum(centred * centred, axis=1) / x.shape[1] + epsilon)
@@ -137,13 +137,13 @@ def _through_norm(d, hat, moments, norm):
 
 
 def _share(x, d):
-    """Of the sums over rows of x d^T and, 16 times, of d."""
+    """These rows' share of the sums over rows of x d^T and, in 16 equal copies, of d."""
     ones = jnp.ones((len(d), LEAST_SIDE), d.dtype)
     return Dense(product_over_rows(x, d), product_over_rows(ones, d))
 
 
 def gelu(x):
-    """x times the normal distribution's function Phi, and the slope, Phi + x times its density."""
+    """x Phi(x) and its slope, Phi(x) + x Phi'(x), with Phi the normal distribution function."""
     density = jnp.exp2((-0.5 * math.log2(math.e)) * (x * x))  # times sqrt(2 pi)
     t = 1 / (1 + (_ERF_P / math.sqrt(2)) * jnp.abs(x))
     tail = jnp.zeros_like(t)
@@ -155,7 +155,7 @@ def gelu(x):
 
 
 def _dropping(seeds, dropout):
-    """A function that applies a mask, by its number, to a block [rows, entries]."""
+    """Returns a function that applies mask `number` to a block [rows, entries]."""
 
     def drop(number, x):
         return dropped(x, seeds[number][...], dropout) if seeds else x

@@ -1,19 +1,19 @@
-"""The iteration towards the pseudo-inverse (`models.attention.nystrom`) in two GPU kernels.
+"""Iteration towards the pseudo-inverse (`models.attention.nystrom`) in two GPU kernels.
 
     X = A Z    t = 7 I - X    u = 15 I - X t    w = 13 I - X u    Z <- Z w / 4
 
-XLA makes each product and each difference a kernel that reads and writes all matrices of the
-batch: with 64 landmarks, most of what a training step of Nyströmformer moves through memory. Here a
-program takes one matrix and keeps it on the chip. The forward kernel writes the Z that each step
-starts from, its X and its w. With D, the gradient of a step's result, over 4, the backward one does
+XLA runs each product and each difference as a kernel that reads and writes all matrices of the
+batch: with 64 landmarks, most of the memory traffic of a training step of Nyströmformer. Here a
+program takes one matrix and keeps it on the chip. The forward kernel writes each step's initial Z,
+its X and its w. With D the gradient of a step's result, divided by 4, the backward kernel computes
 
     H = Z^T D    K = H X^T    M = X^T H
     dX = 7 (K + M) - 15 H - K X^T - X^T (K + M)      since w = 13 I - 15 X + 7 X^2 - X^3
     dA <- dA + dX Z^T    D <- (D w^T + A^T dX) / 4
 
-Products are as exact as those of float32: three numbers of bfloat16 make one of float32, and six
-products one (arXiv 1904.06376). Three of TF32 would need as many operations of tensor cores, but
-these take no transposed matrix of 32 bits.
+Products are as exact as float32 ones: three bfloat16 numbers make up a float32 number, and six
+products a float32 product (arXiv 1904.06376). Three TF32 products would need as many tensor-core
+operations, but tensor cores take no transposed 32-bit matrices.
 
 The kernels are Pallas's, compiled by Triton, with the limits of `models.attention.flash`.
 """
@@ -26,8 +26,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-_WARPS = 4  # that multiply 64 rows without repeating each other's work
-_PARTS = 3  # bfloat16 numbers for one of float32
+_WARPS = 4  # as many as multiply 64 rows without repeating each other's work
+_PARTS = 3  # bfloat16 numbers per float32 number
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -37,13 +37,13 @@ def iterate(
     iterations: int,
     interpret: bool = False,
 ) -> Float[Array, "*batch m m"]:
-    """Z after `iterations` steps from `z`, in float32; m is a power of two from 16 to 64.
+    """Returns Z after `iterations` steps from `z`, in float32; m is a power of two from 16 to 64.
 
     Args:
-        a: the matrices to be inverted.
-        z: the starting point.
-        iterations: at least 1.
-        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+        a: Matrices to be inverted.
+        z: Starting point.
+        iterations: Number of steps, at least 1.
+        interpret: Whether to run the kernels as JAX operations, on any device, slowly.
     """
     return _forward(a, z, iterations, interpret, keep=False)[0]
 
@@ -81,12 +81,12 @@ def _call(kernel, inputs, outputs, interpret):
 
 
 def _own(x):
-    """What a program gets: the entries of its matrix."""
+    """Spec of a program's own matrix."""
     return pl.BlockSpec((None, *x.shape[1:]), lambda i: (i, *(0,) * (len(x.shape) - 1)))
 
 
 def _steps(a_ref, z_ref, out_ref, *kept, iterations):
-    """Writes the last Z and, if asked for, each step's Z, X and w."""
+    """Writes the last Z and, if `kept` is not empty, each step's Z, X and w."""
     a = _parts(a_ref[...])
 
     def step(number, z):
@@ -124,9 +124,9 @@ def _gradients(a_ref, z_steps, x_steps, w_steps, g_ref, da_ref, dz_ref, *, itera
 
 
 def _parts(x):
-    """Numbers in bfloat16 that add up to `x`, the largest first: the upper halves of what is left.
+    """bfloat16 numbers that add up to `x`, largest first: each the upper bits of the remainder.
 
-    To cut takes fewer operations than to round, and 3 times 8 bits are those of float32 as well.
+    Truncating takes fewer operations than rounding, and 3 times 8 bits are those of float32, too.
     """
     parts = []
     for _ in range(_PARTS):
@@ -138,7 +138,7 @@ def _parts(x):
 
 
 def _product(a, b, axes):
-    """Of two matrices in parts, without what is below the rounding of float32."""
+    """Product of two matrices in parts, without terms below the rounding of float32."""
     dimensions = (((axes[0],), (axes[1],)), ((), ()))
     total = 0.0
     for order in reversed(range(_PARTS)):  # the smallest first
