@@ -216,7 +216,7 @@ def _like(x, width):
 
 
 class _Rows:
-    """Some rows of an array to which a kernel has a reference: read and written by `[...]`."""
+    """Some rows of a kernel's reference, read and written by `[...]`."""
 
     def __init__(self, ref, at):
         self._ref, self.dtype = ref, ref.dtype
