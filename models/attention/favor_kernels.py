@@ -1,15 +1,15 @@
-"""FAVOR+ with softmax features in five GPU kernels: what `models.attention.favor` computes.
+"""FAVOR+ with softmax features (`models.attention.favor`) in five GPU kernels.
 
     e_jr = exp(P_r . k_j - |k_j|^2 / 2 - peak)      S_r = sum_j e_jr (v_j - c)
                                                     t_r = sum_j (e_jr + epsilon)
     e_ir = exp(P_r . q_i - o_i)                     T_i = sum_r (e_ir + epsilon) t_r
     out_i = u_i + c                                 u_i = sum_r (e_ir + epsilon) S_r / T_i
 
-for scaled q and k; c is the mean of the real v, and o_i the largest P_r . q_i, plus |q_i|^2 / 2 if
-there is an epsilon. Blocks of e live in registers. One kernel has a program for each block of
-features, which goes through the keys with an online softmax; in another, a block of queries goes
-through the features as in flash attention through the keys, P being its keys and S its values.
-Backward, with m_i = g_i . u_i:
+for scaled q and k; c is the mean of the real v, and o_i the largest P_r . q_i, plus |q_i|^2 / 2
+unless epsilon is 0. Blocks of e stay in registers. One kernel has a program for each block of
+features, which goes through the keys with an online softmax; in another, a program for a block of
+queries goes through the features as flash attention goes through keys, with P as keys and S as
+values. Backward, with m_i = g_i . u_i:
 
     d_ir = e_ir (S_r . g_i - t_r m_i) / T_i     dq_i = sum_r d_ir (P_r - q_i)
     dS_r = sum_i (e_ir + epsilon) g_i / T_i     dt_r = - sum_i (e_ir + epsilon) m_i / T_i - dS_r . c
@@ -19,16 +19,16 @@ Backward, with m_i = g_i . u_i:
 in a kernel over blocks of queries, one over blocks of features and one over blocks of keys. No sum
 is split between programs and there are no atomic additions: results are deterministic.
 
-Subtracting c changes no result. Where all features are near epsilon, out is c and hardly anything
-else; dq comes from the rest, which c would drown in its rounding.
+Subtracting c does not change the result. Where all features are near epsilon, out is nearly c; dq
+depends on the difference, which would be lost in the rounding of c.
 
-Products are of bfloat16 numbers and summed in float32. P, S and dS are sums of two such numbers
-each, which leaves errors of 2^-16 (TF32: 2^-11); q, k, v and g are such numbers; e and d are
-rounded to them, as weights are in `models.attention.flash`, and u is kept in bfloat16. So output
-and gradients differ from those of float32 by 1 to 2 roundings to bfloat16, where attention is so
-sharp that terms of a gradient cancel by up to 5. Exponents are to base 2.
+Products take bfloat16 numbers and are summed in float32. P, S and dS are sums of two bfloat16
+numbers each, with errors of 2^-16 (TF32: 2^-11); q, k, v and g are bfloat16; e and d are rounded to
+it, as weights are in `models.attention.flash`, and u is stored in it. So output and gradients
+differ from float32 ones by 1 to 2 roundings to bfloat16, or up to 5 where attention is so sharp
+that terms of a gradient cancel. Exponents are to base 2.
 
-Time O(n R D), memory O(n D + R D). Reverse mode only (`jax.custom_vjp`). About Pallas, Triton and
+Time O(n R D), memory O(n D + R D). Reverse mode only (`jax.custom_vjp`). For Pallas, Triton and
 meshes see `models.attention.flash`.
 """
 
@@ -56,7 +56,7 @@ from models.attention.favor_programs import (
 
 
 class Blocks(NamedTuple):
-    """Positions and features of a block, powers of two, and the warps of a program."""
+    """Numbers of positions and features of a block, powers of two, and of warps of a program."""
 
     positions: int
     features: int
@@ -73,8 +73,8 @@ class _Options(NamedTuple):
     d_keys: Blocks
 
 
-# The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=favor`). Those of
-# wider heads were not timed: with them Triton keeps all in registers.
+# The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=favor`). Sizes for
+# wider heads were not timed: with these Triton keeps everything in registers.
 _NARROW = (
     Blocks(64, 64),
     Blocks(128, 32),
@@ -86,7 +86,7 @@ _WIDE = (Blocks(64, 64), Blocks(64, 64), Blocks(64, 32), Blocks(64, 64), Blocks(
 _NARROW_HEAD = 32
 _STAGES = 2
 
-# By letters, see `_call`.
+# Axes of each array, a letter each; see `_call`.
 _AXES = {
     **dict.fromkeys(("q", "k", "v", "g", "rest"), "bnhd"),
     **dict.fromkeys(("bias", "offset", "inverse", "mean"), "bhn"),
@@ -108,32 +108,32 @@ def favor_kernels(
     blocks: Blocks | None = None,
     interpret: bool = False,
 ) -> Heads:
-    """Attention by the features of `projection`.
+    """Attends by the features of `projection`.
 
     Args:
-        q, k: not scaled, unlike those of `models.attention.favor`; bfloat16, as v.
-        v, mask: see `models.attention.contract`.
-        projection: P, with a power of two of features; no gradient reaches it.
-        epsilon: added to every feature.
-        blocks: of all kernels; None: those that GPUs are to take.
-        interpret: whether to run the kernels as JAX operations, on any device, slowly.
+        q, k: Queries and keys, not scaled, unlike in `models.attention.favor`; bfloat16, as v.
+        v, mask: See `models.attention.contract`.
+        projection: Projection P; the number of features is a power of two. No gradient reaches it.
+        epsilon: Constant added to every feature.
+        blocks: Blocks of all kernels; None: those tuned for GPUs.
+        interpret: Whether to run the kernels as JAX operations, on any device, slowly.
     """
     sizes = _NARROW if q.shape[-1] <= _NARROW_HEAD else _WIDE
     options = _Options(epsilon, interpret, *(sizes if blocks is None else (blocks,) * 5))
-    # P to base 2 and for positions that are not scaled.
+    # P includes the scale of queries and keys, and gives exponents to base 2.
     factor = math.log2(math.e) * q.shape[-1] ** -0.25
-    in_parts = jnp.stack(parts(projection.astype(jnp.float32) * factor))
-    return _attention(q, k, v, mask, in_parts, options)
+    projection_parts = jnp.stack(parts(projection.astype(jnp.float32) * factor))
+    return _attention(q, k, v, mask, projection_parts, options)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _attention(q, k, v, mask, projection, options):
-    """`projection` is in two parts: [2, features, head_dim]."""
+    """Attends; `projection` is in two parts, [2, features, head_dim]."""
     return _forward(q, k, v, mask, projection, options)[0]
 
 
 def _forward(q, k, v, mask, projection, options):
-    """Returns the output and what the backward pass needs."""
+    """Returns the output and the residuals of the backward pass."""
     length, epsilon = q.shape[1], options.epsilon
     size = math.lcm(*(blocks.positions for blocks in options[2:]))
     real = mask[:, :, None, None]
@@ -201,7 +201,7 @@ def _backward(options, arrays, g):
 
 
 def _d_summary(arrays, options):
-    """dS in two parts, dt, and epsilon times the sum of dS over the features."""
+    """Returns dS in two parts, dt, and epsilon times the sum of dS over the features."""
     batch, heads, features = arrays["total"].shape
     shape = batch, heads, features // options.d_summary.features, arrays["q"].shape[3]
     summary, total, sums = _call(
@@ -220,7 +220,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _named(arrays, names):
-    """Pairs of an array and its axes, see `_call`."""
+    """Pairs of an array and its axes for `_call`."""
     return [(arrays[name], _AXES[name]) for name in names.split()]
 
 
@@ -228,10 +228,11 @@ def _call(kernel, over, blocks, inputs, outputs, interpret):
     """Runs a program for each block along `over`, head and example.
 
     Args:
-        kernel: gets the references of its block, and as `size` that of the blocks it goes through.
-        over: "n", the positions, or "r", the features.
-        inputs, outputs: pairs of an array (or its shape and dtype; None: no array) and its axes:
-            b of examples, h of heads, n, r, c of blocks, s of parts and d of numbers in a head.
+        kernel: Function of the references of its block, and of the `size` of the blocks that it
+            goes through.
+        over: "n" for positions or "r" for features.
+        inputs, outputs: Pairs of an array (or its shape and dtype; None: no array) and its axes:
+            b for examples, h heads, n positions, r features, c blocks, s parts, d head_dim.
     """
     step, size = (blocks[0], blocks[1]) if over == "n" else (blocks[1], blocks[0])
     pairs = [(x, axes) for x, axes in inputs if x is not None]
@@ -251,7 +252,7 @@ def _call(kernel, over, blocks, inputs, outputs, interpret):
 
     return pl.pallas_call(
         functools.partial(kernel, size=size),
-        # Programs of a head come one after the other: they share what they read.
+        # Programs of a head run one after the other, since they read the same arrays.
         grid=(lengths[over] // step, lengths["h"], lengths["b"]),
         in_specs=[spec(*pair) for pair in inputs],
         out_specs=[spec(*pair) for pair in outputs],

@@ -1,7 +1,7 @@
-"""What the programs of the five kernels of `models.attention.favor_kernels` compute.
+"""Programs of the five kernels in `models.attention.favor_kernels`.
 
-References are of a program's own block, or of all positions or features of its head and example:
-`size` of them at a time are gone through. P, S and dS [2, features, width] are in two parts.
+References cover a program's own block, or all positions or features of its head and example,
+through which it goes `size` at a time. P, S and dS [2, features, width] are in two parts.
 """
 
 import math
@@ -13,13 +13,13 @@ from jax.experimental import pallas as pl
 from models.kernel_math import product
 
 _LOWEST = float(jnp.finfo(jnp.float32).min)
-# Of a denominator for gradients, which are over it, to be finite.
+# Smallest denominator for which the gradients divided by it are finite.
 _LEAST = float(jnp.finfo(jnp.float32).tiny) * 2**24
-_UPPER_HALF = -(2**16)  # of the bits of a float32: a bfloat16
+_UPPER_HALF = -(2**16)  # mask of the bits of a float32 that make a bfloat16
 
 
 def summarise(p_ref, k_ref, v_ref, bias_ref, summary_ref, total_ref, peak_ref, *, size, epsilon):
-    """sum_j e_jr v_j and sum_j e_jr relative to exp2 of a peak of each feature, and that peak.
+    """Writes sum_j e_jr v_j and sum_j e_jr, both divided by exp2 of each feature's peak, and peaks.
 
     The bias of a key is -|k|^2 / 2 to base 2, -inf at padding.
     """
@@ -46,7 +46,10 @@ def summarise(p_ref, k_ref, v_ref, bias_ref, summary_ref, total_ref, peak_ref, *
 
 
 def read(q_ref, p_ref, summary_ref, total_ref, *refs, size, epsilon):
-    """out_i, u_i, o_i to base 2 and 1 / T_i. `added` is epsilon sum_r S_r, if not 0."""
+    """Writes out_i, u_i, o_i to base 2 and 1 / T_i.
+
+    `added` is epsilon sum_r S_r, or None if epsilon is 0.
+    """
     centre_ref, added_ref, out_ref, rest_ref, offset_ref, inverse_ref = refs
     q = q_ref[...]
 
@@ -79,7 +82,7 @@ def read(q_ref, p_ref, summary_ref, total_ref, *refs, size, epsilon):
 
 
 def d_queries(*refs, size):
-    """dq and the m_i."""
+    """Writes dq and m_i."""
     q_ref, g_ref, rest_ref, offset_ref, inverse_ref, p_ref, summary_ref, total_ref = refs[:8]
     q, g, offset = q_ref[...], g_ref[...], offset_ref[...][:, None]
     mean = jnp.sum(g.astype(jnp.float32) * rest_ref[...].astype(jnp.float32), axis=1)
@@ -98,7 +101,7 @@ def d_queries(*refs, size):
 
 
 def d_summary(p_ref, q_ref, g_ref, offset_ref, inverse_ref, mean_ref, *refs, size, epsilon):
-    """dS in two parts, dt, and the sum of dS over the features."""
+    """Writes dS in two parts, dt, and the sum of dS over the features."""
     centre_ref, d_summary_ref, d_total_ref, sums_ref = refs
     p = p_ref[0], p_ref[1]
 
@@ -118,7 +121,10 @@ def d_summary(p_ref, q_ref, g_ref, offset_ref, inverse_ref, mean_ref, *refs, siz
 
 
 def d_keys(*refs, size):
-    """dk and dv. The bias contains minus the peak; `added` is epsilon sum_r dS_r, if not 0."""
+    """Writes dk and dv.
+
+    The bias includes minus the peak; `added` is epsilon sum_r dS_r, or None if epsilon is 0.
+    """
     k_ref, v_ref, bias_ref, p_ref, d_summary_ref, d_total_ref, added_ref, dk_ref, dv_ref = refs
     k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
 
@@ -140,27 +146,27 @@ def d_keys(*refs, size):
 
 
 def _add_gradient(state, d, p_ref, at):
-    """Adds to the sums over features of d P and of d."""
+    """Adds a block to the sums over features of d P and of d."""
     weighted, total = state
     return _add_rows(weighted, d, p_ref, at), total + jnp.sum(d, axis=1)
 
 
 def _gradient(state, x):
-    """By the unscaled `x`; P is to base 2."""
+    """Gradient of the unscaled `x`, from the sums of `_add_gradient`; P is to base 2."""
     weighted, total = state
     return weighted * math.log(2) - x.astype(jnp.float32) * (total * x.shape[1] ** -0.5)[:, None]
 
 
 def half_square(x):
-    """Of the scaled `x`, to base 2: |x|^2 / 2 over the last axis."""
+    """|x|^2 / 2 over the last axis for the scaled `x`, to base 2."""
     factor = math.log2(math.e) / (2 * math.sqrt(x.shape[-1]))
     return jnp.sum(jnp.square(x.astype(jnp.float32)), axis=-1) * factor
 
 
 def parts(x):
-    """Two bfloat16 arrays of which `x` is the sum, but for 2^-16 of it.
+    """Returns two bfloat16 arrays whose sum is `x`, within 2^-16 of it.
 
-    The first has the upper bits of `x`: XLA would take `x` for its own rounded form.
+    The first has the upper bits of `x`: XLA would simplify the rounding of `x` away.
     """
     bits = jax.lax.bitcast_convert_type(x, jnp.int32) & _UPPER_HALF
     high = jax.lax.bitcast_convert_type(bits, jnp.float32)
@@ -168,17 +174,17 @@ def parts(x):
 
 
 def _product_of_parts(parts, b):
-    """The sum of the parts, times the rows of `b`."""
+    """Product of an array in two parts and the rows of `b`."""
     return product(parts[0], b, 1) + product(parts[1], b, 1)
 
 
 def _times_rows(a, ref, at):
-    """`a` times the rows `at` of an array in two parts."""
+    """Product of `a` and the rows `at` of an array in two parts."""
     return product(a, ref[0, at, :], 1) + product(a, ref[1, at, :], 1)
 
 
 def _add_rows(total, weights, ref, at):
-    """Adds the sum of the rows `at` of an array in two parts with `weights`, which are rounded."""
+    """Adds the rows `at` of an array in two parts, weighted by the rounded `weights`."""
     weights = weights.astype(jnp.bfloat16)
     # In this order Triton sums in place.
     return total + product(weights, ref[0, at, :]) + product(weights, ref[1, at, :])

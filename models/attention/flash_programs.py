@@ -1,7 +1,8 @@
-"""What the programs of the three kernels of `models.attention.flash` compute.
+"""Programs of the three kernels in `models.attention.flash`.
 
-References are of a program's own block, or of all positions of its head and example, of which it
-goes through a block at a time. `counts`: of queries (None: all) and of keys that are real.
+References cover a program's own block, or all positions of its head and example, through which it
+goes a block at a time. `counts` are the numbers of queries (None: all) and of keys up to the last
+real one.
 """
 
 import math
@@ -15,7 +16,7 @@ from models.kernel_math import product
 
 
 def flash_forward(*refs, keys, dropout):
-    """The output of a block of queries, and its log of the sum of exponentials, to base 2."""
+    """Writes the output of a block of queries, and its logsumexp to base 2."""
     *counts, q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
     q = q_ref[...]
     first = pl.program_id(0) * len(q)
@@ -40,12 +41,12 @@ def flash_forward(*refs, keys, dropout):
     safe_total = jnp.where(total > 0, total, 1)
     weighted = weighted / (safe_total * keep_probability(dropout))[:, None]
     out_ref[...] = weighted.astype(out_ref.dtype)
-    # Of a query without keys, or whose block was left out, all weights are 0 in what follows.
+    # inf makes all later weights 0 for a query without keys or in a block that was skipped.
     logsumexp_ref[...] = jnp.where(total > 0, peak + jnp.log2(safe_total), jnp.inf)
 
 
 def flash_dk_dv(*refs, queries, dropout):
-    """The gradients of a block of keys and values."""
+    """Writes the gradients of a block of keys and values."""
     *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
     q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs[6:]
     k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
@@ -62,9 +63,9 @@ def flash_dk_dv(*refs, queries, dropout):
         return dk, dv + product(kept.astype(g.dtype), g)
 
     start = (jnp.zeros(k.shape, jnp.float32),) * 2
-    of_queries, of_keys = counts
-    blocks = q_ref.shape[0] // queries if of_queries is None else _blocks(of_queries, queries)
-    blocks = blocks * _is_before(_blocks(of_keys, len(k)))
+    query_count, key_count = counts
+    blocks = q_ref.shape[0] // queries if query_count is None else _blocks(query_count, queries)
+    blocks = blocks * _is_before(_blocks(key_count, len(k)))
     dk, dv = jax.lax.fori_loop(0, blocks, query_block, start)
     factor = 1 / keep_probability(dropout)
     dk_ref[...] = (dk * (factor / math.sqrt(k.shape[1]))).astype(dk_ref.dtype)
@@ -72,7 +73,7 @@ def flash_dk_dv(*refs, queries, dropout):
 
 
 def flash_dq(*refs, keys, dropout):
-    """The gradient of a block of queries."""
+    """Writes the gradient of a block of queries."""
     *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
     q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs[6:]
     q, g = q_ref[...], g_ref[...]
@@ -94,26 +95,26 @@ def flash_dq(*refs, keys, dropout):
 
 
 def _blocks(count, size):
-    """Blocks up to the last real position."""
+    """Number of blocks up to the last real position."""
     return jax.lax.div(count[0] + jnp.int32(size - 1), jnp.int32(size))
 
 
 def _key_blocks(counts, queries, keys):
-    """The blocks of keys that a program of a block of queries goes through."""
-    of_queries, of_keys = counts
-    blocks = _blocks(of_keys, keys)
-    if of_queries is None:
+    """Number of blocks of keys that a program of a block of queries goes through."""
+    query_count, key_count = counts
+    blocks = _blocks(key_count, keys)
+    if query_count is None:
         return blocks
-    return blocks * _is_before(_blocks(of_queries, queries))
+    return blocks * _is_before(_blocks(query_count, queries))
 
 
 def _is_before(end):
-    """Whether this program's block is, as 1 or 0: a bool would make no bound of Triton's loops."""
+    """1 if this program's block is before `end`, else 0: Triton's loop bounds cannot be bools."""
     return jnp.clip(end - pl.program_id(0), 0, 1)
 
 
 def _scores(left, right, bias):
-    """To base 2, which is what exponentials and logarithms are computed to."""
+    """Scores to base 2, to which exponentials and logarithms are computed."""
     return product(left, right, 1) * (math.log2(math.e) / math.sqrt(left.shape[1])) + bias
 
 
@@ -122,9 +123,9 @@ def _row(ref, at):
 
 
 def _kept(p, seeds, first, axis, dropout):
-    """The weights of keys with these seeds, 0 where dropped; queries, from `first`, are on `axis`.
+    """Weights of keys with these seeds, 0 where dropped; queries, from `first`, are on `axis`.
 
-    Numbered from 0, two queries that share a number are known to do so when this is compiled.
+    Since queries are counted from 0 here, the compiler can see which two share a random number.
     """
     if seeds is None:
         return p
