@@ -101,8 +101,7 @@ def finish(
     """Returns the residual stream after a block.
 
     Args:
-        x: Residual stream before the block, in 16 bits, whose number of rows is a multiple of
-            `kernel_choice.ROWS`.
+        x: Residual stream before the block, as in `project`.
         attended: Output of attention, heads side by side.
         weights: Weights in float32, as their gradients are.
         epsilon: Epsilon of the LayerNorm.

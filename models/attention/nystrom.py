@@ -53,8 +53,7 @@ from models.dtypes import accumulation_dtype
 from models.largest import largest
 from models.machine import this_machine
 
-# By default GPUs and TPUs round the operands of products to 10 or 7 bits.
-_EXACT = jax.lax.Precision.HIGHEST
+_EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
 
 class Landmarks(NamedTuple):

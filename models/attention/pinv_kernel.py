@@ -51,7 +51,8 @@ def iterate(
 def _forward(a, z, iterations, interpret, *, keep=True):
     size = a.shape[-1]
     a, rows = a.reshape(-1, size, size), z.reshape(-1, size, size)
-    saved = [jax.ShapeDtypeStruct((len(a), iterations, size, size), a.dtype)] * (3 * keep)
+    step_matrices = jax.ShapeDtypeStruct((len(a), iterations, size, size), a.dtype)
+    saved = [step_matrices] * 3 if keep else []
     kernel = functools.partial(_steps, iterations=iterations)
     out, *saved = _call(kernel, [a, rows], [a, *saved], interpret)
     return out.reshape(z.shape), (a, saved)

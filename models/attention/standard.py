@@ -80,8 +80,8 @@ def choose_implementation(
     32 inputs of 256), and no more memory except, with dropout, a third more for one input of 256
     (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` without dropout and `flash` with
     dropout, if the kernel takes such inputs (`models.kernel_choice`): on an H100, in bfloat16,
-    training steps with `flash` took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
-    `xla` and `chunked`, and evaluations 0.96 to 1.7 times that of `cudnn`
+    training steps by `flash` took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
+    `xla` and `chunked`, but its evaluations 0.96 to 1.7 times that of `cudnn`
     (results/training/TRAINING.md). Otherwise `xla` while the scores take at most a fiftieth of the
     device's memory, and `chunked` beyond.
 
