@@ -51,7 +51,7 @@ class Untrained(nnx.Variable):
 def masked_softmax(
     scores: Float[Array, "*shape keys"], mask: Bool[Array, "*#shape keys"]
 ) -> Float[Array, "*shape keys"]:
-    """Softmax over the last axis, with weight 0 where `mask` is False, even in a whole row.
+    """Softmax over the last axis, with weight 0 where `mask` is False, even if all of a row is.
 
     Gradients and all intermediate values are always finite. (For a row without any key,
     `jax.nn.softmax(where=...)` has an intermediate NaN, which would end a run with --debug_nans.)
