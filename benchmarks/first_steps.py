@@ -26,13 +26,13 @@ from lra.data import prepared
 from lra.data.prepared import Prepared
 from lra.errors import UserError
 from lra.pace import MAX_STEPS_PER_CALL
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 
 
 def main(argv: list[str]) -> int:
     """Train every requested pair of task and attention and print a table."""
     options = _parser().parse_args(argv)
-    tasks = choose(options.tasks, TASKS, TASKS)
+    tasks = choose(options.tasks, TABLE_TASKS, TABLE_TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     steps_per_epoch, rest = divmod(options.examples, max(options.batch, 1))
     if (

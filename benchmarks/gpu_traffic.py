@@ -25,7 +25,7 @@ from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
 from lra.errors import UserError
-from lra.published import TABLE3, TASKS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.setting_values import DTYPES
 from lra.trainer import Trainer
 from models.machine import Machine, assumed
@@ -69,7 +69,7 @@ _HEADER = """\
 def main(argv: list[str]) -> int:
     """Compile the requested training steps and print a line for each."""
     options = _parser().parse_args(argv)
-    tasks = choose(options.tasks, TASKS, LONGEST)
+    tasks = choose(options.tasks, TABLE_TASKS, LONGEST)
     attentions = choose(options.attentions, TABLE3, ATTENTIONS)
     device = _device()
     print(_HEADER, flush=True)

@@ -21,7 +21,7 @@ from lra.command_line import ArgumentParser, positive_integer, positive_number, 
 from lra.environment import check_jax
 from lra.errors import UserError
 from lra.evaluation import evaluate
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 from lra.trainer import Trainer
 
 _TITLES = (
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     add("--rounds", type=positive_integer, default=3, help="turns of each (%(default)s)")
     add("--seconds", type=positive_number, default=5.0, help="of steps a turn (%(default)s)")
     options = parser.parse_args(argv)
-    tasks = choose(options.tasks, TASKS, TASKS)
+    tasks = choose(options.tasks, TABLE_TASKS, TABLE_TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     check_jax()
     print(f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}", flush=True)

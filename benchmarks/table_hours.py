@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lra import training_rows
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
-from lra.published import TABLE3, TASKS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.settings import load_config
 from lra.tasks import get_task
 from lra.training_rows import Row, StepRow
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
     own, other = (cells(rows, name, options.dtype) for name in (options.device, options.like))
     if not own:
         raise UserError(f"{options.rows} has no row of one seed, {options.dtype}, on such a device")
-    estimates = {task: minutes_of(task, own, other) for task in TASKS}
+    estimates = {task: minutes_of(task, own, other) for task in TABLE_TASKS}
     print("| task | minutes | speeds |\n|---|---|---|")
     for task, (minutes, sources) in estimates.items():
         print(f"| {task} | {minutes:.1f} | {'; '.join(sources)} |")

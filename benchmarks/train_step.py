@@ -62,7 +62,7 @@ from lra.command_line import (
     run,
 )
 from lra.errors import NO_JAX, UserError
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 from lra.setting_values import DTYPES
 from lra.settings import load_config
 from lra.tasks import get_task
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
         raise UserError(
             "--largest_batch only tries batches, one by one: no --profile, no --compile_at_once"
         )
-    tasks = choose(options.tasks, TASKS, LONGEST)
+    tasks = choose(options.tasks, TABLE_TASKS, LONGEST)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))
     for task, attention in names:

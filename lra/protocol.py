@@ -11,7 +11,10 @@ from lra.row import NUMBER_FORMAT
 from lra.settings import CONFIGS, flatten, load_config
 from lra.tasks import TASKS
 
-TABLE3 = "table3"
+TABLE3_PROTOCOL = "table3"
+
+# Prefix of the config keys that are options of the attention.
+ATTENTION_KEYS = "model.attention."
 
 # Keys that determine how a run is executed, not what it computes.
 _EXECUTION = ("mesh.seed", "mesh.data", "train.steps_per_call", "train.checkpoint_seconds")
@@ -30,7 +33,7 @@ def protocol_of(config: config_dict.ConfigDict) -> str:
     """
     changed = _difference(config, _NEUTRAL)
     if not changed:
-        return TABLE3
+        return TABLE3_PROTOCOL
     return "changed: " + ", ".join(f"{key}={value}" for key, value in changed.items())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.axes import logarithmic
 from lra.report.cells import TITLES
-from lra.report.drawing import COLUMN, OPTIONS
+from lra.report.drawing import COLUMN, OPTION_TITLES
 from lra.report.styles import RC, STYLES
 
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
@@ -56,7 +56,7 @@ def draw_errors(rows: Rows, error: str) -> Any:
         _draw_own(axis, panel, rows, error, panels)
         _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
         axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
-        axis.set_xlabel(OPTIONS[option])
+        axis.set_xlabel(OPTION_TITLES[option])
     axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
     for axis in axes.flat[: len(panels)]:
         logarithmic(axis)

@@ -41,7 +41,7 @@ from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.process import cores
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 
 MODULES = {
     "listops": "lra.data.listops",
@@ -190,7 +190,7 @@ def _prepare_all(options: argparse.Namespace) -> int:
     if options.source is not None and not pathlib.Path(options.source).is_dir():
         raise UserError(f"--source={options.source}: `{ALL}` takes a folder of raw files")
     status = 0
-    for task in TASKS:
+    for task in TABLE_TASKS:
         try:
             message = _prepare_one(task, options)
         except (UserError, OSError) as error:

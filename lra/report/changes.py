@@ -4,21 +4,20 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from lra.protocol import TABLE3, defaults_of, departures
+from lra.protocol import ATTENTION_KEYS, TABLE3_PROTOCOL, defaults_of, departures
 from lra.row import NUMBER_FORMAT, Row
 
 # Prefix of the config keys of an attention's own options.
-OPTIONS = "model.attention."
 
 
 def is_table3(row: Row) -> bool:
     """Whether a row claims the protocol `table3` and follows it as the present code has it."""
-    return row.protocol == TABLE3 and not _departures(row)
+    return row.protocol == TABLE3_PROTOCOL and not _departures(row)
 
 
 def options(row: Row) -> dict[str, Any]:
     """Return the overrides of the attention's own options."""
-    return {k: v for k, v in _overrides(row).items() if k.startswith(OPTIONS)}
+    return {k: v for k, v in _overrides(row).items() if k.startswith(ATTENTION_KEYS)}
 
 
 def of_protocol(row: Row) -> dict[str, Any]:
@@ -26,7 +25,7 @@ def of_protocol(row: Row) -> dict[str, Any]:
     return {
         key: value
         for key, value in _overrides(row).items()
-        if not key.startswith(OPTIONS) and key not in NUMBER_FORMAT
+        if not key.startswith(ATTENTION_KEYS) and key not in NUMBER_FORMAT
     }
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
-from lra.protocol import overrides_of
+from lra.protocol import ATTENTION_KEYS, overrides_of
 from lra.report.cells import attention_order, attention_title, value_order
-from lra.report.changes import OPTIONS, short_names
+from lra.report.changes import short_names
 from lra.settings import flatten
 from lra.workdir import Workdir, read_metrics
 
@@ -122,7 +122,7 @@ def _keys_in_titles(runs: list[_Run], flat: list[dict[str, Any]]) -> dict[str, l
     others: dict[str, None] = {}
     for run in runs:
         for key in overrides_of(run.config):
-            keys = options[run.history.attention] if key.startswith(OPTIONS) else others
+            keys = options[run.history.attention] if key.startswith(ATTENTION_KEYS) else others
             keys[key] = None
     if len(options) == len(runs):
         return {attention: [] for attention in options}

@@ -4,7 +4,7 @@ import statistics
 from collections import Counter
 from typing import NamedTuple
 
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 from lra.report.cells import Cell, Stat, average, number_format, usual_platform
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
@@ -145,8 +145,10 @@ def _difference(cell: Cell, platform: Platform) -> str:
 
 
 def _average_dot(line: Line, by_task: dict[str, dict[str, Dot]]) -> Dot | None:
-    dots = [by_task[task][line.attention] for task in TASKS if line.attention in by_task[task]]
-    if len(dots) < len(TASKS) or not line.five:
+    dots = [
+        by_task[task][line.attention] for task in TABLE_TASKS if line.attention in by_task[task]
+    ]
+    if len(dots) < len(TABLE_TASKS) or not line.five:
         return None
     return Dot(
         average(line.five),

@@ -27,7 +27,7 @@ _LONGEST_TITLE = 60
 _LEAST_POINTS = 5  # shortest accuracy axis (percent): on a shorter one noise looks like a trend
 
 # Axis labels of the options that are sizes.
-OPTIONS = {
+OPTION_TITLES = {
     "num_landmarks": "landmarks",
     "proj_dim": "projection dimension",
     "num_features": "random features",
@@ -163,7 +163,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
             lower.set_yticks([])
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[1, 0].set_ylabel("examples/s")
-    figure.supxlabel(OPTIONS.get(option, option), fontsize=RC["axes.labelsize"])
+    figure.supxlabel(OPTION_TITLES.get(option, option), fontsize=RC["axes.labelsize"])
     if len(sweeps) > 1:
         titles = [sweep.fixed or "defaults" for sweep in sweeps]
         _legend(

@@ -16,8 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lra.published import TABLE3 as PUBLISHED
-from lra.published import TASKS
+from lra.protocol import ATTENTION_KEYS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.report import changes
 from lra.report.cells import (
     Cell,
@@ -30,7 +30,7 @@ from lra.report.cells import (
 )
 from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import Row
-from lra.tasks import TASKS as ALL_TASKS
+from lra.tasks import TASKS
 
 # Values of `Row.data` whose accuracies are comparable with LRA's; tables mark all others.
 LRA_DATA = ("official", "generated")
@@ -50,7 +50,7 @@ class Line:
     @property
     def title(self) -> str:
         """Title of the line in the table: `Nyströmformer, num_landmarks=32`."""
-        options = [f"{k.removeprefix(changes.OPTIONS)}={v}" for k, v in self.options.items()]
+        options = [f"{k.removeprefix(ATTENTION_KEYS)}={v}" for k, v in self.options.items()]
         return ", ".join([attention_title(self.attention), *options])
 
     def cell(self, task: str) -> Cell | None:
@@ -65,8 +65,8 @@ class Line:
         Empty unless each task has exactly one cell, with a result and without failed runs, which
         are to be repeated.
         """
-        cells = tuple(cell for task in TASKS if (cell := self.cell(task)))
-        complete = len(cells) == len(TASKS) and not any(c.number_of("failed") for c in cells)
+        cells = tuple(cell for task in TABLE_TASKS if (cell := self.cell(task)))
+        complete = len(cells) == len(TABLE_TASKS) and not any(c.number_of("failed") for c in cells)
         return cells if complete else ()
 
 
@@ -210,7 +210,7 @@ def _make_group(
     """Build a group of rows that change the same `keys`; its title ends with `other`, if any."""
     tasks = _sort_tasks({row.task for row in rows})
     if is_table3:
-        tasks = (*TASKS, *(task for task in tasks if task not in TASKS))
+        tasks = (*TABLE_TASKS, *(task for task in tasks if task not in TABLE_TASKS))
     # If any line of an attention changes an option, all of its lines show it.
     varying = {} if is_table3 else dict.fromkeys(changes.varying(rows))
     shown_keys: dict[str, dict[str, None]] = defaultdict(varying.copy)
@@ -220,7 +220,7 @@ def _make_group(
     for row in rows:
         rows_by_line[row.attention, str(changes.values(row, shown_keys[row.attention]))].append(row)
     if is_table3:
-        for attention in PUBLISHED:
+        for attention in TABLE3:
             rows_by_line.setdefault((attention, "{}"), [])
     lines = [
         Line(
@@ -283,7 +283,7 @@ def _split_formats(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
 
 
 def _sort_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
-    order = [*TASKS, *(task for task in ALL_TASKS if task not in TASKS)]
+    order = [*TABLE_TASKS, *(task for task in TASKS if task not in TABLE_TASKS)]
     return tuple(sorted(tasks, key=lambda task: (order.index(task) if task in order else 99, task)))
 
 

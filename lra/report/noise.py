@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lra.published import TABLE3, TASKS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.report.cells import Cell
 from lra.report.groups import LRA_DATA
-from lra.tasks import TASKS as ALL_TASKS
+from lra.tasks import TASKS
 
 BELOW = "▼"
 ABOVE = "▲"
@@ -64,7 +64,7 @@ def noise(ours: Sequence[Cell]) -> Noise | None:
         if row.data != "official" or row.task == "pathfinder":
             binomial += stat.mean * (1 - stat.mean)
         seed_variance = stat.std**2 * (1 + 1 / stat.n)
-        variance += binomial / ALL_TASKS[row.task].counts["test"] + seed_variance
+        variance += binomial / TASKS[row.task].counts["test"] + seed_variance
         uncertainty += seed_variance**2 / (stat.n - 1)
     freedom = variance**2 / uncertainty if uncertainty else math.inf
     return Noise(math.sqrt(variance) / len(ours), freedom)
@@ -93,5 +93,5 @@ def on_marks(cells: Iterable[Cell]) -> str:
 
 def _is_judged(cell: Cell) -> bool:
     row = cell.rows[0]
-    compared = row.attention in TABLE3 and row.task in TASKS and row.data in LRA_DATA
+    compared = row.attention in TABLE3 and row.task in TABLE_TASKS and row.data in LRA_DATA
     return compared and len(cell.ok) > 1

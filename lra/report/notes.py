@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from lra.published import TABLE3, TASKS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.report.cells import number_format, task_title
 from lra.report.changes import is_table3
 from lra.report.groups import LRA_DATA, Group, Line
@@ -60,14 +60,14 @@ def on_averages(group: Group, texts: list[str]) -> list[str]:
     return remarks + [
         f"{line.title} has no average: {', '.join(reasons)}."
         for line in group.lines
-        if all(line.cells.get(task) for task in TASKS) and (reasons := _why_no_average(line))
+        if all(line.cells.get(task) for task in TABLE_TASKS) and (reasons := _why_no_average(line))
     ]
 
 
 def _why_no_average(line: Line) -> list[str]:
     """Return why a line with five filled places has no average; empty if it has one."""
     reasons = []
-    for task in TASKS:
+    for task in TABLE_TASKS:
         cell = line.cell(task)
         if len(line.cells[task]) > 1:
             reasons.append(f"seeds of {task_title(task)} differ")
@@ -174,11 +174,11 @@ def summary(groups: Iterable[Group]) -> str:
     places = [
         [cell for cell in line.cells.get(task, []) if cell.ok]
         for line in table.lines
-        for task in TASKS
+        for task in TABLE_TASKS
         if line.attention in TABLE3
     ]
     filled = [cells for cells in places if cells]
-    text = f"Cells of Table 3 with results: {len(filled)} of {len(TABLE3) * len(TASKS)}"
+    text = f"Cells of Table 3 with results: {len(filled)} of {len(TABLE3) * len(TABLE_TASKS)}"
     if not filled:
         return f"{text}."
     seeds = sorted(sum(len(cell.ok) for cell in cells) for cells in filled)

@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from lra.protocol import defaults_of
+from lra.protocol import ATTENTION_KEYS, defaults_of
 from lra.report.cells import Cell, number_format, usual_platform
-from lra.report.changes import OPTIONS
 from lra.report.dots import Dot, dot
 from lra.report.groups import Group
 from lra.report.provenance import Platform
@@ -57,7 +56,10 @@ def _swept_cells(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Siz
         changed = {name: value for name, value in options.items() if defaults.get(name) != value}
         for name, value in options.items():
             if _can_be_drawn(value):
-                option, fixed = name.removeprefix(OPTIONS), _join_options(changed, excluded=name)
+                option, fixed = (
+                    name.removeprefix(ATTENTION_KEYS),
+                    _join_options(changed, excluded=name),
+                )
                 result[line.attention, option][fixed][task].append((value, cell))
     return result
 
@@ -70,7 +72,7 @@ def _can_be_drawn(value: Any) -> bool:
 
 def _join_options(options: dict[str, Any], excluded: str) -> str:
     return ", ".join(
-        f"{name.removeprefix(OPTIONS)}={value}"
+        f"{name.removeprefix(ATTENTION_KEYS)}={value}"
         for name, value in options.items()
         if name != excluded
     )

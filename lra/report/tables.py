@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
-from lra.published import TABLE3, TASKS, XFORMERS
+from lra.published import TABLE3, TABLE_TASKS, XFORMERS
 from lra.report.cells import TITLES, Cell, task_title
 from lra.report.groups import Group, Line
 from lra.report.noise import on_marks
@@ -20,7 +20,7 @@ from lra.report.places import MISSING, average_text, difference_text, place_text
 from lra.report.provenance import Program
 from lra.row import Row
 
-_HEADER = ["Attention", *map(task_title, TASKS), "Average"]
+_HEADER = ["Attention", *map(task_title, TABLE_TASKS), "Average"]
 
 
 class Table(NamedTuple):
@@ -126,9 +126,9 @@ def _published_table(group: Group) -> Table:
         published = TABLE3[line.attention]
         texts = [
             difference_text(published[task], [cell] if cell else [], usual)
-            for task, cell in ((task, line.cell(task)) for task in TASKS)
+            for task, cell in ((task, line.cell(task)) for task in TABLE_TASKS)
         ]
-        mean = sum(published.values()) / len(TASKS)
+        mean = sum(published.values()) / len(TABLE_TASKS)
         lines.append([line.title, *texts, difference_text(mean, line.five, usual)])
     remarks = [*_SOURCES, *on_number_formats(group, whose="Ours")]
     text = "".join(cell for line in lines for cell in line)
@@ -137,7 +137,7 @@ def _published_table(group: Group) -> Table:
     if any(len(parts) > 1 for line in group.lines for parts in line.cells.values()):
         remarks.append("No difference where several cells stand in one place.")
     if "(" in text:
-        cells = (line.cell(task) for line in group.lines for task in TASKS)
+        cells = (line.cell(task) for line in group.lines for task in TABLE_TASKS)
         remarks.append(on_marks(filter(None, cells)))
     caption = "In percent; in brackets ours minus published."
     return Table("Published accuracy and difference", caption, _HEADER, lines, remarks)
@@ -147,8 +147,8 @@ def _reruns_table() -> Table:
     lines = [
         [
             TITLES[name],
-            *(f"{values[task]:.2f}" for task in TASKS),
-            f"{sum(values.values()) / len(TASKS):.2f}",
+            *(f"{values[task]:.2f}" for task in TABLE_TASKS),
+            f"{sum(values.values()) / len(TABLE_TASKS):.2f}",
         ]
         for name, values in XFORMERS.items()
     ]

@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from lra.protocol import departures, identity
+from lra.protocol import ATTENTION_KEYS, departures, identity
 from lra.records import Key, Row, key, latest, make_key
 from lra.sweep.data import Data
 
-OPTIONS = "model.attention."
 _HASH_DIGITS = 8  # in the name of a workdir
 _MAX_NAME_CHARS = 150  # file systems allow 255 bytes for the name of a folder
 
@@ -66,9 +65,9 @@ class Run:
     def _options(self) -> list[str]:
         """Return its overrides of attention options, such as `num_landmarks=32`."""
         return [
-            f"{name.removeprefix(OPTIONS)}={value}"
+            f"{name.removeprefix(ATTENTION_KEYS)}={value}"
             for name, value in self.changed.items()
-            if name.startswith(OPTIONS)
+            if name.startswith(ATTENTION_KEYS)
         ]
 
     def title(self) -> str:

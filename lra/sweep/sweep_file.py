@@ -26,12 +26,12 @@ from typing import Any
 
 from lra.command_line import near_file
 from lra.errors import UserError
-from lra.protocol import overrides_of, protocol_of
+from lra.protocol import ATTENTION_KEYS, overrides_of, protocol_of
 from lra.records import Key
 from lra.settings import flatten, last_of_each_key, load_config
 from lra.stderr import say
 from lra.sweep import data
-from lra.sweep.plan import OPTIONS, Run, Sweep
+from lra.sweep.plan import Run, Sweep
 from lra.tasks import get_task
 
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"
@@ -150,7 +150,7 @@ def _varied_keys(runs: list[Run]) -> tuple[str, ...]:
     return tuple(
         name
         for name in names
-        if not name.startswith(OPTIONS) and len({str(run.config[name]) for run in runs}) > 1
+        if not name.startswith(ATTENTION_KEYS) and len({str(run.config[name]) for run in runs}) > 1
     )
 
 

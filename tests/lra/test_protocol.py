@@ -6,7 +6,7 @@ Sources: Xiong et al., arXiv 2102.03902, LRA section; mlpen/Nystromformer, LRA, 
 import pytest
 
 from lra.protocol import changed_keys, defaults_of, departures, describe, identity
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 from lra.settings import flatten, load_config
 
 COMMON = {
@@ -46,7 +46,7 @@ NEUTRAL = ("seeds", "dtype", "matmul_precision", "mesh.", "train.steps_per_call"
 
 
 @pytest.mark.parametrize("attention", OF_ATTENTION)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TABLE_TASKS)
 def test_defaults_are_table_3(task, attention):
     steps, warmup, batch, every, zero_is_padding = OF_TASK[task]
     options = {f"model.attention.{name}": value for name, value in OF_ATTENTION[attention].items()}

@@ -9,7 +9,7 @@ import pytest
 from lra.command_line import STATUS_BAD_INPUT
 from lra.data import prepare, prepared
 from lra.errors import UserError
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 
 Usage = collections.namedtuple("Usage", "total used free")
 SHORT = [
@@ -235,15 +235,15 @@ def test_dry_run_of_all(tmp_path, toy, capsys):
     capsys.readouterr()
     assert command(tmp_path, "all", "--dry_run") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0].rstrip(":") for line in lines] == list(TASKS)
-    assert [len(toy[name].calls) for name in TASKS] == [0, 0, 0, 0, 1]
+    assert [line.split()[0].rstrip(":") for line in lines] == list(TABLE_TASKS)
+    assert [len(toy[name].calls) for name in TABLE_TASKS] == [0, 0, 0, 0, 1]
 
 
 def test_dry_run_of_all_says_what_each_task_needs(tmp_path, capsys):
     assert command(tmp_path, "all", "--dry_run") == 0
     output, errors = capsys.readouterr()
     lines = {line.split()[0]: line for line in output.splitlines()}
-    assert list(lines) == list(TASKS)
+    assert list(lines) == list(TABLE_TASKS)
     assert errors == ""
     again = f"into {tmp_path / 'raw'}, or: python -m lra.data.prepare {{}} --data_dir={tmp_path}"
     for task, names, sources in (

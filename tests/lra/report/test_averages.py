@@ -2,7 +2,7 @@
 
 import math
 
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import tables
@@ -48,7 +48,7 @@ def test_why_five_filled_cells_have_no_average_is_said():
 def test_the_deviation_of_an_average_is_that_of_single_runs():
     rows = five("nystrom", 0.5)
     # Cells have standard deviations of 2, 2, 4, 1 and 0 points: sqrt(4 + 4 + 16 + 1 + 0) / 5 = 1.
-    for task, points in zip(TASKS, (2, 2, 4, 1, 0), strict=True):
+    for task, points in zip(TABLE_TASKS, (2, 2, 4, 1, 0), strict=True):
         other = 0.5 + points / 100 * math.sqrt(2)
         # Whichever seed is the higher one: seeds of different tasks have nothing in common.
         rows.append(make_row(other, task=task, seed=1 if points % 4 else 7))

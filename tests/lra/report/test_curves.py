@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lra.errors import UserError
-from lra.published import TASKS
+from lra.published import TABLE_TASKS
 from lra.report import curves
 from lra.report.curves import Curve, History
 from lra.report.drawing import run_styles
@@ -143,7 +143,7 @@ def test_a_call_of_few_steps_makes_no_point_of_its_own(tmp_path):
     assert run.loss.mean == pytest.approx([1.0, (2 * 6 + 100) / 102, (98 + 2 * 6) / 100])
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", TABLE_TASKS)
 def test_each_evaluation_of_a_protocol_is_a_point(tmp_path, task):
     train = load_config(f"configs/{task}.py:standard").train
     entries = [

@@ -5,7 +5,7 @@ import math
 import pytest
 from scipy import stats
 
-from lra.published import TABLE3, TASKS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.report.cells import cells
 from lra.report.groups import group
 from lra.report.noise import Noise, noise
@@ -111,8 +111,8 @@ def test_columns_without_published_numbers_are_not_judged(task):
 
 
 def test_an_average_is_marked_where_all_five_cells_are_judged():
-    rows = [row for task in TASKS for row in pair(0.59, 0.61, task=task)]
-    five = [cells([row for row in rows if row.task == task])[0] for task in TASKS]
+    rows = [row for task in TABLE_TASKS for row in pair(0.59, 0.61, task=task)]
+    five = [cells([row for row in rows if row.task == task])[0] for task in TABLE_TASKS]
     alone = [noise([cell]) for cell in five]
     together = noise(five)
     assert together.std == pytest.approx(math.sqrt(sum(one.std**2 for one in alone)) / 5)
@@ -122,7 +122,7 @@ def test_an_average_is_marked_where_all_five_cells_are_judged():
     for times, mark in ((0.97, ""), (1.03, "▲"), (-1.03, "▼")):
         # A shift in all cells alike hardly changes the noise of their test sets.
         by = average + times * together.least - 0.6
-        rows = [row for task in TASKS for row in pair(0.59 + by, 0.61 + by, task=task)]
+        rows = [row for task in TABLE_TASKS for row in pair(0.59 + by, 0.61 + by, task=task)]
         shown = f"58.95 ({100 * times * together.least:+.2f}){mark}"
         assert published(rows).lines[4][6] == shown
     # One cell with one seed.
