@@ -81,9 +81,14 @@ def check_jax() -> None:
 
 
 def device_name() -> str:
-    """Kind of device that JAX computes on; of a CPU, its model and number of usable cores."""
+    """Kind of device that JAX computes on; of a CPU, its model and number of usable cores.
+
+    Without the kernels of `models`, which change speed and rounding, the name says so.
+    """
     device = jax.devices()[0]
     name = cpu_name() if device.platform == "cpu" else device.device_kind
+    if device.platform == "gpu" and os.environ.get("LRA_KERNELS") == "off":
+        name += " (LRA_KERNELS=off)"
     return name.replace(SEPARATOR, " ")  # rows separate several devices of a run by it
 
 

@@ -58,7 +58,10 @@ def evaluate_workdir(
     """
     restored = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
     _, trainer, state, step = restored
-    if predictions is not None and np.any(state.alive & (state.best.val_accuracy < 0)):
+    diverged_step, val_accuracy, best_step = trainer.fetch(
+        (state.diverged_step, state.best.val_accuracy, state.best.step)
+    )
+    if predictions is not None and np.any((diverged_step < 0) & (val_accuracy < 0)):
         raise UserError(
             f"no predictions: {workdir} has no validation yet (step {step}), so no best parameters "
             "that they could be of; let it train on"
@@ -68,18 +71,18 @@ def evaluate_workdir(
     if predictions is not None:  # before printing, which a closed pipe would interrupt
         _write_predictions(pathlib.Path(predictions), restored, split, best)
     for index, seed in enumerate(trainer.config.seeds):
-        if not state.alive[index]:
-            print(f"seed {seed}: diverged at step {int(state.diverged_step[index])}, no accuracy")
+        if diverged_step[index] >= 0:
+            print(f"seed {seed}: diverged at step {diverged_step[index]}, no accuracy")
             continue
         caption, last_accuracy = f"seed {seed}: {split} accuracy", f"{last.accuracy[index]:.4f}"
-        if state.best.val_accuracy[index] < 0:
+        if val_accuracy[index] < 0:
             print(
                 f"{caption} {last_accuracy} with the parameters of step {step}; no validation yet"
             )
             continue
         print(
             f"{caption} {best.accuracy[index]:.4f} with the parameters of step "
-            f"{int(state.best.step[index])}, {last_accuracy} with those of step {step}"
+            f"{best_step[index]}, {last_accuracy} with those of step {step}"
         )
     return 0
 

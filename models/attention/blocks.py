@@ -149,7 +149,9 @@ def _no_gradient(primals, tangents):
     raise TypeError("no derivative passes through the bits of an array: write the gradient out")
 
 
-def read_block(x: jax.Array | Stored, number: jax.Array, size: int, axis: int = 2) -> jax.Array:
+def read_block(
+    x: jax.Array | Stored, number: jax.Array | int, size: int, axis: int = 2
+) -> jax.Array:
     """Returns block `number` of `size` positions."""
     # `Stored` is a pytree with one leaf, other arrays are leaves.
     slices = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, number * size, size, axis), x)
@@ -157,7 +159,7 @@ def read_block(x: jax.Array | Stored, number: jax.Array, size: int, axis: int = 
 
 
 def write_block(
-    x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
+    x: jax.Array | Stored, block: jax.Array, number: jax.Array | int, axis: int = 2
 ) -> jax.Array | Stored:
     """Returns `x` with block `number` replaced by `block`, rounded to the dtype of `x`."""
     if isinstance(x, Stored):
@@ -168,7 +170,7 @@ def write_block(
 
 
 def add_to_block(
-    x: jax.Array | Stored, block: jax.Array, number: jax.Array, axis: int = 2
+    x: jax.Array | Stored, block: jax.Array, number: jax.Array | int, axis: int = 2
 ) -> jax.Array | Stored:
     """Returns `x` with `block` added to block `number`.
 

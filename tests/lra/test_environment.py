@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import types
 
 import jax
 import pytest
@@ -54,6 +55,22 @@ def test_only_changes_of_code_make_a_commit_dirty(monkeypatch, tmp_path):
 def test_a_comma_in_a_devices_name_does_not_make_it_two(monkeypatch):
     monkeypatch.setattr(environment, "cpu_name", lambda: "A10-7870K Radeon R7, 12 Compute Cores")
     assert environment.device_name() == "A10-7870K Radeon R7 12 Compute Cores"
+
+
+@pytest.mark.parametrize(
+    ("platform", "switch", "expected"),
+    [
+        ("gpu", "off", "an H100 (LRA_KERNELS=off)"),
+        ("gpu", "on", "an H100"),
+        ("tpu", "off", "a TPU"),
+    ],
+)
+def test_a_devices_name_says_if_kernels_are_off(monkeypatch, platform, switch, expected):
+    kind = {"gpu": "an H100", "tpu": "a TPU"}[platform]
+    device = types.SimpleNamespace(platform=platform, device_kind=kind)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setenv("LRA_KERNELS", switch)
+    assert environment.device_name() == expected
 
 
 def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):
