@@ -32,6 +32,8 @@ from models.attention import ATTENTIONS, make
 DRAWS = 3  # number of draws of random arrays over which errors are averaged
 _ROUNDS = (1, 2, 4, 8, 16)  # hash rounds
 _LARGEST_CHUNK = 64  # Reformer's chunk length in the benchmark
+# Options whose value bounds the rank of the attention matrix.
+_RANKS = ("num_landmarks", "proj_dim", "num_features")
 _AT_MOST_THE_LENGTH = ("num_landmarks", "proj_dim", "window")
 
 
@@ -57,15 +59,17 @@ class Method(NamedTuple):
             options["chunk_length"] = self._chunk_at(length)
         return options | ({self.option: size} if self.option else {})
 
-    def rank_at(self, size: int, length: int) -> int:
+    def rank_at(self, size: int, length: int) -> int | None:
         """Return a bound on the matrix's rank, or the number of keys that a query sees.
 
-        It is at most the length.
+        It is at most the length, and None if the size is neither.
         """
         if self.option == "num_hashes":
             size *= 2 * self._chunk_at(length)
         elif self.option == "window":
             size = 2 * size + 1
+        elif self.option not in _RANKS:
+            return None
         return min(size, length)
 
     def _chunk_at(self, length: int) -> int:
@@ -266,6 +270,11 @@ def _rows(
             "rank": rank,
             "matrix_error": float(np.mean(errors.matrix[:, head])),
             "output_error": float(np.mean(errors.output[:, head])),
-            "best_rank_matrix_error": float(np.mean(best.matrix[:, head, rank])),
-            "best_rank_output_error": float(np.mean(best.output[:, head, rank])),
+            "best_rank_matrix_error": _mean_at(best.matrix, head, rank),
+            "best_rank_output_error": _mean_at(best.output, head, rank),
         }
+
+
+def _mean_at(errors: np.ndarray, head: int, rank: int | None) -> float | None:
+    """Return the mean over examples of errors [examples, heads, rank] at a rank, if it is known."""
+    return None if rank is None else float(np.mean(errors[:, head, rank]))

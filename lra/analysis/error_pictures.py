@@ -8,9 +8,9 @@ import numpy as np
 
 from lra.analysis.look import DATA, RANDOM_LINE, Rows, kinds, shade
 from lra.report.axes import logarithmic
-from lra.report.cells import TITLES
+from lra.report.cells import attention_title
 from lra.report.drawing import COLUMN, OPTION_TITLES
-from lra.report.styles import RC, STYLES
+from lra.report.styles import RC, styles
 
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "h", "*")
 _LEAST, _MOST = 1e-2, 10  # range of errors that are drawn
@@ -48,15 +48,16 @@ def draw_errors(rows: Rows, error: str) -> Any:
     )
     for axis in axes.flat[len(panels) :]:
         axis.remove()
+    looks = styles(method for method, _, _ in panels)
     for axis, panel in zip(axes.flat, panels, strict=False):
         method, variant, option = panel
         for data in kinds(rows):
             panel_rows = [r for r in rows if _panel(r) == panel and r["data"] == data]
-            _draw_curve(axis, panel_rows, error, STYLES[method], data)
+            _draw_curve(axis, panel_rows, error, looks[method], data)
         _draw_own(axis, panel, rows, error, panels)
         _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
-        axis.set_title(TITLES[method] + (f", {variant}" if variant else ""))
-        axis.set_xlabel(OPTION_TITLES[option])
+        axis.set_title(attention_title(method) + (f", {variant}" if variant else ""))
+        axis.set_xlabel(OPTION_TITLES.get(option, option))
     axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
     for axis in axes.flat[: len(panels)]:
         logarithmic(axis)
@@ -115,6 +116,8 @@ def _draw_curve(axis: Any, rows: Rows, error: str, style: tuple, data: str) -> N
     look = {"color": colour, "marker": marker, "markerfacecolor": colour if trained else "white"}
     line = "-" if trained else RANDOM_LINE
     for name, style in ((f"best_rank_{error}", {"color": "#000000", "lw": 0.8}), (error, look)):
+        if rows[0][name] is None:  # the rank is not known
+            continue
         sizes, errors = _mean(rows, "size", name)
         axis.plot(sizes, np.maximum(errors, _LEAST / 2), linestyle=line, **style)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from lra.analysis import error_pictures, matrix_pictures
 from lra.analysis.look import DATA, Rows, kinds
-from lra.report.cells import TITLES, attention_title, task_title
+from lra.report.cells import attention_title, task_title
 from lra.report.figures import Figure
 from lra.report.formats import plain
 from lra.report.provenance import short_commit
@@ -129,10 +129,14 @@ def _error_tables(rows: Rows) -> list[Table]:
                 groups.setdefault(key, []).append(row)
         lines = []
         for (method, variant, _, size), members in groups.items():
-            title = TITLES[method] + (f", {variant}" if variant else "")
-            numbers = [f"{statistics.fmean(row[name] for row in members):.4f}" for name in errors]
-            if not size:
-                numbers[1] = numbers[3] = MISSING
+            title = attention_title(method) + (f", {variant}" if variant else "")
+            ranked = size and members[0]["rank"] is not None
+            numbers = [
+                f"{statistics.fmean(row[name] for row in members):.4f}"
+                if ranked or not name.startswith("best")
+                else MISSING
+                for name in errors
+            ]
             lines.append(
                 [title, f"{size or MISSING}", f"{members[0]['rank'] or MISSING}", *numbers]
             )

@@ -1,17 +1,20 @@
 """The command: a run analysed from its folder to its pictures, and what is refused."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from PIL import Image
 
-from lra.analysis import analyse
+from lra.analysis import analyse, approximation
 from lra.analysis.__main__ import main
 from lra.analysis.error_pictures import draw_errors
 from lra.analysis.matrix_pictures import HeatMap, draw_spectrum
@@ -20,6 +23,8 @@ from lra.errors import UserError
 from lra.evaluation import restore_workdir
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
+from models.attention import ATTENTIONS
+from models.attention.standard import standard_attention
 
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = (
@@ -206,3 +211,34 @@ def test_many_layers_and_heads_are_drawn():
     labels = drawn.axes[0].get_legend_handles_labels()[1]
     assert labels == [*(f"layer {i + 1}" for i in range(12)), "random q, k", "identity"]
     pyplot.close(drawn)
+
+
+class Pooled(nnx.Module):
+    """Exact attention to the means of `stride` keys and values: an attention of one's own."""
+
+    shares_qk = False
+    why_not_causal = "a mean of keys holds some that come later than the query"
+
+    def __init__(self, *, length, heads, head_dim, layer=0, shared=None, rngs, stride: int = 2):
+        self.stride = stride
+
+    def __call__(self, q, k, v, mask, *, key=None):
+        k, v = (
+            jnp.repeat(x.reshape(x.shape[0], -1, self.stride, *x.shape[2:]).mean(2), self.stride, 1)
+            for x in (k, v)
+        )
+        return standard_attention(q, k, v, mask)
+
+
+def test_an_attention_of_ones_own_needs_no_title_style_or_rank(tmp_path, monkeypatch):
+    monkeypatch.setitem(ATTENTIONS, "pooled", Pooled)
+    own = (*approximation.METHODS, approximation.Method("pooled", "stride"))
+    monkeypatch.setattr(approximation, "METHODS", own)
+    arguments = ["--random", "--length=32", "--examples=1", "--methods=pooled,nystrom"]
+    main([*arguments, "--sizes=2,4", f"--out={tmp_path}"])
+    page = (tmp_path / "ANALYSIS.md").read_text()
+    rows = map(json.loads, (tmp_path / "analysis.jsonl").read_text().splitlines())
+    best = [row["best_rank_matrix_error"] for row in rows if row.get("method") == "pooled"]
+    assert best
+    assert set(best) == {None}
+    assert re.search(r"\| pooled +\| +2 \| +– \| 0\.\d+ \| +– \|", page)
