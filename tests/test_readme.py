@@ -216,7 +216,8 @@ def test_the_losses_of_short_trainings_are_those_of_the_rows(task):
     cells = {
         row["attention"]: first_steps.cell(row["losses"]) for row in rows if row["task"] == task
     }
-    assert list(cells) == list(ATTENTIONS)
+    assert list(cells) == [name for name in ATTENTIONS if name in cells]
+    assert TABLE3.keys() <= cells.keys()
     assert_has_line("results/SHORT_TRAININGS.md", f"| {task} | {' | '.join(cells.values())} |")
 
 

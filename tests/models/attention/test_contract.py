@@ -115,7 +115,7 @@ def test_no_gradient_asks_which_number_equals_the_largest(case):
         for equation in equations(program.jaxpr)
         if equation.primitive.name == "eq" and equation.invars[0].aval.dtype == jnp.float32
     ]
-    assert not compared
+    assert not compared, "use masked_softmax of the contract and models.largest: CONTRIBUTING.md"
 
 
 @every_case
@@ -390,7 +390,7 @@ def test_layers_and_shared_modules_are_checked():
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_sizes_below_one_are_refused(name):
-    sizes = [o for o, d in options_of(name).items() if isinstance(d, int) and d > 0]
+    sizes = [o for o, default in options_of(name).items() if type(default) is int and default > 0]
     for option in sizes:
         for value in (-1, 0) if option != "conv_kernel" else (-1,):
             with pytest.raises(ValueError, match=option):
