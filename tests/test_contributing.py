@@ -96,11 +96,7 @@ def test_the_new_attention_passes_what_all_must(copy):
 
 def test_the_new_attention_and_task_break_no_other_test(copy):
     """Of those that go over the registries, fast ones that need nothing but the sources."""
-    files = (
-        "tests/lra/test_settings.py",
-        "tests/test_configs.py",
-        "tests/lra/report/test_styles.py",
-    )
+    files = ("tests/lra/test_settings.py", "tests/lra/report/test_styles.py")
     run_in(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files)
 
 

@@ -4,8 +4,8 @@ The first group is the paper's table: rows that follow the protocol `table3` as 
 has it, on official or generated data; a task without such rows shows those on other data, with a
 mark. All other rows are grouped by the keys that they change (other than options of the attention)
 and by their data. Keys whose values vary, as in a sweep, distinguish the lines of a group. A group
-that is a sweep over options of an attention, or over one other key, repeats the cells of the
-paper's table that are points of the sweep.
+that is a sweep repeats the cells of other groups that are points of it: those of the paper's table
+for options of an attention, and for any other key those with its default.
 """
 
 import dataclasses
@@ -139,11 +139,14 @@ def group(rows: Iterable[Row]) -> list[Group]:
     for (keys, data), others in sorted(members.items()):
         only_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if only_options else _slug(keys, data)
-        if not keys or (len(keys) == 1 and changes.varying(others)):
-            # Cells of the paper's table are points of this sweep.
+        same_data = [row for row in table if _data_title(row) == data]
+        if keys:
+            unchanged = members | {((), data): [*members.get(((), data), []), *same_data]}
+            points = changes.default_points(keys, data, others, unchanged)
+        else:  # cells of the paper's table are points of this sweep of options
             swept = {(row.task, row.attention) for row in others}
-            same_data = (row for row in table if _data_title(row) == data)
-            others += [row for row in same_data if (row.task, row.attention) in swept]
+            points = [row for row in same_data if (row.task, row.attention) in swept]
+        others = [*others, *points]
         marks = " and ".join(sorted({row.data for row in others}))
         setting = f"{changes.told(others)} Data: {marks}."
         other = "" if data == _LRA_DATA_TITLE else "other data"

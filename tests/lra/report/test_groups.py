@@ -128,6 +128,20 @@ def test_sweeps_have_the_value_of_the_table():
     assert len(group(rows)[1].lines) == 2
 
 
+def test_a_sweep_of_shorter_runs_has_the_value_of_its_default():
+    """With the other keys and options of the sweep."""
+    short, options = {"train.steps": 9}, {"model.attention.num_landmarks": 16}
+    default = CONFIG | {"train.learning_rate": 1e-4}
+    rates = [short | {"train.learning_rate": rate} for rate in (5e-5, 2e-4)]
+    changed = [short, *rates, {"train.steps": 8}, short | options]
+    rows = [make_row(config=default | each, config_overrides=each) for each in changed]
+    rows.append(make_row(config=default | short, config_overrides=short, attention="linformer"))
+    (sweep,) = (one for one in group(rows) if "learning_rate" in one.setting)
+    assert [text.title for text in sweep.lines] == [
+        f"Nyströmformer, train.learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
+    ]
+
+
 def test_rows_that_tell_no_configuration_have_its_defaults():
     rows = [
         make_row(config={}),
