@@ -149,7 +149,10 @@ def on_number_formats(group: Group, whose: str = "") -> list[str]:
 
 
 def _on_chance(data: set[str]) -> list[str]:
-    """State the accuracy of guessing on ListOps (measured on generated expressions)."""
+    """State the accuracy of guessing on ListOps (measured on generated expressions).
+
+    On other lengths it is not known here: it depends on all of the generator's parameters.
+    """
     if data.intersection(LRA_DATA):
         return [
             "ListOps: the most frequent class is right in 17.0 %, the best guess from the root "
@@ -157,8 +160,8 @@ def _on_chance(data: set[str]) -> list[str]:
         ]
     if any(mark.startswith(_SHORTER) for mark in data):
         return [
-            "ListOps: the most frequent of the ten classes makes up 10 to 17 %, depending on the "
-            "lengths."
+            "ListOps: python -m lra.data.inspect listops prints in how many of these expressions "
+            "the most frequent class, or the best guess from the root operator alone, is right."
         ]
     return []
 
