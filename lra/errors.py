@@ -1,5 +1,10 @@
 """Errors that a user can fix, each reported in one line: bad input, files, lack of memory."""
 
+import pathlib
+import traceback
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_CODE = (_ROOT / "models", _ROOT / "lra")  # not all of _ROOT, which may hold a virtual environment
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the message of JAX's error, which has no own type
 TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
@@ -35,3 +40,19 @@ def first_line(error: Exception) -> str:
     """First line of an error's message, truncated; its type if the message is empty."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:_MAX_CHARACTERS]
+
+
+def line_of_code(error: Exception) -> str | None:
+    """Innermost line of this project's code that an error passed: `FILE, line N, in FUNCTION`.
+
+    None if there is none, or if that line raised the error itself: then its message says enough.
+    """
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if any(folder in pathlib.Path(frame.filename).parents for folder in _CODE)
+    ]
+    if not frames or (frames[-1].line or "").startswith("raise "):
+        return None
+    path = pathlib.Path(frames[-1].filename).relative_to(_ROOT)
+    return f"{path}, line {frames[-1].lineno}, in {frames[-1].name}"

@@ -12,7 +12,7 @@ from ml_collections import config_dict
 from lra import arrays, buckets, sharding, state
 from lra.ahead import Ahead
 from lra.data.prepared import Prepared
-from lra.errors import UserError
+from lra.errors import UserError, line_of_code
 from lra.evaluation_run import EvaluationRun
 from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
@@ -277,5 +277,9 @@ class Trainer:
             for key in (keys, None):
                 jax.eval_shape(model, params, rest, ids, mask, key)
         except ValueError as error:
-            raise UserError(f"model for {self.task.name}, length {self.length}: {error}") from error
+            place = line_of_code(error)  # of a mistake in the code of a model
+            raise UserError(
+                f"model for {self.task.name}, length {self.length}: {error}"
+                + (f" ({place})" if place else "")
+            ) from error
         return graphdef

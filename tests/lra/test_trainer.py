@@ -14,6 +14,7 @@ from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.programs import forward
 from models.attention.performer import orthogonal_features
+from models.attention.standard import StandardAttention
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES, write_pixels
 from tests.lra.trainings import make_trainer
@@ -344,3 +345,15 @@ def test_a_seed_that_has_diverged_draws_nothing_anew(tiny_trainer):
     (after,) = leaves(trainer.redraw(state._replace(diverged_step=jnp.array([-1, 7])), 10).rest)
     assert np.abs(before[0] - after[0]).max() > 0.1
     np.testing.assert_array_equal(before[1], after[1])
+
+
+def test_a_mistake_in_a_model_is_told_with_its_line(tiny_trainer, monkeypatch):
+    def broken(self, q, k, v, mask, *, key=None):
+        return jnp.einsum("blhd,blhd->blhd", q, v[:, 1:])
+
+    monkeypatch.setattr(StandardAttention, "__call__", broken)
+    with pytest.raises(UserError, match=r"Size of label .* \(models/\w+\.py, line \d+, in "):
+        tiny_trainer("listops", "standard")
+    with pytest.raises(UserError, match="proj_dim") as caught:
+        tiny_trainer("listops", "linformer", "model.attention.proj_dim=17")
+    assert ", line " not in str(caught.value)
