@@ -51,7 +51,7 @@ def write_random(
     As many pixels are 0 as in the task's data, at random positions.
     """
     rng, count = np.random.default_rng(0), len(lengths)
-    high = 256 if task.first_id or task.pixels else task.vocab_size
+    high = task.vocab_size - task.first_id
 
     def sequences() -> list[np.ndarray]:
         real_shares = _sample(_REAL_DECILES.get(task.name, (1, 1)), count)

@@ -78,6 +78,9 @@ def main(argv: list[str]) -> int:
     tasks = choose(options.tasks, TABLE_TASKS, LONGEST)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     names = list(itertools.product(tasks, attentions))
+    for task in tasks:
+        if not get_task(task).counts:
+            raise UserError(f"{task} has no counts in lra/tasks.py, which hours are computed from")
     for task, attention in names:
         load_config(f"configs/{task}.py:{attention}", options.override)
     training_rows.check(options.out)

@@ -3,6 +3,9 @@
 # Tasks that papers average over, in their order; Path-X is not one of them.
 TABLE_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 
+# All tasks of the benchmark; any other is a user's own.
+LRA_TASKS = (*TABLE_TASKS, "pathx")
+
 # Xiong et al., "Nyströmformer", arXiv 2102.03902, Table 3: single runs, no seeds given.
 TABLE3 = {
     "standard": dict(zip(TABLE_TASKS, (37.10, 65.02, 79.35, 38.20, 74.16), strict=True)),

@@ -21,7 +21,8 @@ class Task:
             rows account for the difference in parameter counts.
         first_id: Offset that is added to a stored byte to make its id.
         num_classes: Number of labels.
-        counts: Number of examples of each split of LRA's data; empty for a task not from LRA.
+        counts: Number of examples of each split of LRA's data. A task not from LRA needs its own
+            only to be measured by `benchmarks.train_step`.
         pairs: Whether an example has two documents.
         pixels: Whether bytes are pixels of square images; those with value 0 may count as padding.
         source: Argument of `--source` for `lra.data.prepare`; empty if the data are generated.

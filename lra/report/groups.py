@@ -2,10 +2,11 @@
 
 The first group is the paper's table: rows that follow the protocol `table3` as the present code
 has it, on official or generated data; a task without such rows shows those on other data, with a
-mark. All other rows are grouped by the keys that they change (other than options of the attention)
-and by their data. Keys whose values vary, as in a sweep, distinguish the lines of a group. A group
-that is a sweep repeats the cells of other groups that are points of it: those of the paper's table
-for options of an attention, and for any other key those with its default.
+mark. Rows of other tasks than LRA's, with the defaults of their configs, are the second. All others
+are grouped by the keys that they change (other than options of the attention) and by their data.
+Keys whose values vary, as in a sweep, distinguish the lines of a group. A group that is a sweep
+repeats the cells of other groups that are points of it: those of the paper's table for options of
+an attention, and for any other key those with its default.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lra.protocol import ATTENTION_KEYS
-from lra.published import TABLE3, TABLE_TASKS
+from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report import changes
 from lra.report.cells import (
     Cell,
@@ -37,6 +38,7 @@ LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
 _LONGEST_SLUG, _LONGEST_NAME = 60, 120
 _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
+_TITLE_OF_OWN = "Tasks beside LRA's: defaults of their configs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,19 +129,23 @@ def group(rows: Iterable[Row]) -> list[Group]:
     """Divide rows into groups, the paper's table first."""
     rows = list(rows)
     table_data = _data_of_the_table(rows)
-    table, members = [], defaultdict(list)
+    table, own, members = [], [], defaultdict(list)
     for row in rows:
         if changes.is_table3(row) and row.data in table_data[row.task]:
-            table.append(row)
+            (table if row.task in LRA_TASKS else own).append(row)
         else:
             members[tuple(sorted(changes.of_protocol(row))), _data_title(row)].append(row)
     groups = []
     if table:
         groups.append(_make_group("table3", "", table, is_table3=True))
+    if own:
+        setting = f"Nothing changed from the defaults. Data: {_marks(own)}."
+        made = _make_group("own-tasks", setting, own)
+        groups.append(dataclasses.replace(made, title=_TITLE_OF_OWN))
     for (keys, data), others in sorted(members.items()):
         only_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if only_options else _slug(keys, data)
-        same_data = [row for row in table if _data_title(row) == data]
+        same_data = [row for row in table + own if _data_title(row) == data]
         if keys:
             unchanged = members | {((), data): [*members.get(((), data), []), *same_data]}
             points = changes.default_points(keys, data, others, unchanged)
@@ -147,11 +153,14 @@ def group(rows: Iterable[Row]) -> list[Group]:
             swept = {(row.task, row.attention) for row in others}
             points = [row for row in same_data if (row.task, row.attention) in swept]
         others = [*others, *points]
-        marks = " and ".join(sorted({row.data for row in others}))
-        setting = f"{changes.told(others)} Data: {marks}."
+        setting = f"{changes.told(others)} Data: {_marks(others)}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
         groups.append(_make_group(slug, setting, others, keys, other))
     return _numbered(groups)
+
+
+def _marks(rows: list[Row]) -> str:
+    return " and ".join(sorted({row.data for row in rows}))
 
 
 def _numbered(groups: list[Group]) -> list[Group]:

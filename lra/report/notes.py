@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from lra.published import TABLE3, TABLE_TASKS
+from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report.cells import number_format, task_title
 from lra.report.changes import is_table3
 from lra.report.groups import LRA_DATA, Group, Line
@@ -81,6 +81,8 @@ def _why_no_average(line: Line) -> list[str]:
 def _on_comparability(group: Group) -> list[str]:
     if group.is_table3:
         return on_other_data(group)
+    if not set(group.tasks) & set(LRA_TASKS):
+        return []
     if any(group.data_of(task) for task in group.tasks):
         return ["These are not LRA numbers: the data are others."]
     exceptions = _lines_of_table3(group)

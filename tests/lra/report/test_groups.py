@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from lra.published import TABLE_TASKS
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import tables
@@ -78,6 +79,19 @@ def test_keys_that_end_alike_are_named_in_full():
     assert one.title == (
         "Other settings: Standard on ListOps, model.attention.dropout, model.dropout and 1 more"
     )
+
+
+def test_tasks_of_ones_own_have_a_table_of_their_own():
+    own = [make_row(0.7, task="parity", attention=name) for name in ("standard", "nystrom")]
+    table, others = group([make_row(0.5), *own])
+    assert table.tasks == TABLE_TASKS
+    assert (others.title, others.tasks) == (
+        "Tasks beside LRA's: defaults of their configs",
+        ("parity",),
+    )
+    assert [line.attention for line in others.lines] == ["standard", "nystrom"]
+    assert not any("Table 3" in note for note in tables(others)[0].notes)
+    assert [one.slug for one in group(own)] == ["own-tasks"]
 
 
 def test_lra_data_come_before_others_in_the_table():
