@@ -68,7 +68,7 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
             continue
         seeds, attention = len(config.seeds), config.model.attention.name
         ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
-        curves = _curve(loss, MOST_LOSSES), _curve(accuracy, MOST_EVALUATIONS)
+        curves = _curve(loss, MOST_LOSSES, spans=True), _curve(accuracy, MOST_EVALUATIONS)
         history = History(attention, "", *curves, seeds, ends)
         runs_by_task.setdefault(config.task, []).append(_Run(str(root), config, history))
     if not runs_by_task:
@@ -165,17 +165,17 @@ def _known(values: list[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _curve(entries: list[tuple[int, list[float]]], most: int) -> Curve:
+def _curve(entries: list[tuple[int, list[float]]], most: int, *, spans: bool = False) -> Curve:
     """Merge entries into points that cover at least 1/`most` of the steps each.
 
-    The value of an entry is a mean over the steps since the previous one, so entries are weighted
-    by their number of steps: an evaluation often cuts a call short, and the loss of few steps is
-    mostly noise.
+    Entries are weighted by the number of steps since the previous one: an evaluation often cuts a
+    call short, and the loss of few steps is mostly noise. If an entry is a mean over these steps
+    (`spans`), it belongs to the middle of them.
     """
     steps = [step for step, _ in entries]
     lengths = [max(1, step - before) for before, step in itertools.pairwise([0, *steps])]
     points = [
-        (length, (step, sum(v) / len(v), min(v), max(v)))
+        (length, (step - spans * (length - 1) / 2, sum(v) / len(v), min(v), max(v)))
         for length, (step, v) in zip(lengths, entries, strict=True)
         if v
     ]

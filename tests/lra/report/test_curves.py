@@ -184,3 +184,9 @@ def test_a_step_that_no_seed_has_reached_is_no_point(tmp_path):
     ((run,),) = curves.histories([tmp_path / "run"]).values()
     assert run.accuracy == ([10], [pytest.approx(0.3)], [0.2], [0.4])
     assert run.ends == ((20, 0),)
+
+
+def test_a_mean_over_steps_is_drawn_in_their_middle():
+    entries = [(step, [2.0]) for step in (9, 18, 19)]
+    assert curves._curve(entries, 1000, spans=True).steps == [5, 14, 19]
+    assert curves._curve(entries, 1000).steps == [9, 18, 19]
