@@ -135,8 +135,10 @@ def load_model(
         logits = load_model("runs/listops-nystrom")(batch.ids, batch.mask)
 
     `holdout` and `zero_is_padding` must be those of the run's `config.data`. `lra.arrays.pad` makes
-    the tokens and lengths of such `Examples` from other sequences; they may be padded to fewer
-    positions than the run's data (`lra.arrays.padded_length`), but not to more. On a GPU or TPU,
+    the tokens and lengths of such `Examples` from other sequences, given as
+    `prepared.Sequences(tokens, offsets)`: all tokens in one uint8 array, sequence i from `offsets[i]`
+    to `offsets[i + 1]`. They may be padded to fewer positions than the run's data
+    (`lra.arrays.padded_length`), but not to more. On a GPU or TPU,
     call the model within `jax.default_matmul_precision(config.matmul_precision)` to get the logits
     of the run; JAX's default rounds products more.
 

@@ -81,7 +81,8 @@ def _check_params(source: nnx.State, own: nnx.State, workdir: str) -> None:
         if source_shapes.get(name) != own_shapes.get(name):
             raise UserError(
                 f"train.init_from: {name} is {source_shapes.get(name, 'not')} in {workdir} and "
-                f"{own_shapes.get(name, 'not')} in this model; give both the same model"
+                f"{own_shapes.get(name, 'not')} in this model; give both the same "
+                "model, and data of the same padded length"
             )
 
 
