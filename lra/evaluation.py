@@ -136,11 +136,11 @@ def load_model(
 
     `holdout` and `zero_is_padding` must be those of the run's `config.data`. `lra.arrays.pad` makes
     the tokens and lengths of such `Examples` from other sequences, given as
-    `prepared.Sequences(tokens, offsets)`: all tokens in one uint8 array, sequence i from `offsets[i]`
-    to `offsets[i + 1]`. They may be padded to fewer positions than the run's data
-    (`lra.arrays.padded_length`), but not to more. On a GPU or TPU,
-    call the model within `jax.default_matmul_precision(config.matmul_precision)` to get the logits
-    of the run; JAX's default rounds products more.
+    `prepared.Sequences(tokens, offsets)`: all tokens in one uint8 array, sequence i from
+    `offsets[i]` to `offsets[i + 1]`. They may be padded to fewer positions than the run's data
+    (`lra.arrays.padded_length`), but not to more. On a GPU or TPU, call the model within
+    `jax.default_matmul_precision(config.matmul_precision)` to get the logits of the run; JAX's
+    default rounds products more.
 
     Args:
         workdir: Folder of a run, complete or not.
