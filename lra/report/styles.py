@@ -30,6 +30,7 @@ _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
 # None of `STYLES` has one of these markers; shades of an attention use them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
 _SHADES = 6  # per colour
+_LIGHT = 0.35  # luminance
 
 RC = {
     "font.family": "DejaVu Sans",
@@ -77,6 +78,7 @@ def _other(number: int) -> Style:
 def shade(own: Style, nth: int) -> Style:
     """Return the style of the `nth` further line of an attention: paler, with other marks.
 
+    Shades of a light colour are darker, since paler ones could not be told apart on white.
     `nth` counts from 1; for 0 the style is returned unchanged. A seventh shade would look like the
     sixth, so shades of other colours follow.
     """
@@ -89,9 +91,18 @@ def shade(own: Style, nth: int) -> Style:
     colours = (colour, *_OTHER_COLOURS)
     strength = max(0.3, 0.6 * 0.75 ** (shade_index - 1) + 0.1) if shade_index else 1.0
     full = to_rgb(colours[colour_index % len(colours)])
-    paler = tuple(1 - strength * (1 - part) for part in full)
+    if _luminance(full) > _LIGHT:
+        shaded = tuple(strength * part for part in full)
+    else:
+        shaded = tuple(1 - strength * (1 - part) for part in full)
     marker = _OTHER_MARKERS[nth % len(_OTHER_MARKERS)]
-    return paler, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
+    return shaded, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
+
+
+def _luminance(colour: tuple[float, float, float]) -> float:
+    """Return the relative luminance of an sRGB colour: 0 is black, 1 is white (WCAG 2)."""
+    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour)
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def as_options(style: Style) -> dict[str, Any]:

@@ -37,9 +37,10 @@ def test_attentions_without_a_style_differ_from_all_others():
     assert colour == styles(["one", "two"])["two"][0]
 
 
-def test_shades_of_an_attention_look_like_no_other():
-    looks = [shade(STYLES["performer"], nth) for nth in range(36)]
-    assert looks[0] == STYLES["performer"]
+@pytest.mark.parametrize("attention", STYLES)
+def test_shades_of_an_attention_look_like_no_other(attention):
+    looks = [shade(STYLES[attention], nth) for nth in range(36)]
+    assert looks[0] == STYLES[attention]
     assert len(set(looks)) == 36
     assert all(min(to_rgb(colour)) < 0.85 for colour, *_ in looks)  # none is nearly white
     assert len({colour for colour, *_ in looks}) == 36
