@@ -8,8 +8,8 @@ evaluations. Batches are smaller and the learning rate is larger than the protoc
 gets through all pairs in half an hour. Prints the mean training loss of the first and the last
 epoch over the same examples, which are spread evenly over the training set; --out writes the loss
 of every epoch. This shows that data, labels, gradients and optimizer fit together, not that the
-model generalises. A pair that cannot be trained (say, as its task is not prepared) is skipped with
-a message.
+model generalises. A pair that cannot be trained (for example, because its task is not prepared) is
+skipped with a message.
 """
 
 import argparse

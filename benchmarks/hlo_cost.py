@@ -53,7 +53,8 @@ class Kernel(NamedTuple):
     Attributes:
         name: Name of the instruction in the HLO.
         size: Bytes read and written by one execution.
-        turns: Number of executions in one call; NaN if the trip count of a loop is unknown.
+        turns: Number of executions in one call; loops of unknown trip count count as the
+            `unknown_turns` of `kernels_of`.
         looped: Whether the instruction is inside a loop.
         source: JAX operation that it stems from.
     """

@@ -10,7 +10,8 @@ _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
 _SOURCE = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
-# Workspace of cuBLAS in the shape of a product: its size is fixed, however much is used.
+# Workspace that products by cuBLAS list in their shapes. It is left out: its size is fixed,
+# however much of it is used.
 _WORKSPACE = re.compile(r"s8\[\d+\]")
 
 

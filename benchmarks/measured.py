@@ -60,7 +60,7 @@ class Measured:
         return max(fitted, seconds * (case.length / length) ** least)
 
     def memory(self, contender: Contender, case: Case) -> tuple[float, str] | None:
-        """Predict the bytes of a call from shorter lengths; also return how those were measured.
+        """Predict the bytes of a call, and how they were measured; None without shorter lengths.
 
         The prediction is at least the memory at the longest length, scaled with the least exponent.
         """
@@ -74,7 +74,7 @@ class Measured:
         return max(scaled, power_law(points, case.length) or 0), self._memory_source[key]
 
     def memory_of_another(self, contender: Contender, case: Case) -> float | None:
-        """Predict the bytes that one more example needs from shorter lengths."""
+        """Predict the bytes of one more example from shorter lengths; None with too few of them."""
         points = self._memory_per_example.get(_series(contender.label, case), [])
         return power_law(points, case.length)
 

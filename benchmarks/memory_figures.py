@@ -49,7 +49,7 @@ def estimate_fields(analysis: dict, predicted: tuple[float, str] | None) -> dict
 
 
 def largest_batch(memory: float, first: float, each: float) -> int:
-    """Return how many examples fit in `memory` bytes if one takes `first` and any other `each`."""
+    """Return how many examples fit in `memory` bytes: the first takes `first`, others `each`."""
     return max(1, 1 + int((memory - first) / each))
 
 

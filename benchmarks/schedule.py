@@ -96,12 +96,12 @@ class Schedule:
     def _begin(self, contender: Contender, case: Case) -> CostRow | _Measurement:
         """Compile and first run a case; return a row instead if there is nothing to time."""
         worker, predicted = self._workers[contender.label], self._measured.memory(contender, case)
-        # What XLA needs is better known from the analysis of this case.
-        if predicted and predicted[1] != "xla" and predicted[0] > self._limits.memory:
-            return self._too_large(contender, case, *predicted)
         analysis = {}
         try:
             worker.ask("check", case=case)
+            # What XLA needs is better known from the analysis of this case.
+            if predicted and predicted[1] != "xla" and predicted[0] > self._limits.memory:
+                return self._too_large(contender, case, *predicted)
             analysis = worker.ask("prepare", case=case)
             needed = analysis.get("memory")
             if needed and needed > self._limits.memory:
@@ -118,7 +118,11 @@ class Schedule:
         return _Measurement(contender, case, first, analysis)
 
     def _begin_filled(self, contender: Contender, case: Case) -> CostRow | _Measurement:
-        """Like `_begin`, with a batch that fills the device, chosen from the row with batch 1."""
+        """Like `_begin`, with a batch that fills the device, chosen from the row with batch 1.
+
+        A batch that runs but takes more than the limit is tried again smaller; one that fails to
+        run is out of memory.
+        """
         one = self._measured.of_one(contender, case)
         if one.status in ("unsupported", "out_of_memory") or one.seconds is None:
             return dataclasses.replace(one, filled=True)
@@ -135,8 +139,11 @@ class Schedule:
                 return failure.row
             each = first  # an upper bound
         # Contenders that wait for their turns may hold half of a device's memory (`_is_large`).
-        largest = largest_batch(memory if self._platform == "cpu" else memory / 2, first, each)
-        batch = filling_batch(one.seconds, largest, self._limits.fill_seconds)
+        usable, target = (
+            memory if self._platform == "cpu" else memory / 2,
+            self._limits.fill_seconds,
+        )
+        batch = filling_batch(one.seconds, largest_batch(usable, first, each), target)
         while batch > 1 and one.status != "extrapolated":
             filled = dataclasses.replace(case, batch=batch)
             predicted = first + (batch - 1) * each, one.memory_source
@@ -151,7 +158,7 @@ class Schedule:
             if batch <= largest:
                 analysis |= {"largest_batch": largest}
                 return _Measurement(contender, filled, first_call, analysis)
-            batch = filling_batch(one.seconds, largest, self._limits.fill_seconds)
+            batch = filling_batch(one.seconds, largest_batch(usable, first, each), target)
         largest = largest_batch(memory, first, each)
         return dataclasses.replace(one, filled=True, largest_batch=largest)
 

@@ -27,8 +27,8 @@ The largest batch that fits in all of it is recorded too, from the memory of one
 
 A case that would exceed --max_seconds, warm-up and repeats together, by the power law fitted to
 shorter lengths (at least quadratic for exact attention, linear for the others), is not run but
-marked as extrapolated. A case that would exceed the memory is recorded as out of memory, with the
-estimate.
+marked as extrapolated. A case that takes more than the memory, or would by its estimate, is
+recorded as out of memory, with that figure.
 """
 
 import argparse

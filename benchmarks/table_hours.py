@@ -26,7 +26,7 @@ from lra.settings import load_config
 from lra.tasks import get_task
 from lra.training_rows import Row, StepRow
 
-# Similar task whose speed may be used instead, and the task's work as a multiple of its work.
+# Similar task whose speed may be used instead, and how many times its work the task takes.
 _SIMILAR = {"pathfinder": ("image", 1), "retrieval": ("text", 2)}
 _REFERENCE = "image"
 

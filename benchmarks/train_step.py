@@ -16,7 +16,7 @@ FLOPs utilisation, and the time of a step of all seeds over that of one seed, if
 1. Utilisation counts the matrix products of the forward pass for real tokens three times (forward
 and backward, nothing recomputed), as a share of the rate of a large matrix product in the same
 precision, measured in the same process. At the end, prints for each number of seeds the total hours
-of the measured runs that the table of accuracies needs.
+of the measured whole runs, compilation included, that the table of accuracies needs.
 
 --batch=N replaces the protocol's batch, and the hours of the protocol are left out. --largest_batch
 doubles the batch, from --batch or the protocol's, until it does not fit (by the analysis of the

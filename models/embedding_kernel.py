@@ -133,7 +133,10 @@ def _block_spec(x):
 
 
 def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
-    """Writes the sums over some examples for each of `ranges` ranges of ids, and for positions."""
+    """Writes the sums over some examples for each of `ranges` ranges of ids.
+
+    Also writes those for positions, if there is a reference for them.
+    """
     first = pl.program_id(1) * examples
 
     def example(number, sums):

@@ -206,7 +206,7 @@ def _through_affine(norm, products, sums, dtype):
 
 
 def _moments_of(x):
-    """Outputs of a forward kernel for a LayerNorm's moments, which save the backward two sums."""
+    """Outputs of a forward kernel for LayerNorm's moments; they save its backward two sums."""
     return [jax.ShapeDtypeStruct((len(x),), jnp.float32)] * 2
 
 

@@ -52,7 +52,7 @@ def project_rows(rows, weights, outputs, *, epsilon):
 
 
 def project_rows_backward(rows, weights, outputs):
-    """Writes the gradient of x; returns these rows' share of the weights'."""
+    """Writes the gradient of x; returns these rows' share of the gradients of the weights."""
     (x, mean, inverse, g, *d_products), (norm, projections), (dx,) = rows, weights, outputs
     moments = mean[...], inverse[...]
     hat = _normalised(_wide(x[...]), moments)
@@ -78,7 +78,7 @@ def finish_rows(rows, weights, outputs, *, epsilon, dropout):
 
 
 def finish_rows_backward(rows, weights, outputs, *, dropout):
-    """Writes the gradients of x and attended; returns these rows' share of the weights'."""
+    """Writes the gradients of x and attended; returns these rows' share of those of weights."""
     (x, attended, mean, inverse, g, *seeds), (dx, d_attended) = rows, outputs
     drop, dtype = _dropping(seeds, dropout), x.dtype
     heads = attended[...]

@@ -189,8 +189,8 @@ def product(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
 def row_sums(x: jax.Array) -> jax.Array:
     """Returns the sums over the width, as a row [batch, heads, 1, length].
 
-    This is a product with ones: XLA's sums over an axis of 32 take
-    1.4 to 2.7 times as long on a CPU, those over 64 or more as long (JAX 0.10.2 and 0.12.0.1).
+    This is a product with ones: on a CPU, XLA's sums over an axis of 32 take 1.4 to 2.7 times as
+    long; those over 64 or more take the same time (JAX 0.10.2 and 0.12.0.1).
     """
     ones = jnp.ones((*x.shape[:2], 1, x.shape[3]), x.dtype)
     return jnp.einsum("bhod,bhld->bhol", ones, x, precision=jax.lax.Precision.HIGHEST)

@@ -89,7 +89,10 @@ def favor_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _attention(q, k, v, bias, projection, epsilon, size):
-    """Attends between head-major whole blocks; v ends with a column of ones, bias masks padding."""
+    """Attends head-major, for lengths that are multiples of `size`.
+
+    v ends with a column that is 1 at real keys and 0 at padding; bias is -inf at padding.
+    """
     return _attention_forward(q, k, v, bias, projection, epsilon, size)[0]
 
 

@@ -47,7 +47,7 @@ from models.kernel_choice import LEAST_SIDE, is_power_of_two
 from models.machine import this_backend
 
 # The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=flash`). With wide
-# heads, or float32 without tensor cores, smaller blocks fit; their sizes were not timed.
+# heads or float32 only smaller blocks fit; their sizes were not timed.
 _FORWARD, _BACKWARD = Blocks(queries=64, keys=128), Blocks(queries=64, keys=64)
 _SMALL, _NARROW = Blocks(queries=32, keys=32), 64
 _WARPS, _STAGES = 4, 3

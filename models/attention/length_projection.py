@@ -10,10 +10,10 @@ from models.dense import kernel_einsum
 def project(
     x: Heads, mask: Mask, matrix: Float[Array, "#heads projected columns"]
 ) -> Float[Array, "batch projected heads head_dim"]:
-    """The rows of `matrix` times the real positions of `x`, for each head.
+    """Returns the rows of `matrix` times the real positions of `x`, for each head.
 
     Raises:
-        ValueError: fewer columns than positions; with more, the first are used.
+        ValueError: Fewer columns than positions; of more, the first are used.
     """
     length = x.shape[1]
     if matrix.shape[-1] < length:

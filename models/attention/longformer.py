@@ -232,7 +232,7 @@ def _windows(x, start, tile):
 
 
 def _add(total, gradient, start, tile):
-    """Adds to `total` the gradient of `_windows(total, start, tile)`, its transpose."""
+    """Adds to `total`, the gradient of x, its share from that of `_windows(x, start, tile)`."""
     before = _within_reach(total, start, tile)
     (added,) = jax.linear_transpose(lambda x: _cut(x, tile), before)(gradient)
     return jax.lax.dynamic_update_slice_in_dim(total, before + added, start, -1)

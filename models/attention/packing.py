@@ -1,4 +1,4 @@
-"""Packing of sequences: real tokens are moved to the front, in order, and the rest is cut off.
+"""Packing of sequences: real tokens are moved to the front, in order, and cut after the longest.
 
 Where padding lies between tokens (in Pathfinder, 64 % of the pixels are 0), truncating sequences
 saves nothing. Everything that a block computes at a position, except attention, depends on that
@@ -35,7 +35,7 @@ class Packing(NamedTuple):
 
 
 def make_packing(mask: Bool[Array, "batch length"], packed: int) -> Packing:
-    """Returns the packing into `packed` positions, at least the real ones of every sequence.
+    """Returns the packing into `packed` positions, no fewer than any sequence has real tokens.
 
     Raises:
         ValueError: `packed` is not in 1 to length.

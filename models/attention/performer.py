@@ -88,7 +88,7 @@ def orthogonal_features(
 
 
 def _orthonormal(rows: Float[Array, "blocks n dim"]) -> Float[Array, "blocks n dim"]:
-    """Orthonormalises each block by Gram-Schmidt, run twice against round-off.
+    """Orthonormalises each block by Gram-Schmidt, twice against round-off; rows keep their signs.
 
     Used instead of `jnp.linalg.qr`, which on a CPU waits for helpers from the thread pool it runs
     on: two layers' concurrent calls occupy both of two threads and deadlock (jaxlib 0.10.2).
@@ -223,8 +223,8 @@ def _offset(
     """Offset subtracted from `projected` in the exponent, including the factor R^(-1/2)."""
     squares = jnp.sum(jnp.square(x.astype(projected.dtype)), axis=-1, keepdims=True)
     half = squares / (2 * math.sqrt(x.shape[-1]))
-    # The peak is not differentiated, as in performer-pytorch 1.1.4. This is a choice: features
-    # depend on the peak unless epsilon is 0.
+    # The peak is not differentiated, as in performer-pytorch 1.1.4. With an epsilon this is a
+    # choice, since features then depend on the peak.
     return half + jax.lax.stop_gradient(peak) + math.log(projected.shape[-1]) / 2
 
 
