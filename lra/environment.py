@@ -83,7 +83,7 @@ def check_jax() -> None:
 def device_name() -> str:
     """Kind of device that JAX computes on; of a CPU, its model and number of usable cores.
 
-    Without the kernels of `models`, which change speed and rounding, the name says so.
+    On a GPU without the kernels of `models`, which change speed and rounding, the name says so.
     """
     device = jax.devices()[0]
     name = cpu_name() if device.platform == "cpu" else device.device_kind

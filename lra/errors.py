@@ -10,7 +10,7 @@ TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
     "train.eval_batch_size in evaluation (the table counts such rows as changed)"
 )
-# Prefix of errors about the JAX installation, which would end every run.
+# Prefix of errors about JAX as it is set up here, which would end every run.
 NO_JAX = "JAX cannot be used here: "
 _MAX_CHARACTERS = 200  # of JAX's own message
 

@@ -151,7 +151,7 @@ def load_model(
 
     Raises:
         UserError: If there is no run or checkpoint, the data are not those of the run, the run does
-            not have this seed, or best parameters are requested before the first validation.
+            not have this seed, or best parameters are requested before the seed's first validation.
     """
     restored = restore_workdir(workdir, data_dir=data_dir)
     seed = restored.trainer.config.seeds[0] if seed is None else seed

@@ -41,7 +41,7 @@ _STATUS = re.compile(r"[A-Z_]+: ")
 
 
 class Addresses(NamedTuple):
-    """Where the hosts find each other; if all are None, the environment (Slurm, TPU, MPI) says it.
+    """Where the hosts find each other; all None if the environment (Slurm, TPU, MPI) says so.
 
     Attributes:
         coordinator: Address of process 0, HOST:PORT.

@@ -70,7 +70,7 @@ class Timetable:
         return self._redraw_every > 0 and 0 < step < self._steps and step % self._redraw_every == 0
 
     def next_stop(self, step: int) -> int:
-        """Step of the next evaluation or redraw after `step`."""
+        """Step of the next evaluation or redraw after `step`, at most the last step."""
         periods = [period for period in (self._eval_every, self._redraw_every) if period]
         return min(self._steps, *((step // period + 1) * period for period in periods))
 

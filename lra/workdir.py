@@ -66,11 +66,11 @@ class Workdir:
             raise UserError(f"{self.root}: another process is training in this workdir") from None
         except OSError as error:
             raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
-        for folder in (self.checkpoints, self.evaluations):
-            if folder.exists() and not folder.is_dir():
-                raise UserError(f"{folder} is no folder, which a run needs there: move it away")
         self._start = run
         with lock:
+            for folder in (self.checkpoints, self.evaluations):
+                if folder.exists() and not folder.is_dir():
+                    raise UserError(f"{folder} is no folder, which a run needs there: move it away")
             if self.config.exists():
                 self._compare(config, run)
             elif not self.rows.exists():

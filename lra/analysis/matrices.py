@@ -68,7 +68,7 @@ def matrix_errors(
     exact: Float[Array, "batch heads length length"],
     v: Heads,
 ) -> Errors:
-    """Return errors of `matrix` for `exact`, on values `v`; 0 where `exact` is 0."""
+    """Return errors of `matrix` for `exact`, on `v`; 0 if `exact` (or its product with v) is 0."""
     difference = matrix - exact
     return Errors(
         _ratio(_norm(difference), _norm(exact)),

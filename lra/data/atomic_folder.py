@@ -30,7 +30,7 @@ def locked(target: pathlib.Path) -> Iterator[None]:
 
 
 def interrupted(target: pathlib.Path) -> bool:
-    """Return whether `replace` was interrupted between its two renames."""
+    """Return whether `replace` is between its two renames, still at work or killed there."""
     return not target.exists() and _previous(target).exists()
 
 

@@ -144,7 +144,7 @@ def grey(rgb: np.ndarray) -> np.ndarray:
 
 
 def tfds_order(split: str, count: int) -> np.ndarray:
-    """Return the file indices of `count` images of `split` in TFDS's order, int64 [count].
+    """Return the indices 0 to `count` - 1 of `split`'s images in the files, in TFDS's order, int64.
 
     TFDS sorts by md5(split name + key) (tensorflow_datasets/core/hashing.py, shuffle.py); the key
     of an image of cifar10 is its index in the files (image_classification/cifar.py).

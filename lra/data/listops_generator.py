@@ -144,9 +144,8 @@ def _attempt(words, position, rules, tokens):
     min_length, max_length, max_depth, max_args = rules
     # Below this bound all remainders modulo 10 and modulo max_args - 1 are equally likely.
     bound = (1 << 32) - (1 << 32) % (10 * (max_args - 1))
-    missing = np.empty(
-        min(max_depth, max_length) + 1, np.int64
-    )  # missing arguments per open operator
+    # Missing arguments of each open operator.
+    missing = np.empty(min(max_depth, max_length) + 1, np.int64)
     depth = written = 0
     min_size = 1  # length of the shortest possible completion
     while position < len(words):

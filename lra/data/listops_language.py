@@ -95,9 +95,8 @@ def _to_ids(symbols: Sequence[str]) -> np.ndarray:
 def _value(ids):
     """Evaluate ids, int64 [length]; return (value or key of _REASONS, position, open operators)."""
     values = np.empty(len(ids), np.int64)  # values of finished arguments
-    starts = np.empty(
-        len(ids), np.int64
-    )  # index in `values` of each open operator's first argument
+    # Index in `values` of each open operator's first argument.
+    starts = np.empty(len(ids), np.int64)
     operators = np.empty(len(ids), np.int64)
     count = depth = 0
     for position in range(len(ids)):

@@ -68,7 +68,7 @@ def _fits(scene, y, x, stamp):
 
 @compiled
 def _occupy(scene, snake):
-    """Add the mask of the snake's last dash to `occupied`, cropped to the image."""
+    """Merge the mask of the snake's last dash into `occupied` by maximum, cropped to the image."""
     cells, occupied, halo = scene.table.mask_cells, scene.occupied, scene.table.halo
     size, stamp = scene.parameters.size, snake[_STAMP]
     for i in range(cells.shape[1]):

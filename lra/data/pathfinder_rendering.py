@@ -72,5 +72,5 @@ def _draw_disc(table, ink, y, x):
 
 @compiled
 def _disc_class(position, size, classes):
-    """Return the class of a row or column by its distance from the edges (see `stamps.discs`)."""
+    """Class of a row or column by its distance from the edges (see `pathfinder_stamps.discs`)."""
     return max(min(position, classes // 2), position - size + classes)

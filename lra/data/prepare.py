@@ -261,7 +261,11 @@ def _flags(options: argparse.Namespace) -> list[str]:
 def _existing_manifest(
     options: argparse.Namespace, request: dict[str, Any] | None, replace: bool
 ) -> dict[str, Any] | None:
-    """Return the manifest of existing data that satisfy the request, None if there are none."""
+    """Return the manifest of existing data to keep; None if the data must be prepared.
+
+    Data are kept if they satisfy the request or, without `replace`, whatever it is. Data from files
+    (`request` is None) are always prepared again.
+    """
     if request is None:
         return None
     try:

@@ -29,12 +29,8 @@ FORMAT_VERSION = 1
 SPLITS = ("train", "validation", "test")
 MANIFEST = "manifest.json"
 
-_NOT_DATA = (
-    "sha256",
-    "request",
-    "flags",
-    "seal",
-)  # entries of a manifest that `data_sha256` excludes
+# Entries of a manifest that `data_sha256` excludes.
+_NOT_DATA = ("sha256", "request", "flags", "seal")
 
 
 class Sequences(NamedTuple):

@@ -40,9 +40,8 @@ class TaskWriter:
         flags: Sequence[str] = (),
     ):
         self.task = task
-        self.target = (
-            pathlib.Path(data_dir) / task
-        ).resolve()  # replace a symlink's target, not the link
+        # Of a symlink, the target is replaced, not the link.
+        self.target = (pathlib.Path(data_dir) / task).resolve()
         self._request, self._flags = request, list(flags)
         self._partial = self.target.with_name(f".{task}.partial")
         self._files: dict[str, dict[str, Any]] = {}

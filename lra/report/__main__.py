@@ -89,7 +89,7 @@ class Report:
         else:
             sections = self.sections
             if alone:
-                sections = [section._replace(figures=[]) for section in sections]
+                sections = [section.without_figures() for section in sections if section.tables]
             text = formats.document(sections, self.sources, summary(self.groups))
         return {_FILES[form]: text}
 

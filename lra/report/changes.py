@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lra.protocol import ATTENTION_KEYS, TABLE3_PROTOCOL, defaults_of, departures
+from lra.published import LRA_TASKS
 from lra.row import NUMBER_FORMAT, Row
 
 
@@ -45,7 +46,7 @@ def default_points(
     swept: list[Row],
     members: Mapping[tuple[tuple[str, ...], str], list[Row]],
 ) -> list[Row]:
-    """Select the rows of other groups that differ from a swept row in the default of one key.
+    """Select rows of other groups that equal a swept row but for one varying key, at its default.
 
     Args:
         keys: Keys that the rows of the group change.
@@ -79,9 +80,11 @@ def told(rows: list[Row]) -> str:
     parts = [k if k in several else f"{k}={v}" for k, v in of_protocol(rows[0]).items()]
     if any(options(row) for row in rows):
         parts.append("options of the attention")
+    is_lra = any(row.task in LRA_TASKS for row in rows)
+    base = "the protocol of Table 3" if is_lra else "the defaults of their configs"
     if not parts:
-        return "The protocol of Table 3."
-    return f"Changed from the protocol of Table 3: {', '.join(parts)}."
+        return f"{base[0].upper()}{base[1:]}."
+    return f"Changed from {base}: {', '.join(parts)}."
 
 
 def _overrides(row: Row) -> dict[str, Any]:

@@ -5,8 +5,8 @@ has it, on official or generated data; a task without such rows shows those on o
 mark. Rows of other tasks than LRA's, with the defaults of their configs, are the second. All others
 are grouped by the keys that they change (other than options of the attention) and by their data.
 Keys whose values vary, as in a sweep, distinguish the lines of a group. A group that is a sweep
-repeats the cells of other groups that are points of it: those of the paper's table for options of
-an attention, and for any other key those with its default.
+repeats the cells of other groups that are points of it: those of the first two groups for options
+of an attention, and for any other key those with its default.
 """
 
 import dataclasses
@@ -149,7 +149,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
         if keys:
             unchanged = members | {((), data): [*members.get(((), data), []), *same_data]}
             points = changes.default_points(keys, data, others, unchanged)
-        else:  # cells of the paper's table are points of this sweep of options
+        else:  # cells of the first two groups are points of this sweep of options
             swept = {(row.task, row.attention) for row in others}
             points = [row for row in same_data if (row.task, row.attention) in swept]
         others = [*others, *points]
@@ -198,7 +198,7 @@ def _data_title(row: Row) -> str:
 
 
 def _data_of_the_table(rows: list[Row]) -> dict[str, set[str]]:
-    """Return, by task, the values of `Row.data` whose rows fill the paper's table."""
+    """Return, by task, the values of `Row.data` whose rows fill the first two groups."""
     chosen: dict[str, set[str]] = {}
     for task in {row.task for row in rows}:
         task_rows = [row for row in rows if row.task == task and changes.is_table3(row)]

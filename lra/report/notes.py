@@ -162,8 +162,8 @@ def _on_chance(data: set[str]) -> list[str]:
         ]
     if any(mark.startswith(_SHORTER) for mark in data):
         return [
-            "ListOps: python -m lra.data.inspect listops prints in how many of these expressions "
-            "the most frequent class, or the best guess from the root operator alone, is right."
+            "ListOps: python -m lra.data.inspect listops prints how often guessing is right on "
+            "these expressions, by the most frequent class and by the root operator."
         ]
     return []
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from lra.report.figures import Figure
+from lra.report.figures import NO_SPEED_FIGURE, Figure
 from lra.report.tables import Table
 
 
@@ -13,6 +13,11 @@ class Section(NamedTuple):
     tables: list[Table]
     figures: list[Figure]
     legend: str = ""
+
+    def without_figures(self) -> "Section":
+        """Return the section without its figures, and without the legend of missing ones."""
+        legend = "" if self.legend == NO_SPEED_FIGURE else self.legend
+        return self._replace(figures=[], legend=legend)
 
     @property
     def around_figures(self) -> tuple[list[Table], list[Table]]:

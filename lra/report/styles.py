@@ -30,7 +30,7 @@ _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
 # None of `STYLES` has one of these markers; shades of an attention use them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
 _SHADES = 6  # per colour
-_LIGHT = 0.35  # luminance
+_LIGHT = 0.35  # luminance above which shades are darker, not paler
 
 RC = {
     "font.family": "DejaVu Sans",
@@ -76,9 +76,9 @@ def _other(number: int) -> Style:
 
 
 def shade(own: Style, nth: int) -> Style:
-    """Return the style of the `nth` further line of an attention: paler, with other marks.
+    """Return the style of the `nth` further line of an attention: another shade and marker.
 
-    Shades of a light colour are darker, since paler ones could not be told apart on white.
+    Shades are paler, those of a light colour darker: paler ones could not be told apart on white.
     `nth` counts from 1; for 0 the style is returned unchanged. A seventh shade would look like the
     sixth, so shades of other colours follow.
     """

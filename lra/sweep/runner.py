@@ -1,4 +1,4 @@
-"""Execute the runs of a sweep one after the other, skipping those that another sweep executes.
+"""Execute the runs of a sweep in turn, waiting for those that another sweep executes.
 
 The results file alone says what is done, so a sweep can be killed at any moment and restarted, and
 several sweeps may share a results file: whoever holds the lock in a run's folder owns the run. If
@@ -73,7 +73,7 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
 
     Raises:
         UserError: The budget was too short for the first step of the first run, the disk is full,
-            or JAX is missing.
+            or JAX cannot be used (`environment.check_jax`).
     """
     failed, announced, first = 0, False, True
     failures = Failures(place.workdir)

@@ -133,7 +133,7 @@ def _length(length: int) -> str:
 
 
 def _usual_span(all_series: list) -> tuple[int, int] | None:
-    """Return the range of lengths to which most exponents were fitted; in a tie, the widest."""
+    """Return the lengths between which most exponents were fitted; in a tie `FIT` or the widest."""
     spans = Counter((fit.low, fit.high) for series in all_series for fit in series.fits if fit)
     return max(spans, key=lambda span: (spans[span], span == FIT, span[1] - span[0]), default=None)
 

@@ -44,7 +44,7 @@ class Race(NamedTuple):
 
 
 def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
-    """Return the figures of one setting; of sheets that differ only in batch, the smallest one."""
+    """Return the figures of a setting; if sheets differ only in batch, of the smallest batch."""
     result = []
     for sheet in first_of_each_mode(sheets):
         mode = sheet.mode.replace("_", "-")
