@@ -207,7 +207,7 @@ def _acquire(lock: filelock.BaseFileLock, seconds: float = 0.0) -> bool:
 
 def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | None) -> Outcome:
     log = folder.root / "log.txt"
-    say(f"{run.title()}: running, how far it is stands in {log}")
+    say(f"{run.title()}: running; its progress is in {log}")
     started = time.monotonic()
     before = under_way.progress(folder)
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))

@@ -101,7 +101,7 @@ def test_a_failed_run_is_recorded_with_its_reason(place, behaviour, reason, capf
     said = capfd.readouterr().err
     assert f"failed: {reason}" in said
     log = next(place.workdir.glob("*/log.txt"))
-    assert f"listops standard, seeds 0 1: running, how far it is stands in {log}\n" in said
+    assert f"listops standard, seeds 0 1: running; its progress is in {log}\n" in said
 
 
 def test_a_failed_run_does_not_stop_the_rest_and_is_tried_again(place):
