@@ -70,7 +70,7 @@ class Workdir:
         with lock:
             for folder in (self.checkpoints, self.evaluations):
                 if folder.exists() and not folder.is_dir():
-                    raise UserError(f"{folder} is no folder, which a run needs there: move it away")
+                    raise UserError(f"{folder} is not a folder, as a run needs there: move it away")
             if self.config.exists():
                 self._compare(config, run)
             elif not self.rows.exists():
