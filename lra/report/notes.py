@@ -162,8 +162,9 @@ def _on_chance(data: set[str]) -> list[str]:
         ]
     if any(mark.startswith(_SHORTER) for mark in data):
         return [
-            "ListOps: python -m lra.data.inspect listops prints how often guessing is right on "
-            "these expressions, by the most frequent class and by the root operator."
+            "ListOps: python -m lra.data.inspect listops --data_dir=DIR, with the folder of these "
+            "data, prints how often guessing is right: by the most frequent class, and by the root "
+            "operator."
         ]
     return []
 
