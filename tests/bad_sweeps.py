@@ -22,6 +22,8 @@ def _flags() -> list[Case]:
         Case(f"{COMMAND} --launcher=cloud", "invalid choice: 'cloud'"),
         Case(f"{COMMAND} --budget_minutes=-1", "'-1' is not a positive number of minutes"),
         Case(f"{COMMAND} --budget_minutes=soon", "'soon' is not a positive number of minutes"),
+        Case(f"{COMMAND} --jobs=0", "'0' is not a positive integer"),
+        Case(f"{COMMAND} --jobs=2 --launcher=print", "--jobs=2 needs --launcher=local"),
         Case(slurm, "needs the minutes a job may take: --slurm=timeout_min"),
         Case(f"{slurm} --slurm=timeout_min=2", "whole minutes above 3"),
         Case(f"{slurm} --slurm=gpus", "--slurm=gpus is not KEY=VALUE"),

@@ -8,6 +8,8 @@ For other schedulers, print the commands, one per line; the next sweep collects 
     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl \\
         --launcher=print | xargs -r -d '\\n' -P2 -n1 sh -c 'sh -c "$0" || exit 1'
 
+With --jobs=N, N runs are executed at once. Lines on stderr then come from all of them.
+
 A sweep can be stopped at any moment; the same command resumes it. --config.KEY=VALUE applies to
 all runs. Exit status: 0 all done; 1 some runs failed or have rows of older defaults; 2 bad input,
 such as no data for any remaining run; 75 stopped early by budget or signal (run again to resume).
@@ -23,11 +25,18 @@ import tempfile
 from typing import Any
 
 from lra import records
-from lra.command_line import ArgumentParser, folder, parse_with_overrides, positive_minutes, run
+from lra.command_line import (
+    ArgumentParser,
+    folder,
+    parse_with_overrides,
+    positive_integer,
+    positive_minutes,
+    run,
+)
 from lra.errors import UserError
 from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
-from lra.sweep import launchers
+from lra.sweep import jobs, launchers
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.listing import listing
@@ -38,15 +47,24 @@ from lra.sweep.runner import execute
 from lra.sweep.sweep_file import load_sweep
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))
+_SWEEP = (sys.executable, "-m", "lra.sweep")
 _STATUS_SOME_FAILED = 1
 
 
-def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
-    """Parse the flags and run the sweep; `train` is the training command without its flags."""
+def main(argv: list[str], train: tuple[str, ...] = _TRAIN, again: tuple[str, ...] = _SWEEP) -> int:
+    """Parse the flags and run the sweep.
+
+    Args:
+        argv: Command-line arguments.
+        train: Training command without its flags.
+        again: Command of this program without its flags.
+    """
     options, overrides = parse_with_overrides(_parser(), argv)
     parameters = _parameters(options.slurm)
     if parameters and options.launcher != "slurm":
         raise UserError(f"--slurm={options.slurm[0]} needs --launcher=slurm")
+    if options.jobs > 1 and options.launcher != "local":
+        raise UserError(f"--jobs={options.jobs} needs --launcher=local")
     tasks = tuple(task for task in (options.tasks or "").split(",") if task)
     if options.tasks is not None and not tasks:
         raise UserError(
@@ -71,6 +89,9 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN) -> int:
             say(line)
         print(listing(sweep, place, data_marks))
         return 0
+    if options.jobs > 1:
+        number = min(options.jobs, len(sweep.runs))
+        return jobs.execute([*again, *argv, "--jobs=1"], number)
     executor = None
     if options.launcher == "slurm":
         options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
@@ -96,9 +117,9 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
             # As bytes, since a path need not be valid Unicode.
             sys.stdout.buffer.write(os.fsencode(command) + b"\n")
     elif options.launcher == "slurm":
-        jobs = launchers.submit(ready, place, options.budget_minutes, executor)
-        job_ids = ", ".join(job.job_id for job in jobs) or "nothing to do"
-        say(f"submitted {count(len(jobs), 'job')}: {job_ids}")
+        submitted = launchers.submit(ready, place, options.budget_minutes, executor)
+        job_ids = ", ".join(job.job_id for job in submitted) or "nothing to do"
+        say(f"submitted {count(len(submitted), 'job')}: {job_ids}")
     else:
         say(f"{count(len(sweep.runs))}, {len(ready)} to execute, rows go to {place.results}")
         failed, stopped = execute(ready, place, budget)
@@ -151,6 +172,13 @@ def _parser() -> ArgumentParser:
         type=positive_minutes,
         metavar="M",
         help="stop before M minutes; a compilation is not interrupted, so may overrun",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=positive_integer,
+        default=1,
+        metavar="N",
+        help="runs at once, each with its share of CPU cores and of CUDA_VISIBLE_DEVICES (1)",
     )
     parser.add_argument("--launcher", choices=("local", "print", "slurm"), default="local")
     parser.add_argument(

@@ -97,9 +97,9 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
     """
     with open(log, "a+b") as output:
         start = output.seek(0, os.SEEK_END)
-        with _ForwardSignals() as signals:
+        with ForwardSignals() as signals:
             child = subprocess.Popen(
-                [*_leash(), *command],
+                leashed(command),
                 stdin=subprocess.DEVNULL,
                 # A file, not a pipe: the child must be able to write after this process dies.
                 stdout=output,
@@ -113,15 +113,19 @@ def run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> End
         return Ended(status, _text_after(output, start), signals.received)
 
 
-class _ForwardSignals:
-    """Context that forwards stop signals to a child, including those received before it starts."""
+class ForwardSignals:
+    """Context that forwards stop signals to children, including those received before they start.
+
+    Attributes:
+        received: Signal that was received (of several `WARNING`, else the last), or None.
+    """
 
     def __init__(self):
         self.received: int | None = None
-        self._child: subprocess.Popen | None = None
+        self._children: tuple[subprocess.Popen, ...] = ()
         self._pending: int | None = None
 
-    def __enter__(self) -> "_ForwardSignals":
+    def __enter__(self) -> "ForwardSignals":
         numbers = (signal.SIGTERM, signal.SIGINT, WARNING)
         self._handlers = {number: signal.signal(number, self._handle) for number in numbers}
         return self
@@ -130,33 +134,33 @@ class _ForwardSignals:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def to(self, child: subprocess.Popen) -> None:
-        self._child = child
+    def to(self, *children: subprocess.Popen) -> None:
+        self._children = children
         if self._pending is not None:
-            child.send_signal(self._pending)
+            self._send(self._pending)
 
     def _handle(self, number: int, _frame: object) -> None:
         previous, self.received = self.received, number
         if previous is None:
             self._send(signal.SIGTERM if number == WARNING else number)
         elif WARNING in (previous, number):
-            # Slurm sends both on preemption; forwarding the second would abort the child.
+            # Slurm sends both on preemption; forwarding the second would abort the children.
             self.received = WARNING
         else:
             self._send(number)
 
     def _send(self, number: int) -> None:
-        if self._child is None:
+        if not self._children:
             self._pending = number
-        else:
-            self._child.send_signal(number)
+        for child in self._children:
+            child.send_signal(number)
 
 
-def _leash() -> list[str]:
-    """Return a command prefix that ties a child's life to ours; empty where unsupported."""
+def leashed(command: list[str]) -> list[str]:
+    """Return `command` such that it receives SIGTERM when this process dies (Linux only)."""
     if sys.platform != "linux":
-        return []
-    return [sys.executable, "-S", leash.__file__, str(os.getpid())]
+        return command
+    return [sys.executable, "-S", leash.__file__, str(os.getpid()), *command]
 
 
 def _wait(child: subprocess.Popen, log: BinaryIO, start: int) -> int:

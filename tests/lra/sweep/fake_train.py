@@ -46,8 +46,15 @@ def main(argv: list[str]) -> int:
     workdir.mkdir(exist_ok=True)
     behaviour = json.loads(argv[0]).get(config.model.attention.name, "ok")
     with filelock.FileLock(workdir / ".lock", blocking=False):
-        cache = os.environ["JAX_COMPILATION_CACHE_DIR"]
-        start = {"folder": workdir.name, "argv": argv[1:], "cache": cache, "pid": os.getpid()}
+        start = {
+            "folder": workdir.name,
+            "argv": argv[1:],
+            "pid": os.getpid(),
+            "cores": sorted(getattr(os, "sched_getaffinity", lambda _: ())(0)),  # of Linux
+            "cache": os.environ["JAX_COMPILATION_CACHE_DIR"],
+            "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "preallocate": os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE"),
+        }
         with open(workdir.parent / "starts.jsonl", "a") as file:
             file.write(json.dumps(start) + "\n")
         status = _behave(behaviour, workdir)

@@ -47,18 +47,15 @@ class Place:
         ]
 
     def run(self, *more: str, **behaviour: str) -> int:
-        return main(self.argv(*more), train=fake(**behaviour))
+        train = fake(**behaviour)
+        return main(self.argv(*more), train, _command(train))
 
     def start(
         self, *more: str, train: tuple[str, ...] | None = None, **behaviour: str
     ) -> subprocess.Popen:
         """The same in a process of its own; `train` instead of the stand-in."""
-        code = f"main({self.argv(*more)}, train={train or fake(**behaviour)})"
-        code = f"from lra.command_line import run; run(lambda _: {code})"
-        return subprocess.Popen(
-            [sys.executable, "-c", f"from lra.sweep.__main__ import main; {code}"],
-            stderr=subprocess.DEVNULL,
-        )
+        command = _command(train or fake(**behaviour))
+        return subprocess.Popen([*command, *self.argv(*more)], stderr=subprocess.DEVNULL)
 
     def rows(self) -> list:
         return records.latest(records.read(self.results))
@@ -66,6 +63,15 @@ class Place:
     def starts(self) -> list[dict]:
         path = self.workdir / "starts.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _command(train: tuple[str, ...]) -> tuple[str, ...]:
+    """Command of a sweep that trains by `train`, without its flags."""
+    code = (
+        "import sys; from lra.command_line import run; from lra.sweep.__main__ import main; "
+        f"again = sys.executable, '-c', sys.orig_argv[2]; run(lambda a: main(a, {train}, again))"
+    )
+    return sys.executable, "-c", code
 
 
 def fake(**behaviour: str) -> tuple[str, ...]:
