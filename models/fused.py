@@ -214,20 +214,6 @@ def _like(x, width):
     return jax.ShapeDtypeStruct((len(x), width), x.dtype)
 
 
-class _Rows:
-    """Some rows of a kernel's reference, read and written by `[...]`."""
-
-    def __init__(self, ref, at):
-        self._ref, self.dtype = ref, ref.dtype
-        self._at = (at, *(slice(None),) * (len(ref.shape) - 1))
-
-    def __getitem__(self, _):
-        return self._ref[self._at]
-
-    def __setitem__(self, _, rows):
-        self._ref[self._at] = rows
-
-
 def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
     """Runs `kernel(rows of arrays, weights, rows of outputs)` for each block of rows.
 
@@ -254,7 +240,7 @@ def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
 
         def block(turn, sums):
             at = pl.ds((first + turn * programs) * tile.rows, tile.rows)
-            rows, targets = ([_Rows(ref, at) for ref in refs] for refs in (inputs, output_refs))
+            rows, targets = ([ref.at[at] for ref in refs] for refs in (inputs, output_refs))
             return jax.tree.map(jnp.add, sums, kernel(rows, values, targets))
 
         turns = jax.lax.div(blocks + programs - 1 - first, jnp.int32(programs))
