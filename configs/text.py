@@ -8,7 +8,7 @@ Published: standard 65.02, nystrom 65.52, linformer 55.91, performer 63.81, refo
 Here:      standard 65.12, nystrom 65.68, linformer 56.27, performer 65.77, reformer 65.08
            one seed each
 Chance:    50.0
-Time:      255 to 329 min a run, on two shared CPU cores
+Time:      255 to 329 min a run, on two shared CPU cores (linformer, nystrom)
 
 The first 4,096 bytes of a review, 2 classes, 25,000 / 25,000 reviews. LRA has no validation set
 here: it selects on the test set, and so does the default. `--config.data.holdout=0.1` selects on
