@@ -95,19 +95,11 @@ def compile_step(case: TrainCase, device: jax.Device) -> jax.stages.Compiled:
     """Compile the training call of a case for a device that need not be present."""
     with assumed(_MACHINE), _abstract_gpu():
         trainer = make_trainer(case)
-        traced = jax.jit(_train_steps(trainer), donate_argnums=0).trace(
-            *_abstract_arguments(trainer, device)
-        )
+        # Compiled again, since the program of the trainer is for this machine's devices.
+        steps = jax.jit(trainer.programs.train.__wrapped__, donate_argnums=0)
+        traced = steps.trace(*_abstract_arguments(trainer, device))
         lowered = traced.lower(lowering_platforms=("cuda",))
         return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0})
-
-
-def _train_steps(trainer: Trainer) -> Any:
-    def steps(*arguments: Any) -> Any:
-        with jax.default_matmul_precision(trainer.config.matmul_precision):
-            return trainer.programs.train_steps(*arguments)
-
-    return steps
 
 
 def _abstract_arguments(trainer: Trainer, device: jax.Device) -> Any:

@@ -215,9 +215,10 @@ def _training(contender: Contender, case: Case) -> tuple:
     """Return the arguments of `Program` for a training step of Text's configuration."""
     from lra.arrays import Batch
     from lra.optimizer import make_optimizer
-    from lra.parts import number_of_parts
+    from lra.parts import mean_over_parts
+    from lra.plan import Buckets, number_of_parts
     from lra.settings import load_config
-    from lra.state import Microbatches, init_state, make_model, train_step
+    from lra.state import init_state, make_model, train_step
     from lra.tasks import get_task
 
     method, task = contender.method, get_task("text")
@@ -230,9 +231,8 @@ def _training(contender: Contender, case: Case) -> tuple:
     init = functools.partial(init_state, make=make, optimizer=optimizer)
     shape = (case.batch, case.length)
     parts = number_of_parts(case.batch, case.length * config.model.dim)
-    step = functools.partial(
-        train_step, graphdef=graphdef, optimizer=optimizer, microbatches=Microbatches(parts)
-    )
+    mean = functools.partial(mean_over_parts, parts=parts, buckets=Buckets((case.length,)))
+    step = functools.partial(train_step, graphdef=graphdef, optimizer=optimizer, mean=mean)
 
     def make_arguments():
         ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)

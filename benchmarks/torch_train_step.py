@@ -6,7 +6,7 @@
 Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward pass with
 dropout, the check for divergence, AdamW with its schedule. The peer is `benchmarks.torch_models`,
 eager, of the same sizes, with batches gathered the same way from the same examples, fused AdamW and
-PyTorch's one-cycle schedule. All examples have full length and no padding is cut (`lra.buckets`),
+PyTorch's one-cycle schedule. All examples have full length and no padding is cut (`lra.plan`),
 so both sides do the same work.
 
 Each side runs in its own process on the same --threads cores. They take turns of --steps steps, one

@@ -79,9 +79,11 @@ class Checkpoints:
             },
         )
 
-    @property
     def any_damaged(self) -> bool:
-        """Whether `restore` skipped a damaged checkpoint, so that training repeats some steps."""
+        """Whether `restore` skipped a damaged checkpoint, so that training repeats some steps.
+
+        All hosts must ask together.
+        """
         return hosts.on_main(lambda: bool(self._damaged))
 
     def save(self, state: TrainState, progress: Progress) -> None:

@@ -61,7 +61,7 @@ class CostRow:
         flops_per_second, bytes_per_second: The same, divided by `seconds`.
         peak_flops_per_second, peak_bytes_per_second: Rates of a large matrix product and of a large
             copy on this device, in this dtype and run.
-        parts: Number of parts in which a `model` processed the batch (`lra.parts`), which bounds
+        parts: Number of parts in which a `model` processed the batch (`lra.plan`), which bounds
             its memory; None for older rows, and for modules, which do not divide it.
         largest_batch: Largest batch that fits in `memory_limit_mb` (Linformer Table 3).
         memory_limit_mb: Limit that defines what fits.

@@ -126,7 +126,7 @@ class Run:
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
         self._evaluations = SavedEvaluations(trainer, folder.evaluations)
-        if self._checkpoints.any_damaged:
+        if self._checkpoints.any_damaged():
             self._evaluations.discard()
         self._saves = SaveTimes(self._config.train.checkpoint_seconds)
         self._alive = still_training(trainer.fetch(self._state.diverged_step))
@@ -192,7 +192,7 @@ class Run:
         while self._step < end and any(self._alive):
             self._stop_unless_time_for(self._pace.call_seconds)
             self._train(hosts.least(self._pace.next(end - self._step)))
-            self._save_if_due()
+            self._save_if_due(self._pace.call_seconds)
 
     def _train(self, count: int) -> None:
         """Make `count` steps in one call, wait for it, and record its time and metrics.
@@ -231,7 +231,7 @@ class Run:
         def before_call(seconds: float) -> None:
             self._stop_unless_time_for(seconds)
             self._note_work()
-            self._save_if_due()
+            self._save_if_due(seconds)
 
         return self._evaluations.evaluate(name, params, rest, split, before_call)
 
@@ -240,8 +240,9 @@ class Run:
         if hosts.any_of(self._stop.before(seconds)):
             raise Stopped
 
-    def _save_if_due(self) -> None:
-        if hosts.any_of(self._saves.due(self._pace.call_seconds)):
+    def _save_if_due(self, call_seconds: float) -> None:
+        """Save if that becomes due during the next call, of about `call_seconds`."""
+        if hosts.any_of(self._saves.due(call_seconds)):
             self._save()
             self._saves.saved()
 

@@ -1,103 +1,131 @@
-"""How batches are divided: on a CPU into parts that fit its caches, cut to their longest sequence.
+"""Gradients and evaluations of a batch in parts, each cut to the length of its longest sequence.
 
-Cutting is described in `lra.buckets`. Without parts, every operation of a step writes its result to
-memory and the next reads it back: a step of ListOps then took 1.7 (Nyström, Linformer) to 2.1 times
-as long (Performer), on two cores (`python -m benchmarks.train_step --tasks=listops` of commits
-40b506c and 6b65930). Other devices process the batch as a whole or in `train.microbatches` parts,
-and so do several virtual CPU devices, which serve for testing.
+`lra.plan` chooses the number of parts and the lengths. The program has a branch for each length.
 """
 
-import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import numpy as np
-from ml_collections import config_dict
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
 
-from lra.buckets import choose_lengths, choose_packed_lengths
-from lra.process import cores
-from models.machine import this_backend
+from lra.arrays import Batch
+from lra.plan import Buckets
 
-# Elements of an activation array of the model's width per core: 1 MiB of float32, its L2 cache.
-_ELEMENTS_PER_CORE = 2**18
-
-
-class Plan(NamedTuple):
-    """How the batches of a run are divided and cut.
-
-    Attributes:
-        microbatches: Number of parts of a training batch, processed one after another.
-        eval_batch: Number of examples in an evaluation batch.
-        step_buckets: Lengths to which parts of a training batch are cut, ascending, the last one
-            the padded length; with that alone, nothing is cut.
-        eval_buckets: Lengths to which evaluation batches are cut, likewise.
-        packed: Whether sequences are packed to these lengths instead; the last one then holds the
-            longest sequence.
-    """
-
-    microbatches: int
-    eval_batch: int
-    step_buckets: tuple[int, ...]
-    eval_buckets: tuple[int, ...]
-    packed: bool = False
+T = TypeVar("T")
 
 
-def plan_batches(
-    config: config_dict.ConfigDict,
-    lengths: np.ndarray,
-    padded: int,
+def mean_over_parts(
+    function: Callable[[Any, Batch, Array, int | None], T],
+    params: Any,
+    batch: Batch,
+    keys: Array,
     *,
-    pairs: bool,
-    devices: int,
-    longest: int | None = None,
-    cut_padding: bool = True,
-) -> Plan:
-    """Choose how the batches of a run are divided and cut.
+    parts: int,
+    buckets: Buckets,
+    shares: int = 1,
+    place: Callable[[T], T] = lambda tree: tree,
+    axis_name: str | None = None,
+) -> T:
+    """Return the mean of `function` over equal parts of a batch, processed one after another.
 
     Args:
-        config: Config of the run.
-        lengths: Length of each training example in positions, int [examples]; the number of real
-            positions if `longest` is given.
-        padded: Length they are padded to.
-        pairs: Whether an example has two sequences.
-        devices: Number of devices that share the batch or the seeds.
-        longest: Largest number of real positions of any example, if padding lies between them; None
-            if padding is only at the end.
-        cut_padding: Whether batches may be cut or packed.
+        function: Function of `params`, a batch, its keys and its packed length (None if it is not
+            packed), which returns ((loss, accuracy), gradients of `params`).
+        params: Parameters.
+        batch: Batch of examples.
+        keys: One key per example.
+        parts: Number of parts, a divisor of the batch.
+        buckets: Lengths to which parts are cut. With more than one, examples are sorted first, so
+            that parts differ in length.
+        shares: Number of shares of each part, one per device that shares the batch; they are summed
+            once, after the last part.
+        place: Function that constrains arrays [shares, ...] to these devices.
+        axis_name: See `in_bucket`.
     """
-    elements = padded * (2 if pairs else 1) * config.model.dim * len(config.seeds)
-    batch, eval_batch = config.train.batch_size, config.train.eval_batch_size
-    microbatches = number_of_parts(
-        batch, elements, devices=devices, at_least=config.train.microbatches
+    if len(buckets.ends) > 1:
+        order = by_length(batch, packed=buckets.packed)
+        batch, keys = jax.tree.map(lambda x: x[order], (batch, keys))
+    if parts == 1:
+        return in_bucket(
+            lambda cut, packed_length: function(params, cut, keys, packed_length),
+            buckets,
+            batch,
+            axis_name=axis_name,
+        )
+    # [part, share, example]: each device holds its share of every part, and of the running sum.
+    split = jax.tree.map(
+        lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), (batch, keys)
     )
-    eval_parts = number_of_parts(eval_batch, elements, devices=devices)
-    eval_batch //= eval_parts
-    step_buckets = eval_buckets = (padded,)
-    if cut_padding and longest is not None:
-        packed = choose_packed_lengths(lengths, longest, padded, devices=devices)
-        if packed is not None:
-            return Plan(microbatches, eval_batch, *packed, packed=True)
-    elif cut_padding:
-        eval_buckets = choose_lengths(lengths, padded, devices=devices, evaluation=True)
-        if microbatches > 1:  # a whole batch nearly always has a sequence of about full length
-            step_buckets = choose_lengths(lengths, padded, devices=devices)
-    return Plan(microbatches, eval_batch, step_buckets, eval_buckets)
+
+    def add(total: T, part: tuple[Batch, Array]) -> tuple[T, None]:
+        batch, keys = part
+
+        def all_shares(cut: Batch, packed_length: int | None) -> T:
+            mapped = jax.vmap(lambda cut, keys: function(params, cut, keys, packed_length))
+            return mapped(cut, keys)
+
+        increment = in_bucket(all_shares, buckets, batch, axis_name=axis_name)
+        return place(jax.tree.map(jnp.add, total, increment)), None
+
+    scalar = jnp.zeros((), jnp.float32)
+    # Built by hand: `eval_shape` would trace the model once more.
+    one_share = (scalar, scalar), params
+    zeros = place(jax.tree.map(lambda x: jnp.zeros((shares, *x.shape), x.dtype), one_share))
+    total, _ = jax.lax.scan(add, zeros, split)
+    return jax.tree.map(lambda x: jnp.mean(x, axis=0) / parts, total)
 
 
-def number_of_parts(
-    batch: int, example_numbers: int, *, devices: int = 1, at_least: int = 1
-) -> int:
-    """Number of parts to process a batch in, a divisor of `batch` and multiple of `at_least`.
+def in_bucket(
+    function: Callable[[Batch, int | None], T],
+    buckets: Buckets,
+    batch: Batch,
+    *,
+    axis_name: str | None = None,
+) -> T:
+    """Apply `function` to the batch, cut or packed to the shortest length that holds it.
 
     Args:
-        batch: Number of examples in the batch.
-        example_numbers: Number of elements in one activation of one example: positions times width.
-        devices: Number of devices that share the batch or the seeds.
-        at_least: Number of parts that the configuration asks for, a divisor of `batch`.
+        function: Function of a batch and its packed length, None if it is not packed. The shape of
+            its result does not depend on the length.
+        buckets: Lengths to choose from.
+        batch: Batch to cut; its arrays may have further leading axes.
+        axis_name: Name of a mapped axis whose batches are all cut to the same length: if each chose
+            its own branch, all branches would be executed for all of them.
     """
-    if devices > 1 or this_backend() != "cpu":
-        return at_least
-    examples_in_cache = cores() * _ELEMENTS_PER_CORE // example_numbers
-    small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
-    divisors = sorted({*small, *(batch // n for n in small)})
-    candidates = [n for n in divisors if n % at_least == 0]
-    return next((n for n in candidates if batch // n <= examples_in_cache), batch)
+
+    def branch(end: int) -> Callable[[Batch], T]:
+        if buckets.packed:
+            return lambda batch: function(batch, end)
+        return lambda batch: function(
+            batch._replace(ids=batch.ids[..., :end], mask=batch.mask[..., :end]), None
+        )
+
+    branches = [branch(end) for end in buckets.ends]
+    if len(branches) == 1:
+        return branches[0](batch)
+    longest = jnp.max(_required_lengths(batch, buckets.packed))
+    if axis_name is not None:
+        longest = jax.lax.pmax(longest, axis_name)
+    index = jnp.sum(longest > jnp.asarray(buckets.ends[:-1]), dtype=jnp.int32)
+    return jax.lax.switch(index, branches, batch)
+
+
+def by_length(batch: Batch, *, packed: bool = False) -> Int[Array, " batch"]:
+    """Indices that sort the examples of a batch from the longest to the shortest."""
+    return jnp.argsort(_required_lengths(batch, packed), descending=True)
+
+
+def _required_lengths(batch: Batch, packed: bool) -> Int[Array, "*batch"]:
+    """Number of positions that each example needs, of a pair the longer text.
+
+    These are the positions up to the last token or, if `packed`, the real ones.
+    """
+    if packed:
+        lengths = jnp.sum(batch.mask, axis=-1, dtype=jnp.int32)
+    else:
+        positions = 1 + jnp.arange(batch.mask.shape[-1], dtype=jnp.int32)
+        lengths = jnp.max(jnp.where(batch.mask, positions, 0), axis=-1)
+    pairs = lengths.ndim > batch.labels.ndim
+    return jnp.max(lengths, axis=-1) if pairs else lengths

@@ -20,10 +20,9 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 from ml_collections import config_dict
 
-from lra import arrays, state
-from lra.buckets import in_bucket
+from lra import arrays, parts, state
 from lra.losses import cross_entropy, is_correct
-from lra.parts import Plan
+from lra.plan import Buckets, Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
@@ -42,11 +41,43 @@ class CallMetrics(NamedTuple):
     diverged_step: Int[Array, " seeds"]
 
 
-class Programs:
+class Programs(NamedTuple):
     """Compiled functions of arrays that stay on the devices.
 
     Along the mesh axis `data`, a training step communicates once, to sum its gradients, and an
     evaluation only at its end. Along `seed`, nothing communicates.
+
+    Attributes:
+        keys, init, redraw, update_best, check_end: Functions of `lra.state`, mapped over seeds.
+        train: `train_steps`.
+        logits: `fill_logits`.
+        scores: `score`.
+        replicate: Gives all devices the whole arrays.
+    """
+
+    keys: Callable
+    init: Callable
+    train: Callable
+    redraw: Callable
+    update_best: Callable
+    check_end: Callable
+    logits: Callable
+    scores: Callable
+    replicate: Callable
+
+
+def make_programs(
+    config: config_dict.ConfigDict,
+    task: Task,
+    *,
+    make: Callable[[nnx.Rngs], nnx.Module],
+    graphdef: nnx.GraphDef,
+    optimizer: optax.GradientTransformation,
+    plan: Plan,
+    shardings: Shardings,
+    donate: bool,
+) -> Programs:
+    """Make the compiled functions of a run; nothing is compiled yet.
 
     Args:
         config: Config of the run.
@@ -58,122 +89,53 @@ class Programs:
         shardings: Shardings of inputs and outputs.
         donate: Whether calls donate the buffers of the state they are given.
     """
+    # Several devices would have to agree on what is padding in all their sequences.
+    lengths = contextlib.nullcontext if shardings.mesh.size == 1 else whole_sequences
 
-    def __init__(
-        self,
-        config: config_dict.ConfigDict,
-        task: Task,
-        *,
-        make: Callable[[nnx.Rngs], nnx.Module],
-        graphdef: nnx.GraphDef,
-        optimizer: optax.GradientTransformation,
-        plan: Plan,
-        shardings: Shardings,
-        donate: bool,
-    ):
-        self._task, self._graphdef = task, graphdef
-        self._buckets, self._packed = plan.eval_buckets, plan.packed
-        self._zero_is_padding = config.data.zero_is_padding
-        self._precision, self._donate = config.matmul_precision, donate
-        one_device = shardings.mesh.size == 1
-        # Several devices would have to agree on what is padding in all their sequences.
-        self._length_context = contextlib.nullcontext if one_device else whole_sequences
-        self._step = functools.partial(
-            state.train_step,
-            graphdef=graphdef,
-            optimizer=optimizer,
-            microbatches=state.Microbatches(
-                plan.microbatches,
-                shardings.mesh.shape["data"],
-                lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
-                plan.step_buckets,
-                plan.packed,
-                _SEEDS,
-            ),
-        )
-        init = functools.partial(state.init_state, make=make, optimizer=optimizer)
-        redraw = functools.partial(state.redraw, graphdef=graphdef)
-        compiled, s = self.compiled, shardings
-        self.keys = compiled("keys", jax.vmap(state.seed_keys), out_shardings=s.per_seed)
-        self.init = compiled("init", jax.vmap(init), out_shardings=s.per_seed)
-        update = functools.partial(compiled, donated=True, out_shardings=s.per_seed)
-        self.train = update("train", self.train_steps)
-        self.redraw = update("redraw", jax.vmap(redraw, (0, None, 0)))
-        self.update_best = update("update_best", jax.vmap(state.update_best, (0, 0, None)))
-        self.check_end = update("check_end", jax.vmap(state.check_end, (0, 0, None)))
-        self.logits = compiled("logits", self._logits, donated=True, out_shardings=s.logits)
-        self.scores = compiled("scores", _scores, static_argnums=3, out_shardings=s.replicated)
-        self.replicate = compiled("replicate", lambda tree: tree, out_shardings=s.replicated)
-
-    def compiled(
-        self, name: str, function: Callable, *, donated: bool = False, **options: Any
-    ) -> Callable:
+    def compiled(name: str, function: Callable, *, donated: bool = False, **more: Any) -> Callable:
         """Jit `function` as a program that profiles and logs show as `name`."""
 
         def traced(*args):
-            with jax.default_matmul_precision(self._precision), self._length_context():
+            with jax.default_matmul_precision(config.matmul_precision), lengths():
                 return function(*args)
 
         traced.__name__ = name
-        return jax.jit(
-            traced,
-            donate_argnums=0 if donated and self._donate else (),
-            compiler_options=compiler_options(),
-            **options,
-        )
+        donated_arguments = 0 if donated and donate else ()
+        options = compiler_options()
+        return jax.jit(traced, donate_argnums=donated_arguments, compiler_options=options, **more)
 
-    def train_steps(
-        self,
-        train_state: TrainState,
-        keys: Array,
-        examples: arrays.Examples,
-        indices: Int[Array, "seeds steps batch"],
-        start: Int[Array, ""],
-        count: Int[Array, ""],
-    ) -> tuple[TrainState, CallMetrics]:
-        """Make steps `start` to `start + count` of every seed; compiled, this is `train`."""
-
-        def one_seed(seed_state, key, seed_indices):
-            def body(i, carry):
-                seed_state, totals = carry
-                batch = self._gather(examples, seed_indices[i])
-                seed_state, metrics = self._step(seed_state, start + i, batch, key)
-                return seed_state, jax.tree.map(jnp.add, totals, metrics)
-
-            totals = state.StepMetrics(jnp.zeros(()), jnp.zeros(()))
-            seed_state, totals = jax.lax.fori_loop(0, count, body, (seed_state, totals))
-            loss, accuracy = (total / count for total in totals)
-            return seed_state, CallMetrics(loss, accuracy, seed_state.diverged_step)
-
-        seeds = jax.vmap(one_seed, axis_name=_SEEDS, spmd_axis_name="seed")
-        return seeds(train_state, keys, indices)
-
-    def _logits(
-        self,
-        logits: Float[Array, "seeds batches batch classes"],
-        params: nnx.State,
-        rest: nnx.State,
-        examples: arrays.Examples,
-        table: Int[Array, "batches batch"],
-        start: Int[Array, ""],
-        count: Int[Array, ""],
-    ) -> Float[Array, "seeds batches batch classes"]:
-        """Fill in the logits of batches `start` to `start + count`; all seeds share the tokens."""
-
-        def apply(batch, packed_length=None):
-            model = functools.partial(forward, self._graphdef, packed_length=packed_length)
-            seeds = jax.vmap(model, in_axes=(0, 0, None, None))
-            return seeds(params, rest, batch.ids, batch.mask).astype(logits.dtype)
-
-        def body(i, logits):
-            batch = self._gather(examples, table[i])
-            batch_logits = in_bucket(apply, self._buckets, batch, packed=self._packed)
-            return logits.at[:, i].set(batch_logits)
-
-        return jax.lax.fori_loop(start, start + count, body, logits)
-
-    def _gather(self, examples: arrays.Examples, indices: Array) -> arrays.Batch:
-        return arrays.gather(examples, indices, self._task, self._zero_is_padding)
+    mean = functools.partial(
+        parts.mean_over_parts,
+        parts=plan.parts,
+        buckets=plan.buckets,
+        shares=shardings.mesh.shape["data"],
+        place=lambda tree: jax.lax.with_sharding_constraint(tree, shardings.shares),
+        axis_name=_SEEDS,
+    )
+    gather = functools.partial(
+        arrays.gather, task=task, zero_is_padding=config.data.zero_is_padding
+    )
+    init = functools.partial(state.init_state, make=make, optimizer=optimizer)
+    step = functools.partial(state.train_step, graphdef=graphdef, optimizer=optimizer, mean=mean)
+    train = functools.partial(train_steps, step=step, gather=gather)
+    redraw = functools.partial(state.redraw, graphdef=graphdef)
+    logits = functools.partial(
+        fill_logits, graphdef=graphdef, gather=gather, buckets=plan.eval_buckets
+    )
+    per_seed = {"out_shardings": shardings.per_seed}
+    replicated = {"out_shardings": shardings.replicated}
+    update = {"donated": True, **per_seed}
+    return Programs(
+        keys=compiled("keys", jax.vmap(state.seed_keys), **per_seed),
+        init=compiled("init", jax.vmap(init), **per_seed),
+        train=compiled("train", train, **update),
+        redraw=compiled("redraw", jax.vmap(redraw, (0, None, 0)), **update),
+        update_best=compiled("update_best", jax.vmap(state.update_best, (0, 0, None)), **update),
+        check_end=compiled("check_end", jax.vmap(state.check_end, (0, 0, None)), **update),
+        logits=compiled("logits", logits, donated=True, out_shardings=shardings.logits),
+        scores=compiled("scores", score, static_argnums=3, **replicated),
+        replicate=compiled("replicate", lambda tree: tree, **replicated),
+    )
 
 
 def compiler_options() -> dict[str, Any] | None:
@@ -186,20 +148,69 @@ def compiler_options() -> dict[str, Any] | None:
     return {_LEVEL: 2}
 
 
-def forward(
-    graphdef: nnx.GraphDef,
+def train_steps(
+    train_state: TrainState,
+    keys: Array,
+    examples: arrays.Examples,
+    indices: Int[Array, "seeds steps batch"],
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+    *,
+    step: Callable[..., tuple[TrainState, state.StepMetrics]],
+    gather: Callable[[arrays.Examples, Array], arrays.Batch],
+) -> tuple[TrainState, CallMetrics]:
+    """Make steps `start` to `start + count` of every seed; each seed gathers its own batches."""
+
+    def one_seed(seed_state, key, seed_indices):
+        def body(i, carry):
+            seed_state, totals = carry
+            batch = gather(examples, seed_indices[i])
+            seed_state, metrics = step(seed_state, start + i, batch, key)
+            return seed_state, jax.tree.map(jnp.add, totals, metrics)
+
+        totals = state.StepMetrics(jnp.zeros(()), jnp.zeros(()))
+        seed_state, totals = jax.lax.fori_loop(0, count, body, (seed_state, totals))
+        loss, accuracy = (total / count for total in totals)
+        return seed_state, CallMetrics(loss, accuracy, seed_state.diverged_step)
+
+    seeds = jax.vmap(one_seed, axis_name=_SEEDS, spmd_axis_name="seed")
+    return seeds(train_state, keys, indices)
+
+
+def fill_logits(
+    logits: Float[Array, "seeds batches batch classes"],
     params: nnx.State,
     rest: nnx.State,
-    ids: Array,
-    mask: Array,
-    key: Array | None = None,
-    packed_length: int | None = None,
-) -> Array:
-    """Logits of the model with structure `graphdef` and arrays `params` and `rest`."""
-    return nnx.merge(graphdef, params, rest)(ids, mask, key, packed_length)
+    examples: arrays.Examples,
+    table: Int[Array, "batches batch"],
+    start: Int[Array, ""],
+    count: Int[Array, ""],
+    *,
+    graphdef: nnx.GraphDef,
+    gather: Callable[[arrays.Examples, Array], arrays.Batch],
+    buckets: Buckets,
+) -> Float[Array, "seeds batches batch classes"]:
+    """Fill in the logits of batches `start` to `start + count`; all seeds share the tokens."""
+
+    def apply(batch, packed_length):
+        def one_seed(params, rest):
+            return state.forward(graphdef, params, rest, batch, packed_length=packed_length)
+
+        return jax.vmap(one_seed)(params, rest).astype(logits.dtype)
+
+    def body(i, logits):
+        batch = gather(examples, table[i])
+        return logits.at[:, i].set(parts.in_bucket(apply, buckets, batch))
+
+    return jax.lax.fori_loop(start, start + count, body, logits)
 
 
-def _scores(logits: Array, labels: Array, table: Array, total: int) -> tuple[Array, Array, Array]:
+def score(
+    logits: Float[Array, "seeds batches batch classes"],
+    labels: Int[Array, " examples"],
+    table: Int[Array, "batches batch"],
+    total: int,
+) -> tuple[Array, Array, Array]:
     """Number of correct answers, mean loss, and logits by example, per seed.
 
     They cover the first `total` entries of `table`; what follows them fills up the last batch.

@@ -70,7 +70,8 @@ class Reporter:
         """Report a call of `count` steps up to `step`: `examples`, over all seeds, in `seconds`."""
         self._speed = speed = examples / seconds
         alive = metrics.diverged_step < 0
-        loss, accuracy = (_values_of_alive(values, alive) for values in metrics[:2])
+        loss = _values_of_alive(metrics.loss, alive)
+        accuracy = _values_of_alive(metrics.accuracy, alive)
         self._write("train", step, loss, accuracy, examples_per_second=speed)
         self._bar.set_postfix(
             loss=_join(loss, ".3f"), acc=_join(accuracy, ".3f"), ex_s=f"{speed:.0f}"
@@ -82,7 +83,8 @@ class Reporter:
         self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
     ) -> None:
         """Report an evaluation after `step`, of the seeds that are `alive`."""
-        accuracy, loss = (_values_of_alive(values, alive) for values in evaluation[:2])
+        loss = _values_of_alive(evaluation.loss, alive)
+        accuracy = _values_of_alive(evaluation.accuracy, alive)
         self._write(split, step, loss, accuracy)
         rate = self._bar.format_dict["rate"]
         remaining = ""

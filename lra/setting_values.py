@@ -56,7 +56,9 @@ def check_values(flat: Mapping[str, Any]) -> None:
     """
     if not isinstance(flat["task"], str):
         raise UserError("the config sets no task; name that of a task, as configs/listops.py")
-    get_task(flat["task"])
+    task = get_task(flat["task"])
+    if flat["data.zero_is_padding"] and not task.pixels:
+        raise UserError(f"data.zero_is_padding is for pixels; {task.name} marks padding by length")
     for key, value in flat.items():
         if isinstance(value, int) and value > _LARGEST_INTEGER:
             raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")

@@ -1,9 +1,8 @@
 """Training state and the training step, as pure functions of one seed.
 
-`lra.programs` maps them over seeds and places them on devices.
+`lra.programs` maps them over seeds and compiles them.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from jaxtyping import Array, Bool, Float, Int
 from ml_collections import config_dict
 
 from lra.arrays import Batch
-from lra.buckets import by_length, in_bucket
 from lra.losses import cross_entropy, is_correct
 from lra.tasks import Task
 from models.heads import Classifier, PairClassifier
@@ -61,27 +59,6 @@ class TrainState(NamedTuple):
 def still_training(diverged_step: np.ndarray) -> list[bool]:
     """Whether each seed still trains: `TrainState.alive`, for arrays fetched to the host."""
     return [bool(step < 0) for step in diverged_step]
-
-
-class Microbatches(NamedTuple):
-    """How a step divides its batch for gradient accumulation.
-
-    Attributes:
-        parts: Number of parts of a batch, processed one after another.
-        shares: Number of shares of each part, one per device that shares the batch; gradients are
-            summed over devices once, after the last part.
-        place: Function that constrains arrays [shares, ...] to these devices.
-        buckets: Lengths to which parts are cut (`lra.buckets`); with fewer than two, none is cut.
-        packed: Whether parts are packed to these lengths instead, even to a single one.
-        axis_name: Name of the mapped axis of seeds, if there is one.
-    """
-
-    parts: int = 1
-    shares: int = 1
-    place: Callable[[Any], Any] = lambda tree: tree
-    buckets: tuple[int, ...] = ()
-    packed: bool = False
-    axis_name: str | None = None
 
 
 class StepMetrics(NamedTuple):
@@ -132,6 +109,18 @@ def init_state(
     )
 
 
+def forward(
+    graphdef: nnx.GraphDef,
+    params: nnx.State,
+    rest: nnx.State,
+    batch: Batch,
+    keys: Array | None = None,
+    packed_length: int | None = None,
+) -> Float[Array, "batch classes"]:
+    """Logits of the model with structure `graphdef` and arrays `params` and `rest`."""
+    return nnx.merge(graphdef, params, rest)(batch.ids, batch.mask, keys, packed_length)
+
+
 def train_step(
     state: TrainState,
     step: Int[Array, ""],
@@ -140,30 +129,35 @@ def train_step(
     *,
     graphdef: nnx.GraphDef,
     optimizer: optax.GradientTransformation,
-    microbatches: Microbatches,
+    mean: Callable,
 ) -> tuple[TrainState, StepMetrics]:
     """Make one update; once loss or gradient are not finite, the state stays as it is.
 
-    Each example has its own key, so the number of microbatches affects only rounding.
+    Args:
+        state: State before the step.
+        step: Number of the step, from 0.
+        batch: Batch of examples.
+        key: Key of the seed's training.
+        graphdef: Structure of the model.
+        optimizer: Optimizer of the parameters.
+        mean: Function that computes loss, accuracy and gradients of a batch, whole or in parts
+            (`lra.parts.mean_over_parts`). Each example has its own key, so this affects only
+            rounding.
     """
 
     def loss_fn(
-        params: nnx.State, batch: Batch, keys: Array, packed_length: int | None = None
+        params: nnx.State, batch: Batch, keys: Array, packed_length: int | None
     ) -> tuple[Array, Array]:
-        model = nnx.merge(graphdef, params, state.rest)
-        logits = model(batch.ids, batch.mask, keys, packed_length)
+        logits = forward(graphdef, params, state.rest, batch, keys, packed_length)
         accuracy = jnp.mean(is_correct(logits, batch.labels), dtype=jnp.float32)
         return jnp.mean(cross_entropy(logits, batch.labels)), accuracy
 
     rows = jnp.arange(len(batch.labels))
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), rows)
-    if len(microbatches.buckets) > 1:
-        order = by_length(batch, packed=microbatches.packed)
-        batch, keys = jax.tree.map(lambda x: x[order], (batch, keys))
-    (loss, accuracy), gradients = _accumulate(
-        jax.value_and_grad(loss_fn, has_aux=True), state.params, (batch, keys), microbatches
-    )
-    # One norm of the concatenated gradients: a GPU takes longer to launch a reduction per array.
+    loss_and_gradients = jax.value_and_grad(loss_fn, has_aux=True)
+    (loss, accuracy), gradients = mean(loss_and_gradients, state.params, batch, keys)
+    # One norm of the concatenated gradients: a GPU takes longer to launch a reduction per array. It
+    # is infinite where squares overflow, as Adam's second moments do, which then stop all updates.
     norm = jnp.linalg.norm(ravel_pytree(gradients)[0])
     finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -209,43 +203,3 @@ def redraw(
             attention.redraw(jax.random.fold_in(step_key, layer))
     _, _, drawn = nnx.split(model, nnx.Param, ...)
     return state._replace(rest=optax.tree.where(state.alive, drawn, state.rest))
-
-
-def _accumulate(
-    value_and_grad: Callable,
-    params: nnx.State,
-    batch: tuple[Batch, Array],
-    microbatches: Microbatches,
-) -> Any:
-    """Mean value and gradient over a batch and its keys, accumulated over equal parts."""
-    parts, shares, place, buckets, packed, axis_name = microbatches
-
-    def without_padding(function: Callable, whole: Batch) -> Any:
-        return in_bucket(function, buckets, whole, packed=packed, axis_name=axis_name)
-
-    if parts == 1:
-        whole, keys = batch
-        return without_padding(
-            lambda cut, packed_length=None: value_and_grad(params, cut, keys, packed_length), whole
-        )
-    # [part, share, example]: each device holds its share of every part, and of the running sum.
-    split = jax.tree.map(
-        lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), batch
-    )
-
-    def add(total: Any, part: tuple[Batch, Array]) -> tuple[Any, None]:
-        whole, keys = part
-
-        def all_shares(cut: Batch, packed_length: int | None = None) -> Any:
-            share_fn = functools.partial(value_and_grad, packed_length=packed_length)
-            return jax.vmap(share_fn, in_axes=(None, 0, 0))(params, cut, keys)
-
-        increment = without_padding(all_shares, whole)
-        return place(jax.tree.map(jnp.add, total, increment)), None
-
-    scalar = jnp.zeros((), jnp.float32)
-    # Built by hand: `eval_shape` would trace the model once more.
-    one_share = (scalar, scalar), params
-    zeros = place(jax.tree.map(lambda x: jnp.zeros((shares, *x.shape), x.dtype), one_share))
-    total, _ = jax.lax.scan(add, zeros, split)
-    return jax.tree.map(lambda x: jnp.mean(x, axis=0) / parts, total)

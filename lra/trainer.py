@@ -9,15 +9,14 @@ import numpy as np
 from flax import nnx
 from ml_collections import config_dict
 
-from lra import arrays, buckets, sharding, state
+from lra import arrays, plan, sharding, state
 from lra.ahead import Ahead
 from lra.data.prepared import Prepared
 from lra.errors import UserError, line_of_code
 from lra.evaluation_run import EvaluationRun
 from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
-from lra.parts import plan_batches
-from lra.programs import CallMetrics, Programs, forward
+from lra.programs import CallMetrics, make_programs
 from lra.state import TrainState
 from lra.tasks import Task
 from models.machine import this_backend
@@ -33,7 +32,7 @@ class Trainer:
         splits: Names of the splits to put on the devices.
         donate: Whether calls donate the buffers of the state they are given; False only where a
             call may have to be repeated.
-        cut_padding: Whether batches may be cut or packed to leave out padding (`lra.buckets`).
+        cut_padding: Whether batches may be cut or packed to leave out padding (`lra.plan`).
 
     Attributes:
         config: Config of the run.
@@ -65,7 +64,6 @@ class Trainer:
         self.length = arrays.padded_length(prepared)
         self.ahead = Ahead()
         self._make = functools.partial(state.make_model, config, task, self.length)
-        self._check_zero_is_padding()
         self._check_precision()
         self.shardings = sharding.make_shardings(
             config.mesh.seed,
@@ -82,7 +80,7 @@ class Trainer:
             for name in prepared.manifest["counts"]
         }
         self.training_lengths = lengths["train"]
-        self.plan = plan_batches(
+        self.plan = plan.plan_batches(
             config,
             self.training_lengths,
             self.length,
@@ -92,7 +90,7 @@ class Trainer:
             cut_padding=cut_padding,
         )
         self.graphdef = self._abstract_model()
-        self.programs = Programs(
+        self.programs = make_programs(
             config,
             task,
             make=self._make,
@@ -241,15 +239,9 @@ class Trainer:
 
     def _evaluation_order(self, lengths: np.ndarray) -> np.ndarray:
         """Order in which examples are evaluated; by length where batches are cut."""
-        if len(self.plan.eval_buckets) == 1:
+        if len(self.plan.eval_buckets.ends) == 1:
             return np.arange(len(lengths))
-        return buckets.evaluation_order(lengths, self.plan.eval_batch)
-
-    def _check_zero_is_padding(self) -> None:
-        if self.config.data.zero_is_padding and not self.task.pixels:
-            raise UserError(
-                f"data.zero_is_padding is for pixels; {self.task.name} marks padding by length"
-            )
+        return plan.evaluation_order(lengths, self.plan.eval_batch)
 
     def _check_precision(self) -> None:
         # On a GPU, JAX uses tensorfloat32 for this: rows would name a format that was not used.
@@ -266,16 +258,21 @@ class Trainer:
         before anything is compiled.
         """
         pair = (2,) if self.task.pairs else ()
-        ids = jax.ShapeDtypeStruct((1, *pair, self.length), jnp.int32)
-        mask = jax.ShapeDtypeStruct(ids.shape, jnp.bool_)
+        shape = 1, *pair, self.length
+        batch = arrays.Batch(
+            ids=jax.ShapeDtypeStruct(shape, jnp.int32),
+            mask=jax.ShapeDtypeStruct(shape, jnp.bool_),
+            labels=jax.ShapeDtypeStruct((1,), jnp.int32),
+        )
+        buckets = self.plan.buckets
+        packed_length = buckets.ends[0] if buckets.packed else None
         try:
             model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
             graphdef, params, rest = nnx.split(model, nnx.Param, ...)
             keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
-            packed = self.plan.step_buckets[0] if self.plan.packed else None
-            model = functools.partial(forward, graphdef, packed_length=packed)
-            for key in (keys, None):
-                jax.eval_shape(model, params, rest, ids, mask, key)
+            forward = functools.partial(state.forward, graphdef, packed_length=packed_length)
+            for mode_keys in (keys, None):
+                jax.eval_shape(forward, params, rest, batch, mode_keys)
         except ValueError as error:
             place = line_of_code(error)  # of a mistake in the code of a model
             raise UserError(

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import length_buckets
-from lra import buckets
+from lra import plan
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
@@ -27,8 +27,8 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_a_task_with_padding_has_a_line(monkeypatch, capsys):
-    monkeypatch.setattr(buckets, "_MIN_PADDED", 1)
-    monkeypatch.setattr(buckets, "_STEP", 2)
+    monkeypatch.setattr(plan, "_MIN_PADDED", 1)
+    monkeypatch.setattr(plan, "_STEP", 2)
     assert length_buckets.main(FLAGS) == 0
     titles, _, line = capsys.readouterr().out.splitlines()
     cells = line.split(" | ")

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import programs
 from benchmarks.cases import OURS, Case, Contender
-from lra import parts
+from lra import plan
 
 CASE = Case("module", "forward", length=64, batch=2, dim=16, heads=2, dtype="float32")
 METHODS = {
@@ -86,7 +86,7 @@ def test_a_loop_counts_every_turn():
 
 
 def test_a_model_is_a_training_step_of_the_configuration_in_parts(monkeypatch):
-    monkeypatch.setattr(parts, "number_of_parts", lambda batch, numbers: batch)
+    monkeypatch.setattr(plan, "number_of_parts", lambda batch, numbers: batch)
     case = dataclasses.replace(CASE, benchmark="model", mode="forward_backward", dim=64)
     program = programs.build(contender("linformer", proj_dim=8), case)
     assert program.analysis["parts"] == case.batch

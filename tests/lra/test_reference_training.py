@@ -40,7 +40,7 @@ def run():
             jax.random.key(0),
             graphdef=graphdef,
             optimizer=optimizer,
-            microbatches=state.Microbatches(),
+            mean=lambda function, params, batch, keys: function(params, batch, keys, None),
         )
 
     metrics = []

@@ -8,11 +8,11 @@ import optax
 import pytest
 from flax import nnx
 
-from lra import arrays, parts, state
+from lra import arrays, plan, state
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
-from lra.programs import forward
+from lra.state import forward
 from models.attention.performer import orthogonal_features
 from models.attention.standard import StandardAttention
 from tests.attention_cases import SMALL
@@ -88,7 +88,7 @@ def test_black_pixels_are_padding_where_the_configuration_says_so(tiny_trainer, 
     examples = arrays.load_examples(data, ("validation",), 0)["validation"]
     batch = arrays.gather(examples, np.arange(13), trainer.task, zero_is_padding=True)
     params, rest = jax.tree.map(lambda x: x[0], (train_state.params, train_state.rest))
-    assert_close(found, forward(trainer.graphdef, params, rest, batch.ids, batch.mask))
+    assert_close(found, forward(trainer.graphdef, params, rest, batch))
 
 
 def test_the_best_parameters_are_kept_per_seed(tiny_trainer):
@@ -140,7 +140,7 @@ def test_microbatches_equal_the_plain_step_dropout_included(tiny_trainer, task, 
 
 def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_trainer, monkeypatch):
     whole = tiny_trainer()
-    monkeypatch.setattr(parts, "_ELEMENTS_PER_CORE", 1)
+    monkeypatch.setattr(plan, "_ELEMENTS_PER_CORE", 1)
     single = tiny_trainer()
     texts = [
         trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 1)).as_text()

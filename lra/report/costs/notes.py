@@ -57,7 +57,7 @@ def _on_parts(sheet: Sheet) -> list[str]:
         numbers = ", ".join(f"{parts} at {length:,}" for length, parts in sorted(known.items()))
         text = f"The batch was taken in parts ({numbers})"
     return [
-        f"{text} that fit the caches (lra/parts.py): memory is that of one part and the "
+        f"{text} that fit the caches (lra/plan.py): memory is that of one part and the "
         "parameters, and tells no exponent."
     ]
 

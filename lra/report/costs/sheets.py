@@ -108,7 +108,7 @@ class Sheet:
 
     @functools.cached_property
     def in_parts(self) -> bool:
-        """Whether a model's batch was, or may have been, processed in parts (`lra.parts`).
+        """Whether a model's batch was, or may have been, processed in parts (`lra.plan`).
 
         Memory is then that of one part, and a part has fewer sequences the longer they are.
         """

@@ -1,0 +1,140 @@
+"""How batches are divided, and to which lengths they are cut."""
+
+import jax
+import numpy as np
+import pytest
+
+from lra import plan
+from lra.plan import (
+    bucket_ends,
+    choose_lengths,
+    choose_packed_lengths,
+    evaluation_order,
+    number_of_parts,
+)
+
+SPREAD = np.arange(500, 2001)
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(plan, "cores", lambda: 2)
+
+
+@pytest.mark.parametrize(
+    ("batch", "example_numbers", "at_least", "expected"),
+    [
+        (32, 64 * 64, 1, 1),  # small: whole
+        (32, 2048 * 64, 1, 8),  # ListOps
+        (32, 4096 * 64, 1, 16),  # Text
+        (256, 1024 * 64, 1, 32),  # Image
+        (12, 2048 * 64, 1, 3),  # divisors only
+        (12, 2048 * 64, 2, 4),  # multiples of what was asked for
+        (8, 16384 * 64, 1, 8),  # one example is too much already
+        (32, 64 * 64, 4, 4),
+    ],
+)
+def test_a_part_fits_the_caches(batch, example_numbers, at_least, expected):
+    assert number_of_parts(batch, example_numbers, at_least=at_least) == expected
+
+
+def test_the_parts_of_a_large_batch_are_found_at_once():
+    prime = 2**31 - 1
+    assert number_of_parts(prime, 64) == prime
+
+
+def test_an_accelerator_takes_what_was_asked_for(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert number_of_parts(32, 2**20) == 1
+    assert number_of_parts(32, 2**20, at_least=4) == 4
+
+
+def test_several_devices_take_what_was_asked_for():
+    assert number_of_parts(32, 2**20, devices=8) == 1
+
+
+def test_buckets_hold_about_equally_many_examples():
+    ends = choose_lengths(SPREAD, 2048)
+    assert ends == (1024, 1280, 1792, 2048)
+    counts = np.unique(bucket_ends(SPREAD, ends), return_counts=True)[1]
+    assert counts.max() <= 0.35 * len(SPREAD)
+    assert (bucket_ends(SPREAD, ends) >= SPREAD).all()
+
+
+def test_evaluations_have_finer_buckets():
+    ends = choose_lengths(SPREAD, 2048, evaluation=True)
+    assert ends == (768, 1024, 1280, 1536, 1792, 2048)
+    assert set(choose_lengths(SPREAD, 2048)) < set(ends)
+
+
+def test_empty_sequences_have_a_bucket_of_some_length():
+    assert choose_lengths(np.repeat([0, 1000], [40, 60]), 2048) == (256, 1024, 2048)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "padded"),
+    [
+        (np.arange(10, 64), 64),  # short: compilation would take longer
+        (np.full(100, 1024), 1024),  # no padding
+        (np.repeat([1000, 2000], [5, 95]), 2048),  # hardly any
+        (np.repeat([1700, 2000], [30, 70]), 2048),  # a part of them could be cut, by an eighth
+    ],
+)
+def test_data_without_much_padding_are_not_cut(lengths, padded):
+    assert choose_lengths(lengths, padded) == (padded,)
+
+
+def test_only_a_single_cpu_device_cuts(monkeypatch):
+    assert choose_lengths(SPREAD, 2048, devices=8) == (2048,)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert choose_lengths(SPREAD, 2048) == (2048,)
+
+
+def test_an_evaluation_goes_through_batches_of_like_length_in_any_order():
+    lengths = np.random.default_rng(0).integers(1, 100, 43)
+    order = evaluation_order(lengths, 8)
+    assert sorted(order) == list(range(43))
+    *full, rest = np.split(lengths[order], [8, 16, 24, 32, 40])
+    first = [batch[0] for batch in full]
+    assert sorted(first) != first != sorted(first, reverse=True)
+    descending = sorted([*full, rest], key=lambda batch: -batch[0])
+    np.testing.assert_array_equal(np.concatenate(descending), np.sort(lengths)[::-1])
+
+
+PIXELS = np.arange(250, 500)  # real ones of images
+
+
+def test_packed_lengths_hold_the_longest_of_any_split():
+    training, evaluation = choose_packed_lengths(PIXELS, 530, 1024)
+    assert training == (320, 384, 448, 576)
+    assert evaluation == (320, 384, 448, 512, 576)
+    assert choose_packed_lengths(PIXELS, 1020, 1024)[0] == (320, 384, 448, 1024)
+    assert choose_packed_lengths(PIXELS, 1490, 1500)[0][-1] == 1500
+    assert choose_packed_lengths(PIXELS * 0, 0, 1024) == ((64,), (64,))
+
+
+def test_other_devices_pack_the_same_data_to_one_length(monkeypatch):
+    assert choose_packed_lengths(PIXELS, 530, 1024, devices=8) == ((576,), (576,))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert choose_packed_lengths(PIXELS, 530, 1024) == ((576,), (576,))
+    # All of them, or a run would drop other entries elsewhere.
+    assert choose_packed_lengths(PIXELS, 1024, 1024) == ((1024,), (1024,))
+
+
+def test_whether_images_are_packed_is_up_to_the_training_examples():
+    for longest in (960, 1024):
+        assert choose_packed_lengths(np.arange(850, 910), longest, 1024)[0][-1] == longest
+        assert choose_packed_lengths(np.arange(930, 960), longest, 1024) is None
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize(
+    ("lengths", "padded"),
+    [
+        (np.arange(10, 64), 512),  # short: compilation would take longer
+        (np.full(100, 1024), 1024),  # no padding
+        (np.full(100, 1000), 1024),  # hardly any
+    ],
+)
+def test_images_without_many_zeros_are_not_packed(lengths, padded, devices):
+    assert choose_packed_lengths(lengths, padded, padded, devices=devices) is None
