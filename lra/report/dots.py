@@ -24,6 +24,7 @@ class Dot(NamedTuple):
             a speed that was measured separately.
         slowest: Training examples/s of the slowest of these programs.
         marked: Whether the table marks the cell because its data are not LRA's.
+        seeds: Test accuracy of each seed; empty for an average.
     """
 
     accuracy: Stat
@@ -32,6 +33,7 @@ class Dot(NamedTuple):
     seeds_together: int | None = None
     slowest: float | None = None
     marked: bool = False
+    seeds: tuple[float, ...] = ()
 
 
 class Panels(NamedTuple):
@@ -59,6 +61,7 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
         cell.median("params"),
         part.rows[0].seeds_in_program if part.rows else None,
         min(speeds, default=None),
+        seeds=tuple(cell.known("test_accuracy")),
     )
 
 

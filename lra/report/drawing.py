@@ -178,19 +178,23 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
 
 
 def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, Any]) -> None:
-    upper.errorbar(
-        list(dots),
-        [100 * dot.accuracy.mean for dot in dots.values()],
-        [100 * (dot.accuracy.std or 0) for dot in dots.values()],
-        elinewidth=0.8,
-        capsize=1.5,
-        **look,
-    )
+    upper.plot(list(dots), [100 * dot.accuracy.mean for dot in dots.values()], **look)
+    alone = {"color": look["color"], "linestyle": "", "zorder": 3}
     single = [(value, 100 * dot.accuracy.mean) for value, dot in dots.items() if dot.accuracy.n < 2]
     if single:
-        colour, marker = look["color"], look["marker"]
-        hollow = {"markerfacecolor": "white", "zorder": 3}
-        upper.plot(*zip(*single, strict=True), color=colour, marker=marker, linestyle="", **hollow)
+        hollow = {"marker": look["marker"], "markerfacecolor": "white"}
+        upper.plot(*zip(*single, strict=True), **hollow, **alone)
+    # Not their standard deviation: seeds that have learned something and seeds that have not may
+    # lie far apart, with none near the mean.
+    seeds = [
+        (value, 100 * accuracy)
+        for value, dot in dots.items()
+        if dot.accuracy.n > 1
+        for accuracy in dot.seeds
+    ]
+    if seeds:
+        small = {"marker": "o", "markersize": 2.5, "markeredgecolor": "white"}
+        upper.plot(*zip(*seeds, strict=True), markeredgewidth=0.3, **small, **alone)
     timed = {value: dot for value, dot in dots.items() if dot.speed}
     lower.plot(list(timed), [dot.speed for dot in timed.values()], **look)
     for value, dot in timed.items():

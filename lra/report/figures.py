@@ -186,7 +186,7 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         fixed = shown[0].fixed if len(shown) == 1 else ""
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
-            f"{option}{f', {fixed}' if fixed else ''}; bars are standard deviations over seeds, "
+            f"{option}{f', {fixed}' if fixed else ''}; lines are means, small dots the seeds, "
             f"open marks single seeds. {_RUNS_APART}{_platforms(shown)}.{_left_out(shown)}"
         )
         if len(all_sweeps) > len(shown):

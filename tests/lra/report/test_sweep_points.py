@@ -131,7 +131,7 @@ def test_a_sweep_may_be_around_other_options_than_the_defaults():
     ]
     (figure,) = figures_of(one)
     assert figure.caption.startswith(
-        "Performer: test accuracy and training speed against epsilon, num_features=64; bars "
+        "Performer: test accuracy and training speed against epsilon, num_features=64; lines "
     )
 
 
