@@ -256,7 +256,7 @@ def _keys(k, v, mask, column, blocks, dtype):
     """A block of keys and one of values, heads first and 0 at padding; the bias of its scores."""
     real = read_block(mask, column, blocks.keys, axis=1)[:, None, :, None]
     k, v = (head_major(read_block(x, column, blocks.keys, axis=1)).astype(dtype) for x in (k, v))
-    bias = jnp.where(real, 0, -jnp.inf).astype(accumulation_dtype(dtype))
+    bias = jnp.where(real, 0, jnp.asarray(-jnp.inf, accumulation_dtype(dtype)))
     return jnp.where(real, k, 0), jnp.where(real, v, 0), bias
 
 

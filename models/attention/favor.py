@@ -80,7 +80,8 @@ def favor_attention(
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)
     v = jnp.concatenate([v, ones], axis=-1)
-    bias = padded(jnp.where(mask, 0, -jnp.inf).astype(q.dtype), size, -jnp.inf)[:, None, None, :]
+    bias = jnp.where(mask, 0, jnp.asarray(-jnp.inf, q.dtype))
+    bias = padded(bias, size, -jnp.inf)[:, None, None, :]
     q, k, v = (head_major(padded(x, size)) for x in (q, k, v))
     # One copy per head: XLA would transpose the results of products with a shared one.
     projection = jnp.broadcast_to(projection, (*q.shape[:2], *projection.shape))

@@ -100,7 +100,8 @@ def flash_attention(
     options = _Options(dropout, forward, backward, interpret)
     query_size, key_size = (math.lcm(*sizes) for sizes in zip(forward, backward, strict=True))
     q, k, v = padded(q, query_size), padded(k, key_size), padded(v, key_size)
-    bias = padded(jnp.where(mask, 0.0, -jnp.inf).astype(jnp.float32), key_size, -jnp.inf)
+    bias = jnp.where(mask, 0, jnp.float32(-jnp.inf))
+    bias = padded(bias, key_size, -jnp.inf)
     seeds = None
     if dropout > 0:
         seeds = jnp.swapaxes(weight_seeds(key, (batch, lengths[1], heads)), 1, 2)

@@ -163,14 +163,14 @@ def _band(window, tile, dtype):
     """0 within the window of a block's queries, very negative beyond: [1, 1, 1, queries, keys]."""
     queries = jnp.arange(BLOCK)[:, None]
     keys = jnp.arange(-tile.reach, BLOCK + tile.reach)[None, :]
-    band = jnp.where(jnp.abs(keys - queries) <= window, 0, _OUT_OF_REACH)
-    return band.astype(accumulation_dtype(dtype))[None, None, None]
+    beyond = jnp.asarray(_OUT_OF_REACH, accumulation_dtype(dtype))
+    return jnp.where(jnp.abs(keys - queries) <= window, 0, beyond)[None, None, None]
 
 
 def _bias(mask, tile, dtype):
     """0 at real keys, very negative at others, laid out like `_keys` of one head of width 1."""
     real = _keys(mask[:, :, None, None], tile._replace(heads=1))[0]
-    return jnp.where(real, 0, _OUT_OF_REACH).astype(accumulation_dtype(dtype))
+    return jnp.where(real, 0, jnp.asarray(_OUT_OF_REACH, accumulation_dtype(dtype)))
 
 
 def _completed(length, tile):

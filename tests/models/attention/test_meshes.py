@@ -38,13 +38,15 @@ def test_examples_may_be_divided_among_devices(name, wrapped, axis_type):
         **SMALL[name].options,
     )
     q, k, v = jax.random.normal(jax.random.key(0), (3, 4, LENGTH, HEADS, HEAD_DIM))
-    inputs = q, q if module.shares_qk else k, v, jnp.arange(LENGTH)[None] < np.c_[[21, 13, 1, 0]]
+    mask = jnp.arange(LENGTH)[None] < np.c_[[21, 13, 1, 0]]
+    keys = jax.random.split(jax.random.key(1), 4)  # one for each example, as in training
+    inputs = q, q if module.shares_qk else k, v, mask, keys
 
-    def attend(q, k, v, mask):
-        return module(q, k, v, mask)
+    def attend(q, k, v, mask, keys):
+        return module(q, k, v, mask, key=keys)
 
-    def loss(q, k, v, mask, attend):
-        return jnp.sum(attend(q, k, v, mask) ** 2)
+    def loss(*inputs, attend):
+        return jnp.sum(attend(*inputs) ** 2)
 
     def gradients(attend, inputs):
         return jax.jit(jax.grad(functools.partial(loss, attend=attend), (0, 1, 2)))(*inputs)
