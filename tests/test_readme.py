@@ -5,6 +5,7 @@ import pathlib
 import re
 import statistics
 
+import jax
 import pytest
 
 from benchmarks import first_steps, table_hours
@@ -16,6 +17,7 @@ from lra.report import __main__ as report
 from lra.report.formats import plain
 from lra.report.groups import LRA_DATA
 from lra.row import Row
+from lra.sweep.sweep_file import load_sweep
 from lra.training_rows import LossRow, PeerRow, StepRow
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -258,6 +260,20 @@ def test_the_ratios_to_pytorch_are_those_of_the_rows():
     told = f"a training step on ListOps (batch 4, full length) was {least:.1f} to {most:.1f} times"
     assert told in text_of("README.md")
     assert f"and {exact:.1f} times with exact attention" in text_of("README.md")
+
+
+def test_the_readmes_python_runs(tmp_path):
+    sweep, example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    mine = tmp_path / "mine.py"
+    mine.write_text(sweep)
+    rates = [run.config["train.learning_rate"] for run in load_sweep(str(mine)).runs]
+    assert rates == [5e-5, 1e-4, 2e-4]
+    small = example.replace("4096", "256").replace("3000", "200")
+    assert small.count("256") == 4
+    namespace: dict = {}
+    with jax.numpy_rank_promotion("allow"):  # JAX's default, unlike in these tests
+        exec(small, namespace)
+    assert namespace["out"].shape == (2, 256, 8, 64)
 
 
 def steps_on(device: str) -> dict[tuple[str, str, int], StepRow]:

@@ -21,6 +21,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_it_times_both_ways(tmp_path, capsys):
     write_listops(tmp_path)
     overrides = [f"--config.{override}" for override in TINY]

@@ -184,7 +184,13 @@ def test_utilisation_is_of_products_in_the_models_precision(precision, named, mo
     assert f"precision=(Precision.{named}, Precision.{named})" in products[0]
 
 
-@pytest.mark.parametrize("attention", ["standard", "performer", "reformer", "nystrom"])
+@pytest.mark.parametrize(
+    "attention",
+    [
+        "performer",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("standard", "reformer", "nystrom")),
+    ],
+)
 def test_operations_are_those_of_the_plain_form(attention, monkeypatch):
     """Kernels split products in two and have branches, which are no operations of the model."""
     monkeypatch.setitem(train_case.LONGEST, "listops", 256)

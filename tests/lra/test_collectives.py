@@ -105,14 +105,20 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
 
 
 @pytest.mark.parametrize(
-    ("attention", "parts"), [("standard", 2), ("nystrom", 1), ("linformer", 1), ("reformer", 1)]
+    ("attention", "parts"),
+    [
+        ("nystrom", 1),
+        pytest.param("standard", 2, marks=pytest.mark.slow),
+        pytest.param("linformer", 1, marks=pytest.mark.slow),
+        pytest.param("reformer", 1, marks=pytest.mark.slow),
+    ],
 )
 def test_packing_needs_no_more(tiny_trainer, monkeypatch, attention, parts):
-    monkeypatch.setattr("lra.buckets._MIN_PADDED", 1)
-    monkeypatch.setattr("lra.buckets._PACKED_STEP", 2)
+    monkeypatch.setattr("lra.plan._MIN_PADDED", 1)
+    monkeypatch.setattr("lra.plan._PACKED_STEP", 2)
     own = "seeds=(0, 1)", f"train.microbatches={parts}"
     trainer = tiny_trainer("pathfinder", attention, *own, *ALL_DEVICES)
-    assert trainer.plan.packed
+    assert trainer.plan.buckets.packed
     step = compiled_step(trainer)
     assert communication(step.as_text()) == [("all-reduce", {"f32"}, SEED_GROUPS)]
     _, metrics = step(*trainer.train_arguments(trainer.init(), 0, 3))
@@ -183,3 +189,13 @@ def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
     run = trainer.evaluation(state.params, state.rest, "validation")
     text = trainer.programs.logits.lower(*run.arguments(2)).compile().as_text()
     assert communication(text) == []
+
+
+def test_scores_gather_the_logits_once(tiny_trainer):
+    trainer = tiny_trainer("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES)
+    state = trainer.init()
+    run = trainer.evaluation(state.params, state.rest, "validation")
+    text = trainer.programs.scores.lower(*run.score_arguments).compile().as_text()
+    calls = filter(None, map(CALL.search, text.splitlines()))
+    assert {call[2] for call in calls} == {"all-gather"}
+    assert " while(" not in text

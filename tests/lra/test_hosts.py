@@ -189,6 +189,14 @@ def test_a_host_without_data_ends_both(start, data_dir, tmp_path):
         assert "error: host 1: no prepared listops" in error
 
 
+def test_hosts_that_differ_are_told_in_what(monkeypatch):
+    own = {"train.steps": 10, "seeds": (0,)}
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(hosts, "_gather", lambda _: [own, own, own | {"train.steps": 12}])
+    with pytest.raises(hosts.SharedError, match=r"hosts 0 and 2 differ in train\.steps: 10 and 12"):
+        hosts.check_equal(own)
+
+
 def test_one_host_needs_nobody():
     assert hosts.is_main()
     assert hosts.any_of(True)

@@ -44,6 +44,7 @@ def serve(content: bytes) -> Iterator[FileServer]:
     """A running server for the time of the block."""
     with FileServer(content) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(download, "SECURE", (*download.SECURE, server.url("")))
+        patch.setenv("no_proxy", "*")
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

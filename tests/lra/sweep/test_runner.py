@@ -292,6 +292,13 @@ def test_printed_commands_name_the_folders_that_the_sweep_means(place, monkeypat
         assert f"--data_dir={place.root}/link/../data" in shlex.split(line)
 
 
+def test_printed_commands_leave_the_run_to_start_from_as_it_is(place, capsys):
+    """A relative one is part of the run's identity."""
+    place.file.write_text(ONE_RUN)
+    place.run("--launcher=print", "--config.train.init_from=runs/easy")
+    assert "--config.train.init_from=runs/easy" in shlex.split(capsys.readouterr().out)
+
+
 def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
     place.run("--launcher=print")

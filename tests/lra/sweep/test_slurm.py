@@ -5,7 +5,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -150,20 +149,22 @@ def test_slurms_two_signals_are_one_to_a_training(tmp_path, first):
     (second,) = {signal.SIGTERM, signal.SIGUSR2} - {first}
     count = (
         f"trap 'n=$((n + 1))' TERM; touch {tmp_path}/ready; "
-        "while [ -z $n ]; do sleep 0.02; done; sleep 0.4; echo told $n"
+        f"while [ ! -e {tmp_path}/told ]; do sleep 0.02; done; sleep 0.2; echo told $n"
     )
-
-    def tell() -> None:
+    code = f"""if True:
+        import os, pathlib
+        from lra.sweep import child
+        log = pathlib.Path({str(tmp_path / "log")!r})
+        print(child.run(["bash", "-c", {count!r}], log, dict(os.environ)))
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         wait_for((tmp_path / "ready").exists)
-        os.kill(os.getpid(), first)
-        time.sleep(0.1)
-        os.kill(os.getpid(), second)
-
-    teller = threading.Thread(target=tell)
-    teller.start()
-    ended = child.run(["bash", "-c", count], tmp_path / "log", dict(os.environ))
-    teller.join()
-    assert ended == child.Ended(0, "told 1\n", signal.SIGUSR2)
+        for number in (first, second):
+            process.send_signal(number)
+            time.sleep(0.1)
+        (tmp_path / "told").touch()
+        printed, _ = process.communicate(timeout=60)
+    assert printed.decode() == f"{child.Ended(0, 'told 1' + chr(10), signal.SIGUSR2)}\n"
 
 
 def test_slurm_that_is_not_there_is_said(place, monkeypatch):
