@@ -288,12 +288,12 @@ def test_inputs_are_checked():
     code = """if True:
         import jax.numpy as jnp
         from flax import nnx
-        from models.attention import ATTENTIONS, make
+        from models.attention import make
+        from tests.attention_cases import SMALL
         x, mask = jnp.ones((2, 16, 2, 8)), jnp.ones((2, 16), bool)
         wrong = (x, x[:, 1:], x, mask), (x, x, x, mask[:, 1:]), (x, x, x, mask.astype(x.dtype))
-        options = {"nystrom": {"num_landmarks": 4}, "linformer": {"proj_dim": 4}}
-        for name in ATTENTIONS:
-            sizes = {"length": 16, "heads": 2, "head_dim": 8, **options.get(name, {})}
+        for name, case in SMALL.items():
+            sizes = {"length": 16, "heads": 2, "head_dim": 8, **case.options}
             attention = make(name, rngs=nnx.Rngs(params=0, attention=1), **sizes)
             for inputs in wrong:
                 try:
