@@ -47,14 +47,19 @@ def step_cells(row: Row) -> list[str]:
         f"{row['batch']}",
         "yes" if row["deterministic"] else "no",
         f"{row['compile_seconds']:.1f}",
-        f"{row['steps_per_second']:.3g}",
-        f"{row['examples_per_second']:.4g}",
-        f"{row['eval_examples_per_second']:.4g}",
+        _number(row["steps_per_second"]),
+        _number(row["examples_per_second"]),
+        _number(row["eval_examples_per_second"]),
         f"{row['peak_memory_mb']:.0f}",
-        "–" if hours is None else f"{hours:.3g}",
+        "–" if hours is None else _number(hours),
         _utilisation(row),
         "" if cost is None else f"{cost:.2f}",
     ]
+
+
+def _number(value: float) -> str:
+    """Format a positive number with three significant digits, or all those before the point."""
+    return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
 def _utilisation(row: Row) -> str:
@@ -74,7 +79,7 @@ def sums(rows: Iterable[Row]) -> list[str]:
             hours.setdefault(row["seeds"], {})[cell] = row["whole_hours"]
     return [
         f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(by_cell)} of "
-        f"{len(_CELLS)} cells of the table, {sum(by_cell.values()):.3g} h in all (training, "
+        f"{len(_CELLS)} cells of the table, {_number(sum(by_cell.values()))} h in all (training, "
         "evaluations, compilation)"
         for seeds, by_cell in hours.items()
     ]

@@ -14,9 +14,17 @@ OTHER_DATA = "†"
 OTHER_FORMATS = "Other number formats"
 # Start of the mark that `lra.data.listops` gives to data generated with other lengths.
 _SHORTER = "differs (lengths"
-# LRA tasks whose examples `lra.data` can generate anew; for a user's own task there are no released
+# How `lra.data` generates examples of LRA's tasks; for a user's own task there are no released
 # examples to tell them from.
-_DRAWN_ANEW = ("listops", "pathfinder", "pathx")
+_BY_ITS_PARAMETERS = (
+    "drawn here by the generator's published parameters (LRA's intensities and number of "
+    "distractors are inferred)"
+)
+_DRAWN_ANEW = {
+    "listops": "drawn here from its distribution",
+    "pathfinder": _BY_ITS_PARAMETERS,
+    "pathx": _BY_ITS_PARAMETERS,
+}
 
 
 def notes(group: Group, *, selected: bool) -> list[str]:
@@ -117,13 +125,12 @@ def on_other_data(group: Group) -> list[str]:
 
 
 def _on_generated_data(rows: list[Row]) -> list[str]:
-    generated = [row for row in rows if row.data == "generated" and row.task in _DRAWN_ANEW]
-    tasks = dict.fromkeys(task_title(row.task) for row in generated)
-    if not tasks:
-        return []
+    generated = [row for row in rows if row.data == "generated"]
     return [
-        f"{', '.join(tasks)}: as many examples as LRA has, drawn here from its distribution, not "
-        "the released ones."
+        f"{task_title(task)}: as many examples as LRA has, {_DRAWN_ANEW[task]}, not the released "
+        "ones."
+        for task in dict.fromkeys(row.task for row in generated)
+        if task in _DRAWN_ANEW
     ]
 
 

@@ -185,7 +185,8 @@ def _costs_table(group: Group) -> Table:
         "line stands for several programs, the least and the most. All are of runs beside whatever "
         "else their machines did: benchmarks.train_step compares methods better."
     )
-    return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9))
+    folded = not group.is_table3
+    return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9), folded=folded)
 
 
 def _cost_texts(part: Cell, program: Program) -> list[str]:

@@ -41,7 +41,8 @@ def fit(sheet: Sheet, line: Line, field: str) -> Fit | None:
 def _points(sheet: Sheet, line: Line, field: str, run: str) -> list[tuple[int, float]]:
     """Return the lengths and measured costs of a line in one run to which to fit.
 
-    If memory was measured in several ways, the way with most points is taken.
+    If memory was measured in several ways, the way with most points is taken, of two with equally
+    many that of the longer sequences.
     """
     series: dict[str | None, list[tuple[int, float]]] = defaultdict(list)
     for length in sheet.lengths:
@@ -50,7 +51,8 @@ def _points(sheet: Sheet, line: Line, field: str, run: str) -> list[tuple[int, f
             if row.run == run and value and is_measured(row, field):
                 source = row.memory_source if field == "peak_memory_mb" else None
                 series[source].append((length, value))
-    return max(map(_select_points, series.values()), key=len, default=[])
+    candidates = map(_select_points, series.values())
+    return max(candidates, key=lambda points: (len(points), points[-1]), default=[])
 
 
 def _select_points(points: list[tuple[int, float]]) -> list[tuple[int, float]]:

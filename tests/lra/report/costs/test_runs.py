@@ -85,6 +85,16 @@ def test_exponents_of_memory_are_of_one_way_to_take_it():
     assert (found.low, found.high, found.exponent) == (4096, 16384, pytest.approx(1.0))
 
 
+def test_of_two_ways_with_equally_many_points_that_of_longer_sequences_counts():
+    rows = [cost_row(None, n / 100, length=n) for n in (512, 1024, 2048)]
+    rows += [
+        cost_row(None, n**2 / 1e4, length=n, memory_source="process") for n in (4096, 8192, 16384)
+    ]
+    sheet = only(rows)
+    found = fit(sheet, sheet.lines[0], "peak_memory_mb")
+    assert (found.low, found.high, found.exponent) == (4096, 16384, pytest.approx(2.0))
+
+
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [
