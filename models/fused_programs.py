@@ -158,6 +158,6 @@ def _dropping(seeds, dropout):
     """Returns a function that applies mask `number` to a block [rows, entries]."""
 
     def drop(number, x):
-        return dropped(x, seeds[number][...], dropout) if seeds else x
+        return dropped(x, dropout, seeds[number][...]) if seeds else x
 
     return drop

@@ -17,7 +17,7 @@ def product_over_rows(a: jax.Array, b: jax.Array) -> jax.Array:
     return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
 
 
-def dropped(x: jax.Array, seeds: jax.Array, dropout: float) -> jax.Array:
+def dropped(x: jax.Array, dropout: float, seeds: jax.Array) -> jax.Array:
     """`models.dropout.dropped` for a block of rows, in float32."""
     entries = jnp.arange(x.shape[1], dtype=jnp.int32)[None]
     keep = keep_entries(seeds[:, None], entries, dropout)

@@ -102,8 +102,8 @@ def _end_of_all(axis_size, in_batched, mask):
     return _end(jnp.any(mask, axis=0)), False
 
 
-def head_major(x: jax.Array) -> jax.Array:
-    """[batch, i, j, width] -> [batch, j, i, width]."""
+def swap_heads(x: jax.Array) -> jax.Array:
+    """Swaps the axes of length and heads: [batch, i, j, width] -> [batch, j, i, width]."""
     return jnp.swapaxes(x, 1, 2)
 
 

@@ -43,13 +43,13 @@ from jaxtyping import Array, Bool, Float
 from models.attention.blocks import (
     add_to_block,
     even_size,
-    head_major,
     padded,
     product,
     read_block,
     restored,
     row_sums,
     stored,
+    swap_heads,
     tile_bytes,
     used_blocks,
     write_block,
@@ -216,8 +216,8 @@ def _backward(dropout, blocks, saved, g):
             ds = (p * (dp - mean_dp_row) * scale).astype(common)
             kept = kept.astype(common)
             dq_block += product("bhkd,bhkq->bhdq", k_block, ds)
-            dk_block = head_major(product("bhkq,bhqd->bhkd", ds, q_block))
-            dv_block = head_major(product("bhkq,bhqd->bhkd", kept, g_block))
+            dk_block = swap_heads(product("bhkq,bhqd->bhkd", ds, q_block))
+            dv_block = swap_heads(product("bhkq,bhqd->bhkd", kept, g_block))
             dk = add_to_block(dk, dk_block, column, axis=1)
             dv = add_to_block(dv, dv_block, column, axis=1)
             return dq_block, dk, dv
@@ -248,14 +248,14 @@ def _dtypes(q, k, v):
 def _queries(x, mask, row, blocks, dtype):
     """A block of queries, or of other per-query rows, heads first and 0 at padding."""
     real = read_block(mask, row, blocks.queries, axis=1)[:, None, :, None]
-    block = head_major(read_block(x, row, blocks.queries, axis=1)).astype(dtype)
+    block = swap_heads(read_block(x, row, blocks.queries, axis=1)).astype(dtype)
     return jnp.where(real, block, 0)
 
 
 def _keys(k, v, mask, column, blocks, dtype):
     """A block of keys and one of values, heads first and 0 at padding; the bias of its scores."""
     real = read_block(mask, column, blocks.keys, axis=1)[:, None, :, None]
-    k, v = (head_major(read_block(x, column, blocks.keys, axis=1)).astype(dtype) for x in (k, v))
+    k, v = (swap_heads(read_block(x, column, blocks.keys, axis=1)).astype(dtype) for x in (k, v))
     bias = jnp.where(real, 0, jnp.asarray(-jnp.inf, accumulation_dtype(dtype)))
     return jnp.where(real, k, 0), jnp.where(real, v, 0), bias
 

@@ -24,11 +24,11 @@ from jaxtyping import Array, Float
 
 from models.attention.blocks import (
     even_size,
-    head_major,
     padded,
     product,
     read_block,
     row_sums,
+    swap_heads,
     tile_bytes,
     write_block,
 )
@@ -82,10 +82,10 @@ def favor_attention(
     v = jnp.concatenate([v, ones], axis=-1)
     bias = jnp.where(mask, 0, jnp.asarray(-jnp.inf, q.dtype))
     bias = padded(bias, size, -jnp.inf)[:, None, None, :]
-    q, k, v = (head_major(padded(x, size)) for x in (q, k, v))
+    q, k, v = (swap_heads(padded(x, size)) for x in (q, k, v))
     # One copy per head: XLA would transpose the results of products with a shared one.
     projection = jnp.broadcast_to(projection, (*q.shape[:2], *projection.shape))
-    return head_major(_attention(q, k, v, bias, projection, epsilon, size))[:, :length]
+    return swap_heads(_attention(q, k, v, bias, projection, epsilon, size))[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))

@@ -32,7 +32,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention.blocks import head_major, padded, read_block, restored, stored, write_block
+from models.attention.blocks import (
+    padded,
+    read_block,
+    restored,
+    stored,
+    swap_heads,
+    write_block,
+)
 from models.attention.contract import Heads, Mask, check_inputs
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
@@ -94,7 +101,7 @@ def _attention_forward(q, k, v, mask, block):
     memory, _ = _over_blocks(add_keys, memory, (k, v, mask), (), block)
 
     def attend(_, arrays):
-        result = head_major(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
+        result = swap_heads(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
         out, total = result[..., :-1], result[..., -1:]
         # 0 at padding, and where there is no real key.
         total = jnp.where(total > 0, total, 1)
@@ -112,9 +119,9 @@ def _attention_backward(block, saved, g):
         q, mask, out, total, g = arrays
         queries, g = _features(q, mask), g.astype(total.dtype)
         mean = jnp.sum(g * out.astype(total.dtype), axis=-1, keepdims=True)
-        errors = head_major(jnp.concatenate([g, -mean], axis=-1) / total)
+        errors = swap_heads(jnp.concatenate([g, -mean], axis=-1) / total)
         dqueries = jnp.einsum("bhle,bhde->bhld", errors, memory)
-        return dmemory + _outer(queries, errors), (head_major(dqueries * _slope(queries)),)
+        return dmemory + _outer(queries, errors), (swap_heads(dqueries * _slope(queries)),)
 
     zeros = jnp.zeros_like(memory)
     dmemory, (dq,) = _over_blocks(query_gradients, zeros, (q, mask, out, total, g), (q,), block)
@@ -124,7 +131,7 @@ def _attention_backward(block, saved, g):
         keys = _features(k, mask)
         dkeys = jnp.einsum("bhle,bhde->bhld", _with_one(v, mask), dmemory)
         dv = jnp.einsum("bhld,bhde->bhle", keys, dmemory[..., :-1])
-        return (), (head_major(dkeys * _slope(keys)), head_major(dv))
+        return (), (swap_heads(dkeys * _slope(keys)), swap_heads(dv))
 
     _, (dk, dv) = _over_blocks(key_gradients, (), (k, v, mask), (k, v), block)
     return dq, dk, dv, None
@@ -163,7 +170,7 @@ def _zeroed(x, mask):
 
 def _features(x, mask):
     """f(x), head-major, and 0 at padding."""
-    x = head_major(_zeroed(x, mask))
+    x = swap_heads(_zeroed(x, mask))
     return jnp.where(mask[:, None, :, None], jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0))), 0)
 
 
@@ -175,7 +182,7 @@ def _slope(features):
 def _with_one(v, mask):
     """[v, 1], head-major; at padding the 1 is multiplied by features that are 0."""
     v = _zeroed(v, mask)
-    return head_major(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
+    return swap_heads(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
 
 
 def _outer(a, b):

@@ -21,7 +21,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from models.attention.blocks import head_major, product
+from models.attention.blocks import product, swap_heads
 from models.attention.contract import Heads, Mask
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype
@@ -32,7 +32,7 @@ def materialised_attention(
 ) -> Heads:
     """Computes `models.attention.standard.standard_attention`, with the same dropout masks."""
     dtype = accumulation_dtype(q.dtype)
-    q, k, v = head_major(q), head_major(k), head_major(v)
+    q, k, v = swap_heads(q), swap_heads(k), swap_heads(v)
     real = mask[:, None, :, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     # Without any real key all weights are equal, and all values are 0.
@@ -41,7 +41,7 @@ def materialised_attention(
     if key is not None and dropout > 0:
         batch, heads, keys, _ = k.shape
         seeds = weight_seeds(key, (batch, keys, heads))
-    return head_major(_attention(q, k, v, bias, seeds, dropout)).astype(q.dtype)
+    return swap_heads(_attention(q, k, v, bias, seeds, dropout)).astype(q.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))

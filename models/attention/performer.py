@@ -45,7 +45,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from models import kernel_choice
-from models.attention.blocks import head_major
+from models.attention.blocks import swap_heads
 from models.attention.contract import (
     Heads,
     Mask,
@@ -112,7 +112,7 @@ def query_features(
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
     """Returns f(q), in at least float32; the softmax kernel's maximum is per query."""
-    q = head_major(q)
+    q = swap_heads(q)
     projected = _project(q, projection)
     if kernel == "relu":
         return jax.nn.relu(projected) + RELU_EPSILON
@@ -135,7 +135,7 @@ def key_features(
     """
     # Padding is masked per row, not per entry of the [length, features] arrays.
     real = mask[:, None, :, None]
-    k = jnp.where(real, head_major(k), 0)
+    k = jnp.where(real, swap_heads(k), 0)
     projected = _project(k, projection)
     if kernel == "relu":
         return jax.nn.relu(projected) + jnp.where(real, RELU_EPSILON, 0).astype(projected.dtype)
@@ -199,12 +199,12 @@ def performer_attention(
         return favor_attention(*arrays, epsilon).astype(q.dtype)
     queries = query_features(q, projection, kernel=kernel)
     keys = key_features(k, mask, projection, kernel=kernel)
-    values = jnp.where(mask[:, None, :, None], head_major(v), 0).astype(keys.dtype)
+    values = jnp.where(mask[:, None, :, None], swap_heads(v), 0).astype(keys.dtype)
     summary = jnp.einsum("bhld,bhlm->bhdm", values, keys)
     total = jnp.einsum("bhlm,bhm->bhl", queries, jnp.sum(keys, axis=2))
     out = jnp.einsum("bhlm,bhdm->bhld", queries, summary)
     out = out / jnp.where(total > 0, total, 1)[..., None]
-    return head_major(out).astype(q.dtype)
+    return swap_heads(out).astype(q.dtype)
 
 
 def _project(

@@ -37,7 +37,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models import kernel_choice
-from models.attention.blocks import head_major, padded_to
+from models.attention.blocks import padded_to, swap_heads
 from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
 from models.attention.hashing import bucket_factors, lsh_buckets
 from models.attention.permutation import permute
@@ -95,7 +95,7 @@ def reformer_attention(
     *arrays, inverse, order = sort_batch(q, v, mask, buckets, chunk_length)
     out, logsumexp = attend_chunk_pairs(*arrays)
     out = jax.vmap(jax.vmap(_combine_rounds))(out, logsumexp, inverse, order)
-    return head_major(out)[:, :length].astype(q.dtype)
+    return swap_heads(out)[:, :length].astype(q.dtype)
 
 
 def attend_by_kernels(
