@@ -60,6 +60,8 @@ def train(
     stop = stop or Stop()
     if tensorboard:
         check_events()
+    folder = Workdir(workdir)
+    hosts.on_main(folder.check_free)
     task = get_task(config.task)
     protocol_of(config)  # needed for the rows: raises now if the config file alone is not valid
     prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
@@ -69,7 +71,6 @@ def train(
     hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256} | versions)
     # A call that may be repeated to find a NaN must not donate its arguments.
     trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
-    folder = Workdir(workdir)
     first = None
     if config.train.init_from and not hosts.on_main(folder.config.exists):
         first = initial_state(trainer)  # its errors are raised before anything is written

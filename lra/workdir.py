@@ -59,15 +59,8 @@ class Workdir:
                 another process is training in it, or it holds a run with another configuration (the
                 message names the keys) or other data.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.lock, blocking=False).acquire()
-        except filelock.Timeout:
-            raise UserError(f"{self.root}: another process is training in this workdir") from None
-        except OSError as error:
-            raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
         self._start = run
-        with lock:
+        with self._acquire():
             for folder in (self.checkpoints, self.evaluations):
                 if folder.exists() and not folder.is_dir():
                     raise UserError(f"{folder} is not a folder, as a run needs there: move it away")
@@ -77,6 +70,26 @@ class Workdir:
                 write_atomically(self.run, seal(json.dumps(run, indent=1)))
                 write_atomically(self.config, seal(to_json(config)))
             yield
+
+    def check_free(self) -> None:
+        """Raise UserError if another process is training in this folder; nothing is made here.
+
+        `open_for` comes only after the data and the model are on the devices, where there may be
+        no room beside those of the other process.
+        """
+        if self.lock.exists():
+            with self._acquire():
+                pass
+
+    def _acquire(self) -> filelock.AcquireReturnProxy:
+        """Lock the folder, or raise UserError."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            return filelock.FileLock(self.lock, blocking=False).acquire()
+        except filelock.Timeout:
+            raise UserError(f"{self.root}: another process is training in this workdir") from None
+        except OSError as error:
+            raise UserError(f"cannot write to workdir {self.root}: {error.strerror}") from None
 
     def note_start(self, *, first: bool) -> None:
         """Add the environment of this process to run.json, or replace it if `first`.

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import filelock
 import jax
 import numpy as np
 import pytest
@@ -23,11 +24,24 @@ from lra.loop import train
 from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
+from lra.workdir import Workdir
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
 from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_a_folder_in_use_is_refused_before_anything_is_loaded(tiny_config, tmp_path):
+    folder = Workdir(tmp_path / "run")
+    folder.root.mkdir()
+    with (
+        filelock.FileLock(folder.lock),
+        pytest.raises(UserError, match="run: another process is training in this workdir"),
+    ):
+        train(tiny_config(), folder.root, tmp_path / "no data")
+    with pytest.raises(UserError, match="no prepared listops"):
+        train(tiny_config(), folder.root, tmp_path / "no data")
 
 
 def test_a_config_file_that_is_refused_by_itself_is_before_anything_is_written(
