@@ -31,7 +31,10 @@ _COMPRESSION = {"compress_level": 3}  # files 6 % larger than at level 6, in 70 
 _BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
 _NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that XML forbids
 _RUNS_APART = "Each speed is of a run of its own, beside whatever else its machine did. Speeds: "
-_MEASURED = "Speeds are those of one seed, measured by benchmarks.train_step: "
+_MEASURED = (
+    "Accuracies are those of the table, of whatever device and number format; speeds are of one "
+    "seed, measured by benchmarks.train_step: "
+)
 _NO_DATE = {"Date": None}  # so that the same rows give the same bytes
 
 

@@ -92,7 +92,7 @@ def test_dots_of_the_table_have_the_speeds_measured(tmp_path):
     }
     ((of_table,), (of_rest,)), _ = figures([table, rest], [], speeds.read(path))
     assert of_table.caption.endswith(
-        "Speeds are those of one seed, measured by benchmarks.train_step: a GPU, bfloat16, "
+        "speeds are of one seed, measured by benchmarks.train_step: a GPU, bfloat16, "
         "JAX 0.12.0. No dot for cells without a speed."
     )
     assert "all seeds of a program together" in of_rest.caption
