@@ -99,8 +99,10 @@ def test_other_data_are_named_where_their_accuracies_are():
             assert f"\n| {mark} | seed |" in page
 
 
-SIZES = {"linformer": "projections", "nystrom": "landmarks"}
-SIZE_KEYS = ["model.attention.proj_dim"], ["model.attention.num_landmarks"]
+SIZES = {"linformer": "projections", "nystrom": "landmarks", "performer": "features"}
+SIZE_KEYS = [
+    [f"model.attention.{option}"] for option in ("proj_dim", "num_landmarks", "num_features")
+]
 
 
 def lines_of(path: str) -> list[dict]:
