@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from lra import sharding
 from models.machine import this_backend
 
 _THREADS = 2  # one for the training step, the longest compilation, and one for all others
@@ -61,6 +62,11 @@ class Ahead:
 
         future = self._threads.submit(context.run, compile_it)
         self._futures.setdefault(name, []).append(future)
+
+    def call(self, name: str, program: Callable, *arguments: Any) -> Any:
+        """Call a program as `sharding.call` does, once those submitted as `name` are compiled."""
+        self.wait(name)
+        return sharding.call(program, *arguments)
 
     def wait(self, name: str) -> None:
         """Wait until all programs of this name are compiled.

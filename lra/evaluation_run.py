@@ -45,7 +45,7 @@ class EvaluationRun:
         rest: Untrained arrays, [seeds, ...].
         order: Order in which examples are evaluated, int [examples].
         shape: Number of seeds, batch size, number of classes.
-        before_programs: Function that is called before each program.
+        call: Function that calls a program with its arguments.
 
     Attributes:
         logits: Logits on the devices, [seeds, batches, batch, classes], valid for the first `done`
@@ -64,10 +64,10 @@ class EvaluationRun:
         *,
         order: np.ndarray,
         shape: tuple[int, int, int],
-        before_programs: Callable[[], None],
+        call: Callable,
     ):
         self._programs, self._examples = programs, examples
-        self._before_programs = before_programs
+        self._call = call
         self._params, self._rest = params, rest
         seeds, batch, classes = shape
         self.order, self._total = order, len(order)
@@ -91,8 +91,7 @@ class EvaluationRun:
 
     def advance(self, count: int) -> None:
         """Evaluate the next `count` batches and wait for them."""
-        self._before_programs()
-        self.logits = sharding.call(self._programs.logits, *self.arguments(count))
+        self.logits = self._call(self._programs.logits, *self.arguments(count))
         self.logits.block_until_ready()
         self.done += count
 
@@ -127,7 +126,6 @@ class EvaluationRun:
 
     def result(self) -> Evaluation:
         """Accuracy, loss and logits of every example."""
-        self._before_programs()
-        scores = sharding.call(self._programs.scores, *self.score_arguments)
+        scores = self._call(self._programs.scores, *self.score_arguments)
         correct, loss, logits = jax.device_get(jax.block_until_ready(scores))
         return Evaluation(correct / self._total, loss, logits)  # in float64

@@ -166,9 +166,8 @@ class Trainer:
 
         Donates the buffers of the state and need not wait for the device.
         """
-        self.ahead.wait("train")
         arguments = self.train_arguments(train_state, start, count)
-        return sharding.call(self.programs.train, *arguments)
+        return self.ahead.call("train", self.programs.train, *arguments)
 
     def train_arguments(self, train_state: TrainState, start: int, count: int) -> tuple[Any, ...]:
         """Arguments of the compiled training call."""
@@ -193,15 +192,13 @@ class Trainer:
         self, train_state: TrainState, val_accuracy: np.ndarray, step: int
     ) -> TrainState:
         """Keep the current parameters of each seed for which they are the best so far."""
-        self.ahead.wait("update_best")
         arguments = self._score_arguments(train_state, val_accuracy, step)
-        return sharding.call(self.programs.update_best, *arguments)
+        return self.ahead.call("update_best", self.programs.update_best, *arguments)
 
     def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
         """Mark seeds as diverged whose parameters or loss are not finite after the last step."""
-        self.ahead.wait("check_end")
         arguments = self._score_arguments(train_state, val_loss, self.config.train.steps)
-        return sharding.call(self.programs.check_end, *arguments)
+        return self.ahead.call("check_end", self.programs.check_end, *arguments)
 
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
         """New evaluation of every example of a split, once; nothing is computed yet."""
@@ -214,7 +211,7 @@ class Trainer:
             rest,
             order=self._orders[split],
             shape=(len(config.seeds), self.plan.eval_batch, self.task.num_classes),
-            before_programs=lambda: self.ahead.wait(split),
+            call=functools.partial(self.ahead.call, split),
         )
 
     def fetch(self, tree: Any) -> Any:
