@@ -70,9 +70,8 @@ def test_gpus_that_are_not_listed_are_not_divided(monkeypatch):
 
 def test_a_failed_run_is_reported_once_and_does_not_stop_the_rest(place, capsys):
     assert place.run("--jobs=3", nystrom="refuse") == 1
-    assert [row.attention for row in place.rows() if row.final] == ["standard"] * 2 + [
-        "linformer"
-    ] * 2
+    finished = sorted(row.attention for row in place.rows() if row.final)
+    assert finished == ["linformer"] * 2 + ["standard"] * 2
     assert capsys.readouterr().err.count("failed: no such landmarks") == 1
 
 
