@@ -3,6 +3,7 @@
 Golden arrays are what reference implementations returned on fixed inputs, in float64.
 """
 
+import functools
 from pathlib import Path
 
 import jax
@@ -48,6 +49,35 @@ def out_and_gradients(attend, q, k, v, g):
         return out, *gradient(g)
 
     return run(q, k, v, g)
+
+
+def of_two_seeds(draw):
+    """The arrays of `draw(seed=1)` and `draw(seed=2)`, stacked."""
+    return [jnp.stack(x) for x in zip(draw(seed=1), draw(seed=2), strict=True)]
+
+
+def assert_trains_like(attend, plain, of_seeds, arrays, same):
+    """Compiled as in training, `attend(of_seed, q, k, v)` has the gradients of `plain`.
+
+    Two seeds at once, remat, and a loop over steps whose number is not known to the compiler; q,
+    k, v and the output's gradient, `arrays`, and `of_seeds` have an axis of seeds in front.
+    `same(found, expected)` compares the gradients of one seed.
+    """
+
+    def gradients(attend, of_seed, *arrays):
+        return out_and_gradients(functools.partial(attend, of_seed), *arrays)[1:]
+
+    @jax.jit
+    def loop(steps, *mapped):
+        def step(_, total):
+            found = jax.vmap(functools.partial(gradients, jax.checkpoint(attend)))(*mapped)
+            return jax.tree.map(jnp.add, total, found)
+
+        return jax.lax.fori_loop(0, steps, step, tuple(map(jnp.zeros_like, arrays[:3])))
+
+    total = loop(2, of_seeds, *arrays)
+    for i, of_seed in enumerate(of_seeds):
+        same([x[i] / 2 for x in total], gradients(plain, of_seed, *(x[i] for x in arrays)))
 
 
 def assert_values_and_gradients(attend, inputs, expected, name):

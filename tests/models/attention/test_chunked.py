@@ -16,10 +16,12 @@ from models.machine import Machine
 from tests.models.attention.arrays import (
     assert_rounded,
     assert_same,
+    assert_trains_like,
     assert_values_and_gradients,
     load,
     load_inputs,
     masks,
+    of_two_seeds,
     out_and_gradients,
     random_inputs,
 )
@@ -131,34 +133,19 @@ def test_dropout_equals_the_plain_form_whatever_the_blocks(blocks, float64):
     assert_same(found, out_and_gradients(plain, q, k, v, g))
 
 
-def test_under_vmap_scan_checkpoint_and_jit(float64):
-    """Keys and inputs of several seeds, a mask they share, a loop over steps, and remat."""
-    q, k, v, g = (
-        jnp.stack(x) for x in zip(random_inputs(21, seed=1), random_inputs(21, seed=2), strict=True)
+def test_seeds_train_at_once(float64):
+    mask = masks(21)
+
+    def attend(blockwise, key, q, k, v):
+        return blockwise(q, k, v, mask, dropout=DROPOUT, key=key)
+
+    assert_trains_like(
+        functools.partial(attend, functools.partial(chunked_attention, blocks=SMALL)),
+        functools.partial(attend, standard_attention),
+        jax.random.split(jax.random.key(1)),
+        of_two_seeds(functools.partial(random_inputs, 21)),
+        assert_same,
     )
-    keys, mask = jax.random.split(jax.random.key(1)), masks(21)
-
-    def attend(key, mask, q, k, v):
-        return chunked_attention(q, k, v, mask, dropout=DROPOUT, key=key, blocks=SMALL)
-
-    def gradients(q, k, v, g, key):
-        def loss(q, k, v):
-            return jnp.sum(jax.checkpoint(attend)(key, mask, q, k, v) * g)
-
-        return jax.grad(loss, argnums=(0, 1, 2))(q, k, v)
-
-    @jax.jit
-    def loop(q, k, v, g, keys):
-        def step(total, key):
-            found = jax.vmap(gradients)(q, k, v, g, key)
-            return jax.tree.map(jnp.add, total, found), None
-
-        return jax.lax.scan(step, (0 * q, 0 * k, 0 * v), jnp.stack([keys, keys]))[0]
-
-    found = loop(q, k, v, g, keys)
-    for i in range(2):
-        plain = out_and_gradients(functools.partial(attend, keys[i], mask), q[i], k[i], v[i], g[i])
-        assert_same([x[i] / 2 for x in found], plain[1:])
 
 
 def test_bfloat16_sums_in_float32():

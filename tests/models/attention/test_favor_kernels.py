@@ -18,7 +18,9 @@ from models.attention.performer import (
 from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_rounded,
+    assert_trains_like,
     masks,
+    of_two_seeds,
     out_and_gradients,
     random_inputs,
 )
@@ -38,7 +40,7 @@ def inputs(length, dtype=jnp.bfloat16, seed=0):
     return tuple(x.astype(dtype) for x in (q / 2, k, v, g))
 
 
-def wide(arrays, dtype=jnp.float32):
+def cast(arrays, dtype=jnp.float32):
     return tuple(x.astype(dtype) for x in arrays)
 
 
@@ -56,7 +58,7 @@ def attention_of(attend, mask, epsilon=SOFTMAX_EPSILON, projection=PROJECTION):
 def test_equals_the_form_without_kernels(length, epsilon):
     arrays, mask = inputs(length), masks(length)
     found = out_and_gradients(attention_of(interpreted, mask, epsilon), *arrays)
-    expected = out_and_gradients(attention_of(performer_attention, mask, epsilon), *wide(arrays))
+    expected = out_and_gradients(attention_of(performer_attention, mask, epsilon), *cast(arrays))
     assert all(x.dtype == jnp.bfloat16 for x in found)
     # Of e or d, of S or u and of the result; gradients sum terms of both signs.
     assert_rounded(found, expected, roundings=3)
@@ -91,7 +93,7 @@ def test_the_sizes_of_blocks_change_only_the_order_of_sums():
             attention_of(functools.partial(attend, blocks=blocks), mask), *arrays
         )
         expected = out_and_gradients(attention_of(interpreted, mask), *arrays)
-        assert_rounded(found, wide(expected), roundings=3)
+        assert_rounded(found, cast(expected), roundings=3)
 
 
 @with_and_without_epsilon
@@ -102,7 +104,7 @@ def test_peaks_may_grow_from_block_to_block(epsilon):
     found = out_and_gradients(attention_of(interpreted, masks(37), epsilon), q, k, v, g)
     plain = attention_of(performer_attention, masks(37), epsilon)
     assert all(np.isfinite(np.asarray(x, np.float32)).all() for x in found)
-    assert_rounded(found[:1], [plain(*wide((q, k, v)))], roundings=3)
+    assert_rounded(found[:1], [plain(*cast((q, k, v)))], roundings=3)
 
 
 def test_what_little_leads_out_of_features_near_epsilon_is_not_lost_in_rounding(float64):
@@ -111,7 +113,7 @@ def test_what_little_leads_out_of_features_near_epsilon_is_not_lost_in_rounding(
     k, v = 4 * k, v + 1
     mask = masks(37)
     found = out_and_gradients(attention_of(interpreted, mask), q, k, v, g)
-    arrays = wide((q, k, v, g), jnp.float64)
+    arrays = cast((q, k, v, g), jnp.float64)
     expected = out_and_gradients(attention_of(performer_attention, mask), *arrays)
     assert np.linalg.norm(expected[1]) < 1e-4 * np.linalg.norm(expected[3])
     assert_rounded(found, expected, roundings=4)
@@ -127,29 +129,20 @@ def test_even_nan_at_padding_stays_there():
         np.testing.assert_array_equal(x, y)
 
 
-def test_under_vmap_fori_loop_checkpoint_and_jit():
-    """Inputs and projections of several seeds, a mask they share, a loop over steps, and remat."""
-    arrays = [jnp.stack(x) for x in zip(inputs(21, seed=1), inputs(21, seed=2), strict=True)]
-    projections, mask = jnp.stack([PROJECTION, PROJECTION[::-1] / 2]), masks(21)
+def test_seeds_train_at_once():
+    mask = masks(21)
 
-    def gradients(attend, projection, q, k, v, g):
-        attention = jax.checkpoint(attention_of(attend, mask, projection=projection))
-        return out_and_gradients(attention, q, k, v, g)[1:]
+    def narrow(projection, *x):
+        attend = attention_of(interpreted, mask, projection=projection)
+        return attend(*cast(x, jnp.bfloat16)).astype(jnp.float32)
 
-    @jax.jit
-    def loop(steps, *arguments):
-        def step(_, total):
-            found = jax.vmap(functools.partial(gradients, interpreted))(*arguments)
-            return jax.tree.map(jnp.add, total, found)
-
-        start = tuple(jnp.zeros_like(x) for x in arrays[:3])
-        return jax.lax.fori_loop(0, steps, step, start)
-
-    found = loop(2, projections, *arrays)
-    for i, projection in enumerate(projections):
-        seed = wide([x[i] for x in arrays])
-        expected = gradients(performer_attention, projection, *seed)
-        assert_rounded([x[i].astype(jnp.float32) / 2 for x in found], expected, roundings=4)
+    assert_trains_like(
+        narrow,
+        lambda projection, *x: performer_attention(*x, mask, projection),
+        jnp.stack([PROJECTION, PROJECTION[::-1] / 2]),
+        cast(of_two_seeds(functools.partial(inputs, 21))),
+        functools.partial(assert_rounded, roundings=4),
+    )
 
 
 def total_gradients(q, k, v, mask, projection):
@@ -223,7 +216,7 @@ def test_on_a_gpu(epsilon, head_dim):
     plain = attention_of(performer_attention, mask, epsilon, projection)
     found = out_and_gradients(attention_of(favor_kernels, mask, epsilon, projection), *arrays)
     with jax.default_matmul_precision("float32"):
-        expected = out_and_gradients(plain, *wide(arrays))
+        expected = out_and_gradients(plain, *cast(arrays))
     assert_rounded(found, expected, roundings=4)
 
 

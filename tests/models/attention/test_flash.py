@@ -14,7 +14,9 @@ from models.attention.flash import flash_attention
 from models.attention.standard import StandardAttention, standard_attention
 from tests.models.attention.arrays import (
     assert_rounded,
+    assert_trains_like,
     masks,
+    of_two_seeds,
     out_and_gradients,
     random_inputs,
 )
@@ -116,35 +118,19 @@ def test_bfloat16_sums_in_float32(key):
 
 
 @pytest.mark.parametrize("drops", [False, True])
-def test_under_vmap_fori_loop_checkpoint_and_jit(drops):
-    """Keys and inputs of several seeds, a mask they share, a loop over steps, and remat."""
-    q, k, v, g = (jnp.stack(x) for x in zip(inputs(21, seed=1), inputs(21, seed=2), strict=True))
-    keys, mask = jax.random.split(jax.random.key(1)), masks(21)
+def test_seeds_train_at_once(drops):
+    mask = masks(21)
 
-    def attend(attention, key, mask, q, k, v):
+    def attend(attention, key, q, k, v):
         return attention(q, k, v, mask, dropout=DROPOUT, key=key if drops else None)
 
-    def gradients(key, mask, q, k, v, g):
-        def loss(q, k, v):
-            attention = jax.checkpoint(functools.partial(attend, interpreted))
-            return jnp.sum(attention(key, mask, q, k, v) * g)
-
-        return jax.grad(loss, argnums=(0, 1, 2))(q, k, v)
-
-    @jax.jit
-    def loop(steps, *arguments):
-        def step(_, total):
-            found = jax.vmap(gradients, in_axes=(0, None, 0, 0, 0, 0))(*arguments)
-            return jax.tree.map(jnp.add, total, found)
-
-        return jax.lax.fori_loop(0, steps, step, (0 * q, 0 * k, 0 * v))
-
-    found = loop(2, keys, mask, q, k, v, g)
-    plain = functools.partial(attend, standard_attention)
-    for i in range(2):
-        of_seed = functools.partial(plain, keys[i], mask)
-        expected = out_and_gradients(of_seed, q[i], k[i], v[i], g[i])[1:]
-        assert_same([x[i] / 2 for x in found], expected)
+    assert_trains_like(
+        functools.partial(attend, interpreted),
+        functools.partial(attend, standard_attention),
+        jax.random.split(jax.random.key(1)),
+        of_two_seeds(functools.partial(inputs, 21)),
+        assert_same,
+    )
 
 
 def total_gradients(q, k, v, key, mask, **options):

@@ -1,5 +1,7 @@
 """Linear attention against the explicit quadratic formula, another's numerator, and its masks."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,9 +14,11 @@ from tests.models.attention.arrays import (
     assert_close,
     assert_rounded,
     assert_same,
+    assert_trains_like,
     load,
     load_inputs,
     masks,
+    of_two_seeds,
     out_and_gradients,
     random_inputs,
 )
@@ -115,27 +119,15 @@ def test_blocks():
     assert block_of((4096, 8192, 12, 64), 4, machine=Machine("cpu")) == 16
 
 
-def test_under_vmap_scan_checkpoint_and_jit(float64):
-    """Inputs of several seeds, a mask they share, a loop over steps, and remat."""
-    q, k, v, g = (
-        jnp.stack(x) for x in zip(random_inputs(21, seed=1), random_inputs(21, seed=2), strict=True)
-    )
+def test_seeds_train_at_once(float64):
     mask = masks(21)
-
-    def attend(q, k, v):
-        return linear_attention(q, k, v, mask, block=8)
-
-    def loop(q, k, v):
-        def step(q, _):
-            return jax.checkpoint(attend)(q, k, v), None
-
-        return jax.lax.scan(step, q, None, length=2)[0]
-
-    def twice(q, k, v):
-        return quadratic(quadratic(q, k, v, mask), k, v, mask)
-
-    found = out_and_gradients(jax.vmap(loop), q, k, v, g)
-    assert_same(found, out_and_gradients(jax.vmap(twice), q, k, v, g))
+    assert_trains_like(
+        lambda _, q, k, v: linear_attention(q, k, v, mask, block=8),
+        lambda _, q, k, v: quadratic(q, k, v, mask),
+        jnp.arange(2),
+        of_two_seeds(functools.partial(random_inputs, 21)),
+        assert_same,
+    )
 
 
 def test_module_computes_the_function_and_holds_nothing():

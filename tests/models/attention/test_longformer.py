@@ -21,9 +21,11 @@ from models.attention.standard import standard_attention
 from models.machine import Machine
 from tests.models.attention.arrays import (
     assert_same,
+    assert_trains_like,
     load,
     load_inputs,
     masks,
+    of_two_seeds,
     out_and_gradients,
     random_inputs,
 )
@@ -128,27 +130,15 @@ def test_large_scores_neither_overflow_nor_vanish():
     np.testing.assert_allclose(found[0], plain(300 * q, 300 * k, v, masks(150), 40), atol=1e-6)
 
 
-def test_under_vmap_scan_checkpoint_and_jit(float64):
-    """Inputs of several seeds, a mask they share, a loop over steps, and remat."""
-    q, k, v, g = (
-        jnp.stack(x) for x in zip(random_inputs(70, seed=1), random_inputs(70, seed=2), strict=True)
-    )
+def test_seeds_train_at_once(float64):
     mask = masks(70)
-
-    def attend(q, k, v):
-        return longformer_attention(q, k, v, mask, window=9)
-
-    def loop(q, k, v):
-        def step(q, _):
-            return jax.checkpoint(attend)(q, k, v), None
-
-        return jax.lax.scan(step, q, None, length=2)[0]
-
-    def twice(q, k, v):
-        return plain(plain(q, k, v, mask, 9), k, v, mask, 9)
-
-    found = out_and_gradients(jax.vmap(loop), q, k, v, g)
-    assert_same(found, out_and_gradients(jax.vmap(twice), q, k, v, g))
+    assert_trains_like(
+        lambda _, q, k, v: longformer_attention(q, k, v, mask, window=9),
+        lambda _, q, k, v: plain(q, k, v, mask, 9),
+        jnp.arange(2),
+        of_two_seeds(functools.partial(random_inputs, 70)),
+        assert_same,
+    )
 
 
 def test_tiles():

@@ -20,7 +20,9 @@ from models.attention.reformer_kernels import bucket_kernel
 from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_rounded,
+    assert_trains_like,
     masks,
+    of_two_seeds,
     out_and_gradients,
     random_inputs,
 )
@@ -127,25 +129,16 @@ def test_bfloat16_sums_in_float32():
     assert_rounded(found, expected, roundings=4)  # keys, weights, of a round, the result
 
 
-def test_under_vmap_checkpoint_and_jit():
-    """Inputs and rotations of several seeds, and a mask they share."""
-    *arrays, rotations = (
-        jnp.stack(x) for x in zip(case(37, seed=1), case(37, seed=2), strict=True)
+def test_seeds_train_at_once():
+    q, v, g, rotations = of_two_seeds(functools.partial(case, 37))
+    mask, options = masks(37), {"chunk_length": CHUNK, "factors": (8,)}
+    assert_trains_like(
+        lambda rotations, q, _, v: interpreted(q, v, mask, rotations, **options),
+        lambda rotations, q, _, v: reformer_attention(q, v, mask, rotations, **options),
+        rotations,
+        (q, q, v, g),
+        assert_same,
     )
-    mask = masks(37)
-
-    def gradients(q, v, g, rotations):
-        def loss(q, v):
-            attend = functools.partial(interpreted, chunk_length=CHUNK, factors=(8,))
-            return jnp.sum(jax.checkpoint(attend)(q, v, mask, rotations) * g)
-
-        return jax.grad(loss, argnums=(0, 1))(q, v)
-
-    found = jax.jit(jax.vmap(gradients))(*arrays, rotations)
-    for i in range(2):
-        of_seed = (*(x[i] for x in arrays), mask, rotations[i])
-        expected = results(reformer_attention, *of_seed, factors=(8,))
-        assert_same([x[i] for x in found], expected[1:])
 
 
 def module(length=300, chunk_length=64):
