@@ -161,20 +161,21 @@ def train_steps(
 ) -> tuple[TrainState, CallMetrics]:
     """Make steps `start` to `start + count` of every seed; each seed gathers its own batches."""
 
-    def one_seed(seed_state, key, seed_indices):
-        def body(i, carry):
-            seed_state, totals = carry
-            batch = gather(examples, seed_indices[i])
-            seed_state, metrics = step(seed_state, start + i, batch, key)
-            return seed_state, jax.tree.map(jnp.add, totals, metrics)
+    def one_seed(seed_state, batch_indices, key, number):
+        return step(seed_state, number, gather(examples, batch_indices), key)
 
-        totals = state.StepMetrics(jnp.zeros(()), jnp.zeros(()))
-        seed_state, totals = jax.lax.fori_loop(0, count, body, (seed_state, totals))
-        loss, accuracy = (total / count for total in totals)
-        return seed_state, CallMetrics(loss, accuracy, seed_state.diverged_step)
+    seeds = jax.vmap(one_seed, in_axes=(0, 0, 0, None), axis_name=_SEEDS, spmd_axis_name="seed")
 
-    seeds = jax.vmap(one_seed, axis_name=_SEEDS, spmd_axis_name="seed")
-    return seeds(train_state, keys, indices)
+    def body(i, carry):
+        train_state, totals = carry
+        train_state, metrics = seeds(train_state, indices[:, i], keys, start + i)
+        return train_state, jax.tree.map(jnp.add, totals, metrics)
+
+    zeros = jnp.zeros(indices.shape[0])
+    totals = state.StepMetrics(zeros, zeros)
+    train_state, totals = jax.lax.fori_loop(0, count, body, (train_state, totals))
+    loss, accuracy = (total / count for total in totals)
+    return train_state, CallMetrics(loss, accuracy, train_state.diverged_step)
 
 
 def fill_logits(
