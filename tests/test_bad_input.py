@@ -56,7 +56,7 @@ def contents(folder: pathlib.Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """Built once, copied for each case."""
+    """What all cases find; built once."""
     world = tmp_path_factory.mktemp("template")
 
     def train(command: str) -> None:
@@ -72,12 +72,14 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture
-def world(template, tmp_path, monkeypatch):
-    """A copy of the template, and the working directory."""
-    folder = shutil.copytree(template, tmp_path / "world", symlinks=True)
-    run_file = folder / "run" / "run.json"
-    text = unseal(run_file.read_bytes()).decode()
-    run_file.write_text(seal(text.replace(str(template), str(folder))))
+def world(case, template, tmp_path, monkeypatch):
+    """The working directory: the template, or a copy of it for a case that changes something."""
+    folder = template
+    if case.before:
+        folder = shutil.copytree(template, tmp_path / "world", symlinks=True)
+        run_file = folder / "run" / "run.json"
+        text = unseal(run_file.read_bytes()).decode()
+        run_file.write_text(seal(text.replace(str(template), str(folder))))
     monkeypatch.chdir(folder)
     return folder
 
