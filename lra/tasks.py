@@ -38,6 +38,11 @@ class Task:
     pixels: bool = False
     source: str = ""
 
+    @property
+    def lacks_validation(self) -> bool:
+        """Whether LRA has no validation set for this task and selects on the test set."""
+        return bool(self.counts) and "validation" not in self.counts
+
 
 _PATHFINDER = {"train": 160_000, "validation": 20_000, "test": 20_000}
 TASKS = {

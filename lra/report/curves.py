@@ -12,6 +12,7 @@ from lra.protocol import ATTENTION_KEYS, overrides_of
 from lra.report.cells import attention_order, attention_title, value_order
 from lra.report.changes import short_names
 from lra.settings import flatten
+from lra.tasks import get_task
 from lra.workdir import Workdir, read_metrics
 
 # Maximal number of points of a curve. More losses than a column can show are noise. Evaluations
@@ -36,7 +37,7 @@ class History(NamedTuple):
     """Training loss and validation accuracy of one run, over the seeds that have not diverged.
 
     `seeds` is the number of seeds at the start. `ends` has an entry each time that seeds diverge:
-    the step, and the number of seeds left.
+    the step, and the number of seeds left. `val_is_test` is as in a row.
     """
 
     attention: str
@@ -45,6 +46,7 @@ class History(NamedTuple):
     accuracy: Curve
     seeds: int = 1
     ends: tuple[tuple[int, int], ...] = ()
+    val_is_test: bool = False
 
 
 def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
@@ -69,7 +71,8 @@ def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
         seeds, attention = len(config.seeds), config.model.attention.name
         ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
         curves = _curve(loss, MOST_LOSSES, spans=True), _curve(accuracy, MOST_EVALUATIONS)
-        history = History(attention, "", *curves, seeds, ends)
+        val_is_test = get_task(config.task).lacks_validation and not config.data.holdout
+        history = History(attention, "", *curves, seeds, ends, val_is_test)
         runs_by_task.setdefault(config.task, []).append(_Run(str(root), config, history))
     if not runs_by_task:
         raise UserError("--curves names no folder of a run that has been evaluated")

@@ -270,7 +270,8 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
             bounds = [[scale * value for value in bound] for bound in (curve.low, curve.high)]
             axis.fill_between(curve.steps, *bounds, color=colour, alpha=0.13, linewidth=0)
     upper.set_ylabel("training loss")
-    lower.set_ylabel("validation accuracy (%)")
+    on_test = all(run.val_is_test for run in runs)
+    lower.set_ylabel(f"{'validation = test' if on_test else 'validation'} accuracy (%)")
     lower.set_xlabel("step")
     lower.xaxis.set_major_formatter(tick_label)
     _legend(figure, lower.get_legend_handles_labels()[0])

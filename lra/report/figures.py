@@ -214,6 +214,10 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
     ]
     if ends:
         caption += f" {'; '.join(ends)}."
+    on_test = [run.title for run in runs if run.val_is_test]
+    if on_test:
+        which = "" if len(on_test) == len(runs) else f" of {', '.join(on_test)}"
+        caption += f" The validation set{which} is the test set, as LRA has it."
     draw = functools.partial(drawing.draw_histories, runs, looks)
     return Figure(f"curves-{task}", caption, draw)
 

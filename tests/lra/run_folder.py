@@ -8,11 +8,15 @@ from lra.settings import load_config, to_json
 
 
 def write_run(
-    root: pathlib.Path, steps: int = 20, overrides: Sequence[str] = (), attention: str = "nystrom"
+    root: pathlib.Path,
+    steps: int = 20,
+    overrides: Sequence[str] = (),
+    attention: str = "nystrom",
+    task: str = "listops",
 ) -> pathlib.Path:
     """A workdir with metrics, strange lines among them, and the last one cut short."""
     root.mkdir(parents=True)
-    config = load_config(f"configs/listops.py:{attention}", ["seeds=(0, 1)", *overrides])
+    config = load_config(f"configs/{task}.py:{attention}", ["seeds=(0, 1)", *overrides])
     (root / "config.json").write_text(to_json(config))
     call = {"kind": "train", "loss": [2.0, 1.0], "accuracy": [0.5, 0.5]}
     evaluation = {"kind": "eval", "split": "validation", "loss": [2.0, 1.0]}

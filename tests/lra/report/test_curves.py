@@ -12,7 +12,7 @@ from lra.report.drawing import run_styles
 from lra.report.figures import figures
 from lra.report.styles import STYLES, shade
 from lra.settings import load_config
-from tests.lra.report.drawn_texts import draw
+from tests.lra.report.drawn_texts import draw, plain_texts
 from tests.lra.run_folder import write_run
 
 
@@ -107,6 +107,24 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     metrics.write_text(metrics.read_text().replace("[0.5, null]", "[0.5, 0.5]"))
     _, (figure,) = figures([], [str(run)])
     assert figure.caption.endswith("(evaluations).")
+
+
+def test_curves_say_whether_they_are_of_the_test_set(tmp_path):
+    official = str(write_run(tmp_path / "official", task="text"))
+    held_out = str(write_run(tmp_path / "held-out", task="text", overrides=["data.holdout=0.1"]))
+    said = "is the test set, as LRA has it."
+    for runs, ending, label in (
+        ([official], f" The validation set {said}", "validation = test accuracy (%)"),
+        ([held_out], "from step 20 on.", "validation accuracy (%)"),
+        (
+            [official, held_out],
+            f" The validation set of Nyströmformer, holdout=0.0 {said}",
+            "validation accuracy (%)",
+        ),
+    ):
+        _, (figure,) = figures([], runs)
+        assert figure.caption.endswith(ending)
+        assert label in plain_texts(draw(figure))
 
 
 def test_long_histories_are_thinned_by_averaging(tmp_path):
