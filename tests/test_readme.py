@@ -14,9 +14,11 @@ from lra import records, training_rows
 from lra.analysis import page as analysis
 from lra.published import TABLE3, TABLE_TASKS
 from lra.report import __main__ as report
+from lra.report.cells import task_title
 from lra.report.formats import plain
 from lra.report.groups import LRA_DATA
 from lra.row import Row
+from lra.settings import load_config
 from lra.sweep.sweep_file import load_sweep
 from lra.training_rows import LossRow, PeerRow, StepRow
 
@@ -73,6 +75,14 @@ def assert_has_line(page: str, line: str) -> None:
 def test_the_table_of_the_readme_is_that_of_the_rows(attention):
     cells = [NAMES[attention], *(cell(attention, task) for task in TABLE_TASKS)]
     assert_has_line("README.md", f"| {' | '.join(cells)} |")
+
+
+@pytest.mark.parametrize("task", TABLE_TASKS)
+def test_the_protocol_of_the_readme_is_that_of_the_configs(task):
+    train = load_config(f"configs/{task}.py").train
+    values = (train.steps, train.warmup_steps, train.batch_size, train.eval_every)
+    texts = (f"{value:,}" for value in values)
+    assert_has_line("README.md", f"| {task_title(task)} | {' | '.join(texts)} |")
 
 
 @pytest.mark.parametrize("attention", NAMES)

@@ -7,7 +7,7 @@ Train:     python -m lra.sweep configs/sweeps/quick.py --results=runs/quickstart
 Published: nothing
 Here:      runs/quickstart/RESULTS.md, which `make quickstart` writes
 Chance:    about 16, the majority class
-Time:      4 to 8 min on two CPU cores, with installation
+Time:      4 to 9 min on two CPU cores, with installation
 """
 
 ATTENTIONS = ("standard", "nystrom", "linformer", "performer", "reformer")

@@ -70,7 +70,7 @@ def _quantities(sheet: Sheet) -> tuple[_Quantity, _Quantity]:
         title, unit = "Steps per second", "Training steps per second"
         time = _Quantity("seconds", title, unit, LRA_STEPS, LRA_SOURCE, is_rate=True)
         memory = memory._replace(published=LRA_MEMORY, source=LRA_SOURCE)
-    if benchmark == "module" and sheet.mode == "forward":
+    if benchmark == "module" and sheet.mode == "forward" and not sheet.fills:
         time = time._replace(published=TABLE1_TIME, source=TABLE1_SOURCE)
         memory = memory._replace(published=TABLE1_MEMORY, source=TABLE1_SOURCE)
     return time, memory

@@ -44,6 +44,12 @@ def test_published_numbers_stand_beneath_ours():
     assert [cells[0] for cells in backward.lines] == ["Nyströmformer-64"]
 
 
+def test_published_numbers_of_one_input_are_not_beside_filled_batches():
+    time, memory = paper_tables(only([standard(filled=True), cost_row(filled=True)]))
+    for table in (time, memory):
+        assert [cells[0] for cells in table.lines] == ["Standard (xla)", "Nyströmformer-64"]
+
+
 def test_published_lines_without_one_of_ours_are_left_out():
     time, _ = paper_tables(only([linformer(128, length=16384)]))
     assert [cells[0] for cells in time.lines] == ["Linformer-128"]
