@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, UInt8
 
 from lra import sharding
 from lra.data.prepared import Prepared, Sequences, Split
@@ -21,20 +21,19 @@ _HOLDOUT_EPOCH = 2**63
 
 
 class Examples(NamedTuple):
-    """Examples of one split.
+    """Examples of one split, on the host or on devices.
 
     Attributes:
-        tokens: Tokens as stored, uint8 [sequences, padded length].
-        lengths: Lengths in positions, int32 [sequences].
-        labels: Labels, int32 [examples].
-        pairs: Indices of the two sequences of each example, int32 [examples, 2]; None if example i
-            is sequence i.
+        tokens: Tokens as stored, padded with 0.
+        lengths: Lengths in positions, int32.
+        labels: Labels, int32.
+        pairs: Indices of the two sequences of each example, int32; None if example i is sequence i.
     """
 
-    tokens: Array
-    lengths: Array
-    labels: Array
-    pairs: Array | None
+    tokens: UInt8[Array | np.ndarray, "sequences length"]
+    lengths: Int[Array | np.ndarray, " sequences"]
+    labels: Int[Array | np.ndarray, " examples"]
+    pairs: Int[Array | np.ndarray, "examples two"] | None
 
 
 class Batch(NamedTuple):
@@ -93,19 +92,17 @@ def load_examples(
     """
     length = padded_length(prepared)
     aliases = {} if holdout else prepared.manifest["aliases"]
+    sources = {name: aliases.get(name, name) for name in names}
     documents: tuple[np.ndarray, np.ndarray] | None = None
-    splits: dict[str, Examples] = {}
-    for name in names:
-        source = aliases.get(name, name)
-        if source not in splits:
-            split = _select(prepared, source, holdout)
-            if split.pairs is None:
-                padded = pad(split.sequences, length)
-            else:  # all splits pair the same documents
-                padded = documents = documents or pad(split.sequences, length)
-            splits[source] = Examples(*padded, split.labels, split.pairs)
-        splits[name] = splits[source]
-    return {name: splits[name] for name in names}
+    loaded: dict[str, Examples] = {}
+    for source in dict.fromkeys(sources.values()):
+        split = _select(prepared, source, holdout)
+        if split.pairs is None:
+            padded = pad(split.sequences, length)
+        else:  # all splits pair the same documents
+            padded = documents = documents or pad(split.sequences, length)
+        loaded[source] = Examples(*padded, split.labels, split.pairs)
+    return {name: loaded[source] for name, source in sources.items()}
 
 
 def check_fits(examples: Iterable[Examples], task: Task) -> None:

@@ -117,12 +117,15 @@ class Run:
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        will_train = restored is None or self._will_train(*restored)
+        state, self._progress = restored or (first, Progress())
+        self._step, self._alive = self._progress.step, [True] * len(self._config.seeds)
+        self._is_first, self._has_worked = restored is None, False
+        if restored is not None:
+            self._alive = still_training(trainer.fetch(state.diverged_step))
+        will_train = self._step < self._config.train.steps and any(self._alive)
         if will_train and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
-        self._state, progress = restored or (first or initial_state(trainer), Progress())
-        self._progress, self._step = progress, progress.step
-        self._is_first, self._has_worked = restored is None, False
+        self._state = initial_state(trainer) if state is None else state
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
@@ -130,7 +133,7 @@ class Run:
         if self._checkpoints.any_damaged():
             self._evaluations.discard()
         self._saves = SaveTimes(self._config.train.checkpoint_seconds)
-        self._alive = still_training(trainer.fetch(self._state.diverged_step))
+        self._is_training = False
 
     def to_the_end(self) -> int:
         """Run until the last step or a stop, and return the exit status."""
@@ -145,7 +148,8 @@ class Run:
         except Stopped:
             return self._interrupted()
         except FloatingPointError as error:
-            error = nans.locate(error, lambda: self._trainer.train(self._state, self._step, 1))
+            if self._is_training:
+                error = nans.locate(error, lambda: self._trainer.train(self._state, self._step, 1))
             self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
             return nans.STATUS_NAN
         finally:
@@ -161,10 +165,6 @@ class Run:
             metrics=self._folder.metrics,
             tensorboard=self._folder.root / "tensorboard" if tensorboard else None,
         )
-
-    def _will_train(self, state: TrainState, progress: Progress) -> bool:
-        alive = still_training(self._trainer.fetch(state.diverged_step))
-        return progress.step < self._config.train.steps and any(alive)
 
     def _is_complete(self) -> bool:
         done = self._step == self._config.train.steps and self._progress.evaluated == self._step
@@ -205,7 +205,9 @@ class Run:
         """
         self._note_work()
         start, beside_compilation = time.monotonic(), self._trainer.ahead.is_compiling
+        self._is_training = True
         self._state, metrics = self._trainer.train(self._state, self._step, count)
+        self._is_training = False
         self._step += count
         metrics = self._trainer.fetch(metrics)
         seconds = time.monotonic() - start
@@ -219,12 +221,13 @@ class Run:
         self._note_divergence(metrics.diverged_step)
 
     def _note_divergence(self, diverged_step: np.ndarray) -> None:
-        for index, seed in enumerate(self._config.seeds):
+        config = self._config
+        run = f"{config.task}, {config.model.attention.name}, {protocol_of(config)}"
+        for index, seed in enumerate(config.seeds):
             if self._alive[index] and diverged_step[index] >= 0:
                 self._reporter.say(
-                    f"seed {seed} diverged at step {diverged_step[index]} (loss or gradient not "
-                    f"finite): {self._config.task}, {self._config.model.attention.name}, "
-                    f"{protocol_of(self._config)}; it is frozen"
+                    f"seed {seed} diverged at step {diverged_step[index]} (loss, gradient or "
+                    f"parameters not finite): {run}; it is frozen"
                 )
         self._alive = still_training(diverged_step)
 

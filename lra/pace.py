@@ -31,7 +31,8 @@ class Pace:
         self._fixed, self._limit = fixed, limit
         self._count = fixed or 1
         self._measured_before = False
-        self.call_seconds = 0.0  # duration of the latest call; 0 before the first
+        # Duration of the latest call; 0 until one after the first, which also compiles, has ended.
+        self.call_seconds = 0.0
 
     def next(self, left: int) -> int:
         """Number of units for the next call, of `left` that remain."""
@@ -89,7 +90,7 @@ class SaveTimes:
     def due(self, call_seconds: float) -> bool:
         """Whether to save now, which is the case if a save becomes due during the next call.
 
-        Call this after each call; the time to the first save starts with the first of them.
+        Call this between calls; the time to the first save starts with the first time.
 
         Args:
             call_seconds: Expected duration of the next call.

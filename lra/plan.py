@@ -149,12 +149,8 @@ def choose_lengths(
     uncut = (padded,)
     if devices > 1 or this_backend() != "cpu" or padded < _MIN_PADDED:
         return uncut
-    quantiles = np.quantile(lengths, np.arange(1, count) / count)
-    steps = {max(1, math.ceil(length / _STEP)) for length in quantiles}
-    ends = (*(step * _STEP for step in sorted(steps) if step * _STEP < padded), padded)
-    if bucket_ends(lengths, ends).mean() > (1 - _MIN_SAVING) * padded:
-        return uncut
-    return ends
+    ends = _ends(lengths, padded, padded, count, _STEP)
+    return ends if _saves_enough(lengths, ends, padded) else uncut
 
 
 def choose_packed_lengths(
@@ -172,22 +168,27 @@ def choose_packed_lengths(
         padded: Length they are padded to.
         devices: Number of devices that share the batch or the seeds.
     """
-    ends = _packed_ends(lengths, int(lengths.max()), padded, _MAX_BUCKETS)
-    saves = bucket_ends(lengths, ends).mean() <= (1 - _MIN_SAVING) * padded
-    if padded < _MIN_PADDED or not saves:
+    ends = _ends(lengths, int(lengths.max()), padded, _MAX_BUCKETS, _PACKED_STEP)
+    if padded < _MIN_PADDED or not _saves_enough(lengths, ends, padded):
         return None
     # Devices other than a single CPU have one bucket, which holds the longest sequence.
     one_bucket = devices > 1 or this_backend() != "cpu"
     counts = (1, 1) if one_bucket else (_MAX_BUCKETS, _MAX_EVAL_BUCKETS)
-    training, evaluation = (_packed_ends(lengths, longest, padded, count) for count in counts)
+    training, evaluation = (
+        _ends(lengths, longest, padded, count, _PACKED_STEP) for count in counts
+    )
     return training, evaluation
 
 
-def _packed_ends(lengths: np.ndarray, longest: int, padded: int, count: int) -> tuple[int, ...]:
-    """At most `count` bucket ends, of which the last one holds the longest sequence."""
+def _ends(lengths: np.ndarray, longest: int, padded: int, count: int, step: int) -> tuple[int, ...]:
+    """At most `count` bucket ends, multiples of `step`, the last of which holds the longest."""
     quantiles = np.quantile(lengths, np.arange(1, count) / count)
-    ends = {_PACKED_STEP * max(1, math.ceil(x / _PACKED_STEP)) for x in (*quantiles, longest)}
+    ends = {step * max(1, math.ceil(length / step)) for length in (*quantiles, longest)}
     return tuple(sorted({min(end, padded) for end in ends}))
+
+
+def _saves_enough(lengths: np.ndarray, ends: tuple[int, ...], padded: int) -> bool:
+    return bucket_ends(lengths, ends).mean() <= (1 - _MIN_SAVING) * padded
 
 
 def bucket_ends(lengths: np.ndarray, ends: tuple[int, ...]) -> np.ndarray:

@@ -90,13 +90,13 @@ def make_programs(
         donate: Whether calls donate the buffers of the state they are given.
     """
     # Several devices would have to agree on what is padding in all their sequences.
-    lengths = contextlib.nullcontext if shardings.mesh.size == 1 else whole_sequences
+    loops_over_blocks = contextlib.nullcontext if shardings.mesh.size == 1 else whole_sequences
 
     def compiled(name: str, function: Callable, *, donated: bool = False, **more: Any) -> Callable:
         """Jit `function` as a program that profiles and logs show as `name`."""
 
         def traced(*args):
-            with jax.default_matmul_precision(config.matmul_precision), lengths():
+            with jax.default_matmul_precision(config.matmul_precision), loops_over_blocks():
                 return function(*args)
 
         traced.__name__ = name

@@ -59,6 +59,11 @@ def check_values(flat: Mapping[str, Any]) -> None:
     task = get_task(flat["task"])
     if flat["data.zero_is_padding"] and not task.pixels:
         raise UserError(f"data.zero_is_padding is for pixels; {task.name} marks padding by length")
+    if flat["data.zero_is_padding"] and flat["model.pooling"] == "first":
+        raise UserError(
+            "model.pooling=first would read a pixel that is nearly always black, thus padding, and "
+            "give 0 for every image; set data.zero_is_padding=False or take another pooling"
+        )
     for key, value in flat.items():
         if isinstance(value, int) and value > _LARGEST_INTEGER:
             raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")

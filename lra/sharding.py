@@ -24,8 +24,8 @@ class Shardings(NamedTuple):
         replicated: Arrays that every device holds entirely.
         shares: Arrays of one seed, [share of the batch, ...].
         indices: Indices of training examples, [seed, step, batch].
-        table: Indices of evaluation examples, [step, batch], the same for all seeds.
-        logits: Logits of an evaluation, [seed, step, batch, class].
+        table: Indices of evaluation examples, [batches, batch], the same for all seeds.
+        logits: Logits of an evaluation, [seed, batches, batch, class].
     """
 
     mesh: Mesh
@@ -53,7 +53,8 @@ def make_shardings(
             f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {requested} devices, there are "
             f"{available}"
         )
-    # By default the seeds take as many devices as divide them, and the batch as many as remain.
+    # By default the seeds take as many devices as divide them, and the batch as many of those that
+    # remain as divide both batch sizes.
     seed = seed or math.gcd(available // (data or 1), num_seeds)
     data = data or math.gcd(available // seed, *batch_sizes)
     if num_seeds % seed:

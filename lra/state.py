@@ -58,7 +58,7 @@ class TrainState(NamedTuple):
 
 def still_training(diverged_step: np.ndarray) -> list[bool]:
     """Whether each seed still trains: `TrainState.alive`, for arrays fetched to the host."""
-    return [bool(step < 0) for step in diverged_step]
+    return (diverged_step < 0).tolist()
 
 
 class StepMetrics(NamedTuple):
@@ -87,7 +87,7 @@ def make_model(
     )
 
 
-def seed_keys(seed: int) -> tuple[Array, Array]:
+def seed_keys(seed: Int[Array, ""]) -> tuple[Array, Array]:
     """Keys for initialisation and for training, derived from a seed."""
     root = jax.random.key(seed, impl="threefry2x32")
     return jax.random.fold_in(root, 0), jax.random.fold_in(root, 1)

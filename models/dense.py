@@ -25,7 +25,7 @@ from models.dtypes import accumulation_dtype, common_dtype
 
 
 @jax.custom_vjp
-def product(
+def times_kernel(
     x: Float[Array, "*shape fan_in"], kernel: Float[Array, "fan_in fan_out"]
 ) -> Float[Array, "*shape fan_out"]:
     """Returns `x @ kernel` in the dtype of `x`; the gradient of `kernel` has the kernel's dtype."""
@@ -33,7 +33,7 @@ def product(
 
 
 def _forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-    return product(x, kernel), (x, kernel)
+    return times_kernel(x, kernel), (x, kernel)
 
 
 def _backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
@@ -43,7 +43,7 @@ def _backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, A
     return d_x, _sums("li,lo->io", *rows, kernel.dtype).astype(kernel.dtype)
 
 
-product.defvjp(_forward, _backward)
+times_kernel.defvjp(_forward, _backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -98,7 +98,7 @@ def uniform_within(fan_in: int) -> nnx.Initializer:
 
 
 class Linear(nnx.Linear):
-    """`nnx.Linear` computed by `product`, with PyTorch's initialisation (`uniform_within`).
+    """`nnx.Linear` computed by `times_kernel`, with PyTorch's initialisation (`uniform_within`).
 
     The bias is added in at least float32.
     """
@@ -120,7 +120,7 @@ class Linear(nnx.Linear):
     def __call__(
         self, x: Float[Array, "*shape {self.in_features}"]
     ) -> Float[Array, "*shape {self.out_features}"]:
-        y = product(x.astype(self.dtype), self.kernel[...])
+        y = times_kernel(x.astype(self.dtype), self.kernel[...])
         if self.bias is None:
             return y
         wide = accumulation_dtype(self.dtype)

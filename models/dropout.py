@@ -1,8 +1,8 @@
 """Dropout of activations and of attention weights, with masks that are pure functions of a key.
 
-A mask has rows of entries, and the key gives each row a seed. Entries i and i + p, where bit p of i
-is 0, share number i of that seed's SplitMix generator (Steele, Lea and Flood 2014, doi
-10.1145/2660193.2660195; in 32 bits, with the finaliser of MurmurHash3)
+A mask has rows of entries, and the key gives each row a seed. Entries i and i + p, where p is a
+power of 2 and i & p is 0, share number i of that seed's SplitMix generator (Steele, Lea and Flood
+2014, doi 10.1145/2660193.2660195; in 32 bits, with the finaliser of MurmurHash3)
 
     z = seed + i * 0x9E3779B9
     z = (z ^ z >> 16) * 0x85EBCA6B    z = (z ^ z >> 13) * 0xC2B2AE35    z ^ z >> 16

@@ -24,11 +24,12 @@ def pool(
     pooling: str,
     padded_length: int | None = None,
 ) -> Float[Array, "batch dim"]:
-    """Pools each sequence into one vector, in at least float32; 0 without any real token.
+    """Pools each sequence into one vector, in at least float32; 0 where no token contributes.
 
     `padded_mean` divides the sum over real tokens by the padded length (default: the length of
     `x`), like the code behind Table 3 of the Nyströmformer paper; `mean` divides by the number of
-    real tokens; `max` is over real tokens; `first` is the first position, as in LRA's own code.
+    real tokens; `max` is over real tokens; `first` is the first position unless it is padding, as
+    in LRA's own code for Retrieval (for its other tasks, that prepends a learned vector to pool).
     """
     wide = x.astype(accumulation_dtype(x.dtype))
     real = mask[..., None]

@@ -181,7 +181,7 @@ def add_to_block(
     return write_block(x, old.astype(block.dtype) + block, number, axis)
 
 
-def product(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
+def wide_einsum(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
     """Returns the einsum of two arrays, in at least float32."""
     return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))
 

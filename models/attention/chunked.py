@@ -44,7 +44,6 @@ from models.attention.blocks import (
     add_to_block,
     even_size,
     padded,
-    product,
     read_block,
     restored,
     row_sums,
@@ -52,6 +51,7 @@ from models.attention.blocks import (
     swap_heads,
     tile_bytes,
     used_blocks,
+    wide_einsum,
     write_block,
 )
 from models.dropout import keep_probability, keep_weights, weight_seeds
@@ -161,7 +161,7 @@ def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
             if seeds is not None:
                 p = jnp.where(_keep(seeds, row, column, blocks, dropout), p, 0)
             weighted = weighted * shrink
-            weighted += product("bhkd,bhkq->bhdq", v_block, p.astype(common))
+            weighted += wide_einsum("bhkd,bhkq->bhdq", v_block, p.astype(common))
             return new_peak, total, weighted
 
         start = (
@@ -207,7 +207,7 @@ def _backward(dropout, blocks, saved, g):
             dq_block, dk, dv = state
             k_block, v_block, bias = _keys(k, v, mask, column, blocks, common)
             p = jnp.exp(_scores(k_block, q_block, bias) - logsumexp_row)
-            dp = product("bhkd,bhqd->bhkq", v_block, g_block)
+            dp = wide_einsum("bhkd,bhqd->bhkq", v_block, g_block)
             kept = p
             if seeds is not None:
                 keep = _keep(seeds, row, column, blocks, dropout)
@@ -215,9 +215,9 @@ def _backward(dropout, blocks, saved, g):
                 kept, dp = jnp.where(keep, p * inverse, 0), jnp.where(keep, dp * inverse, 0)
             ds = (p * (dp - mean_dp_row) * scale).astype(common)
             kept = kept.astype(common)
-            dq_block += product("bhkd,bhkq->bhdq", k_block, ds)
-            dk_block = swap_heads(product("bhkq,bhqd->bhkd", ds, q_block))
-            dv_block = swap_heads(product("bhkq,bhqd->bhkd", kept, g_block))
+            dq_block += wide_einsum("bhkd,bhkq->bhdq", k_block, ds)
+            dk_block = swap_heads(wide_einsum("bhkq,bhqd->bhkd", ds, q_block))
+            dv_block = swap_heads(wide_einsum("bhkq,bhqd->bhkd", kept, g_block))
             dk = add_to_block(dk, dk_block, column, axis=1)
             dv = add_to_block(dv, dv_block, column, axis=1)
             return dq_block, dk, dv
@@ -273,4 +273,4 @@ def _token_major(x: Float[Array, "batch heads head_dim queries"]) -> Array:
 
 def _scores(k, q, bias):
     scale = 1 / math.sqrt(q.shape[-1])
-    return product("bhkd,bhqd->bhkq", k, q) * scale + bias
+    return wide_einsum("bhkd,bhqd->bhkq", k, q) * scale + bias

@@ -25,11 +25,11 @@ from jaxtyping import Array, Float
 from models.attention.blocks import (
     even_size,
     padded,
-    product,
     read_block,
     row_sums,
     swap_heads,
     tile_bytes,
+    wide_einsum,
     write_block,
 )
 from models.attention.contract import Heads, Mask
@@ -102,7 +102,7 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
 
     def query_block(number, out):
         features = _query_exponentials(read_block(q, number, size), projection, epsilon) + epsilon
-        result = product("bhmd,bhml->bhdl", summary, features)
+        result = wide_einsum("bhmd,bhml->bhdl", summary, features)
         total = result[:, :, -1:]
         out_block = jnp.where(_is_large_enough(total), result[:, :, :-1] / _divisor(total), 0)
         return write_block(out, jnp.swapaxes(out_block, 2, 3), number)
@@ -120,7 +120,7 @@ def _attention_backward(epsilon, size, saved, g):
     g = jnp.concatenate([g, -jnp.swapaxes(row_sums(g * out), 2, 3)], axis=-1)
 
     def gradient(x, d_features, exponentials):
-        sums = product("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
+        sums = wide_einsum("bhmd,bhml->bhdl", projection_1, d_features * exponentials)
         return jnp.swapaxes(sums[:, :, :-1], 2, 3) - x * jnp.swapaxes(sums[:, :, -1:], 2, 3)
 
     def query_block(number, gradients):
@@ -128,11 +128,11 @@ def _attention_backward(epsilon, size, saved, g):
         q_block = read_block(q, number, size)
         exponentials = _query_exponentials(q_block, projection, epsilon)
         features = exponentials + epsilon
-        total = jnp.swapaxes(product("bhmd,bhml->bhdl", summary[..., -1:], features), 2, 3)
+        total = jnp.swapaxes(wide_einsum("bhmd,bhml->bhdl", summary[..., -1:], features), 2, 3)
         g_block = read_block(g, number, size) / _divisor(total)
         g_block = jnp.where(_is_large_enough(total), g_block, 0)
-        d_summary += product("bhml,bhld->bhmd", features, g_block)
-        d_features = product("bhmd,bhld->bhml", summary, g_block)
+        d_summary += wide_einsum("bhml,bhld->bhmd", features, g_block)
+        d_features = wide_einsum("bhmd,bhld->bhml", summary, g_block)
         return write_block(dq, gradient(q_block, d_features, exponentials), number), d_summary
 
     def key_block(number, gradients):
@@ -140,8 +140,8 @@ def _attention_backward(epsilon, size, saved, g):
         k_block, v_block = read_block(k, number, size), read_block(v, number, size)
         exponent = _key_exponents(k_block, read_block(bias, number, size, 3), projection)
         exponentials = jnp.exp(exponent - peak)
-        dv_block = product("bhmd,bhml->bhdl", d_summary, exponentials + epsilon)
-        d_features = product("bhmd,bhld->bhml", d_summary, v_block)
+        dv_block = wide_einsum("bhmd,bhml->bhdl", d_summary, exponentials + epsilon)
+        d_features = wide_einsum("bhmd,bhld->bhml", d_summary, v_block)
         dk = write_block(dk, gradient(k_block, d_features, exponentials), number)
         return dk, write_block(dv, jnp.swapaxes(dv_block, 2, 3), number)
 
@@ -163,13 +163,13 @@ def _summarise(k, v, bias, projection, epsilon, size):
         summary, peak = state
         k_block, v_block = read_block(k, number, size), read_block(v, number, size)
         bias_block = read_block(bias, number, size, 3)
-        projected = product("bhmd,bhld->bhml", projection, k_block)
+        projected = wide_einsum("bhmd,bhld->bhml", projection, k_block)
         exponent = projected + (bias_block - _half_square(k_block))
         candidates = projected + bias_block if epsilon else exponent
         new_peak = jnp.maximum(peak, jnp.max(candidates, axis=(2, 3), keepdims=True))
         features = jnp.exp(exponent - new_peak)
         summary = summary * jnp.exp(peak - new_peak)
-        return summary + product("bhml,bhld->bhmd", features, v_block), new_peak
+        return summary + wide_einsum("bhml,bhld->bhmd", features, v_block), new_peak
 
     batch, heads, num_features, _ = projection.shape
     start = (
@@ -181,11 +181,11 @@ def _summarise(k, v, bias, projection, epsilon, size):
 
 
 def _key_exponents(k, bias, projection):
-    return product("bhmd,bhld->bhml", projection, k) + (bias - _half_square(k))
+    return wide_einsum("bhmd,bhld->bhml", projection, k) + (bias - _half_square(k))
 
 
 def _query_exponentials(q, projection, epsilon):
-    projected = product("bhmd,bhld->bhml", projection, q)
+    projected = wide_einsum("bhmd,bhld->bhml", projection, q)
     offset = jnp.max(projected, axis=2, keepdims=True)
     return jnp.exp(projected - (offset + _half_square(q) if epsilon else offset))
 

@@ -132,8 +132,9 @@ class LinformerAttention(nnx.Module):
         projection: 'linear', 'mean_pool', 'max_pool' or 'conv'.
 
     The parameters `e` and `f` are matrices [proj_dim, length], N(0, 0.02), or convolution kernels.
-    Each is a list with one array [heads or 1, ...] per group of heads. Heads of equal sizes form
-    one group; otherwise each head is a group of its own. Shared arrays are the same object.
+    Each is a list with one array [heads or 1, ...] per group of heads. If all sizes are equal, all
+    heads form one group; otherwise each head is a group of its own. Shared arrays are the same
+    object.
     """
 
     shares_qk = False
@@ -167,8 +168,8 @@ class LinformerAttention(nnx.Module):
         if "layers" in share and layer > 0:
             self._refer_to(shared)
             return
-        self.e = self._parameters(heads, head_dim, share, rngs)
-        self.f = self.e if "kv" in share else self._parameters(heads, head_dim, share, rngs)
+        self.e = self._parameters(head_dim, share, rngs)
+        self.f = self.e if "kv" in share else self._parameters(head_dim, share, rngs)
 
     def _refer_to(self, shared: nnx.Module | None) -> None:
         if shared is None:
@@ -181,9 +182,7 @@ class LinformerAttention(nnx.Module):
                 )
         self.e, self.f = shared.e, shared.f
 
-    def _parameters(
-        self, heads: int, head_dim: int, share: Collection[str], rngs: nnx.Rngs
-    ) -> nnx.List:
+    def _parameters(self, head_dim: int, share: Collection[str], rngs: nnx.Rngs) -> nnx.List:
         arrays = []
         for start, stop in self._groups():
             copies = 1 if "heads" in share else stop - start

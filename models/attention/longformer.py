@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention.blocks import product, tile_bytes
+from models.attention.blocks import tile_bytes, wide_einsum
 from models.attention.contract import Heads, Mask, check_inputs, check_not_negative, check_positive
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
@@ -105,7 +105,7 @@ def _attention_forward(q, k, v, mask, window, tile):
             peak = jnp.max(scores, axis=-1)
             p = jnp.exp(scores - peak[..., None])
             total = jnp.sum(p, axis=-1)
-            out = product("bhmqk,bhmdk->bhmqd", p.astype(v.dtype), _windows(v, start, tile))
+            out = wide_einsum("bhmqk,bhmdk->bhmqd", p.astype(v.dtype), _windows(v, start, tile))
             return start + tile.blocks * BLOCK, (out / total[..., None], peak + jnp.log(total))
 
         return jax.lax.scan(step, 0, inputs[0])[1]
@@ -130,12 +130,12 @@ def _attention_backward(window, tile, saved, g):
             q, g, mean_dp, logsumexp = inputs
             keys, values = _windows(k, start, tile), _windows(v, start, tile)
             p = jnp.exp(_scores(q, keys, _windows(bias, start, tile), band) - logsumexp[..., None])
-            dp = product("bhmqd,bhmdk->bhmqk", g, values)
+            dp = wide_einsum("bhmqd,bhmdk->bhmqk", g, values)
             ds = (p * (dp - mean_dp)).astype(q.dtype)
-            dq = product("bhmqk,bhmdk->bhmqd", ds, keys)
+            dq = wide_einsum("bhmqk,bhmdk->bhmqd", ds, keys)
             # Transposing q and g beforehand is cheaper than transposing ds and p.
-            dk_block = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
-            dv_block = product("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
+            dk_block = wide_einsum("bhmdq,bhmqk->bhmdk", jnp.swapaxes(q, -1, -2), ds)
+            dv_block = wide_einsum("bhmdq,bhmqk->bhmdk", jnp.swapaxes(g, -1, -2), p.astype(g.dtype))
             dk, dv = _add(dk, dk_block, start, tile), _add(dv, dv_block, start, tile)
             return (start + tile.blocks * BLOCK, dk, dv), dq
 
@@ -156,7 +156,7 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 def _scores(q, k, bias, band):
     scale = 1 / math.sqrt(q.shape[-1])
-    return product("bhmqd,bhmdk->bhmqk", q, k) * scale + (bias + band)
+    return wide_einsum("bhmqd,bhmdk->bhmqk", q, k) * scale + (bias + band)
 
 
 def _band(window, tile, dtype):

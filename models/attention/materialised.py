@@ -21,7 +21,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from models.attention.blocks import product, swap_heads
+from models.attention.blocks import swap_heads, wide_einsum
 from models.attention.contract import Heads, Mask
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype
@@ -51,13 +51,15 @@ def _attention(q, k, v, bias, seeds, dropout):
 
 
 def _forward(q, k, v, bias, seeds, dropout):
-    weights = jax.nn.softmax(product("bhld,bhmd->bhlm", q, k) * (1 / math.sqrt(q.shape[-1])) + bias)
+    weights = jax.nn.softmax(
+        wide_einsum("bhld,bhmd->bhlm", q, k) * (1 / math.sqrt(q.shape[-1])) + bias
+    )
     kept = weights
     if seeds is not None:
         keep = keep_weights(seeds, jnp.arange(q.shape[2], dtype=jnp.int32), dropout)
         kept = jnp.where(jnp.swapaxes(keep, 2, 3), weights * (1 / keep_probability(dropout)), 0)
     kept = kept.astype(v.dtype)
-    out = product("bhlm,bhmd->bhld", kept, v)
+    out = wide_einsum("bhlm,bhmd->bhld", kept, v)
     return out, (q, k, v, weights, kept, out)
 
 
@@ -65,12 +67,12 @@ def _backward(_, saved, g):
     q, k, v, weights, kept, out = saved
     mean = jnp.sum(g * out, axis=-1, keepdims=True)
     g = g.astype(v.dtype)
-    ds = kept.astype(weights.dtype) * product("bhld,bhmd->bhlm", g, v) - weights * mean
+    ds = kept.astype(weights.dtype) * wide_einsum("bhld,bhmd->bhlm", g, v) - weights * mean
     ds = (ds * (1 / math.sqrt(q.shape[-1]))).astype(q.dtype)
-    dq = product("bhlm,bhmd->bhld", ds, k).astype(q.dtype)
+    dq = wide_einsum("bhlm,bhmd->bhld", ds, k).astype(q.dtype)
     # Without the barrier XLA swaps the factors and then transposes the matrix of scores.
     dk, dv = jax.lax.optimization_barrier(
-        (product("bhld,bhlm->bhdm", q, ds), product("bhld,bhlm->bhdm", g, kept))
+        (wide_einsum("bhld,bhlm->bhdm", q, ds), wide_einsum("bhld,bhlm->bhdm", g, kept))
     )
     dk, dv = (jnp.swapaxes(x, 2, 3) for x in (dk, dv))
     return dq, dk.astype(k.dtype), dv.astype(v.dtype), None, None

@@ -236,9 +236,9 @@ class PerformerAttention(nnx.Module):
             has 256.
         kernel: 'softmax' or 'relu'.
         epsilon: Constant added to the features of the softmax kernel, relative to exp of the
-            largest projection; see above.
+            largest projection; see above. That of 'relu' is fixed.
         redraw_steps: Number of training steps between new projections, 0 = never. The module only
-            stores it; the training loop calls `redraw`.
+            checks it; the training loop calls `redraw`.
 
     `projection` [num_features, head_dim] is untrained and saved with the model; no parameters.
     """
@@ -266,15 +266,16 @@ class PerformerAttention(nnx.Module):
         """See `models.attention.make`; options above.
 
         Raises:
-            ValueError: A size below 1, an `epsilon` or `redraw_steps` out of range, or an unknown
-                kernel.
+            ValueError: A size below 1, an `epsilon` or `redraw_steps` out of range, an unknown
+                kernel, or an `epsilon` for one that takes none.
         """
         check_positive(num_features=num_features)
         check_choice("kernel", kernel, KERNELS)
         check_not_negative(redraw_steps=redraw_steps)
         check_fraction(epsilon=epsilon)
+        if kernel != "softmax" and epsilon != SOFTMAX_EPSILON:
+            raise ValueError(f"epsilon is for kernel 'softmax'; that of '{kernel}' is fixed")
         self.kernel, self.epsilon = kernel, float(epsilon)
-        self.redraw_steps = redraw_steps
         self.projection = Untrained(orthogonal_features(rngs.attention(), num_features, head_dim))
 
     def __call__(
@@ -285,7 +286,6 @@ class PerformerAttention(nnx.Module):
         Raises:
             ValueError: Inputs that violate the contract.
         """
-        check_inputs(q, k, v, mask, head_dim=self.projection.shape[1])
         options = {"kernel": self.kernel, "epsilon": self.epsilon}
         return performer_attention(q, k, v, mask, self.projection[...], **options)
 

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.attention.blocks import product, read_block, tile_bytes, write_block
+from models.attention.blocks import read_block, tile_bytes, wide_einsum, write_block
 from models.dtypes import accumulation_dtype
 from models.machine import this_machine
 
@@ -93,7 +93,7 @@ def _attention_forward(queries_values, positions, key_positions, tile):
         # exp is exactly 0 at padding, except for a query without real keys; its values are 0 then.
         p = jnp.exp(scores - peak)
         total = jnp.sum(p, axis=-1, keepdims=True)
-        out = product("hmqk,hmkd->hmqd", p.astype(v.dtype), v) / total
+        out = wide_einsum("hmqk,hmkd->hmqd", p.astype(v.dtype), v) / total
         new = out, (peak + jnp.log(total))[..., 0]
         return tuple(write_block(x, y, number, 1) for x, y in zip(outputs, new, strict=True))
 
@@ -126,12 +126,12 @@ def _attention_backward(tile, saved, gradients):
         pair_positions = _pairs(chunk_positions)
         query_positions = read_block(positions, number, tile, 1)
         p = jnp.exp(_scores(q, k, query_positions, pair_positions) - logsumexp)
-        ds = p * (product("hmqd,hmkd->hmqk", g_tile, v) - offset)
+        ds = p * (wide_einsum("hmqd,hmkd->hmqk", g_tile, v) - offset)
         ds = jnp.where(_is_self(query_positions, pair_positions), 0, ds).astype(q.dtype)
-        dq = product("hmqk,hmkd->hmqd", ds, k)
+        dq = wide_einsum("hmqk,hmkd->hmqd", ds, k)
         # Transposing q and g is cheaper than transposing the probabilities.
-        dk = product("hmdq,hmqk->hmdk", jnp.swapaxes(q, -1, -2), ds)
-        dv = product("hmdq,hmqk->hmdk", jnp.swapaxes(g_tile, -1, -2), p.astype(q.dtype))
+        dk = wide_einsum("hmdq,hmqk->hmdk", jnp.swapaxes(q, -1, -2), ds)
+        dv = wide_einsum("hmdq,hmqk->hmdk", jnp.swapaxes(g_tile, -1, -2), p.astype(q.dtype))
         (added,) = vjp((dq, jnp.swapaxes(dk, -1, -2), jnp.swapaxes(dv, -1, -2)))
         added += _read(gradient, number, tile)
         return jax.lax.dynamic_update_slice_in_dim(gradient, added, number * tile, 1)
@@ -167,7 +167,7 @@ def _queries_keys_values(chunks: Array) -> tuple[Array, Array, Array]:
 
 
 def _scores(q, k, positions, key_positions):
-    scores = product("hmqd,hmkd->hmqk", q, k)
+    scores = wide_einsum("hmqd,hmkd->hmqk", q, k)
     padding = (key_positions == PADDING)[..., None, :]
     scores = jnp.where(padding, jnp.finfo(scores.dtype).min, scores)
     return jnp.where(_is_self(positions, key_positions), SELF_SCORE, scores)

@@ -56,6 +56,9 @@ def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, 
     assert train(config, tmp_path, data_dir) == 1
     (row,) = records.read(tmp_path / "rows.jsonl")
     assert (row.status, row.diverged_step, row.steps) == ("diverged", 1, 1)
-    assert "seed 0 diverged at step 1 (loss or gradient not finite)" in capsys.readouterr().err
+    assert (
+        "seed 0 diverged at step 1 (loss, gradient or parameters not finite)"
+        in capsys.readouterr().err
+    )
     assert evaluate_workdir(tmp_path) == 0
     assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from lra import loop
+from lra import loop, nans
 from lra.errors import UserError
+from lra.evaluation_files import SavedEvaluations
 from lra.loop import train
 from lra.nans import STATUS_NAN
 
@@ -21,6 +22,24 @@ def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path,
     expected = r"error: step \d+: invalid value \(nan\) encountered in \w+ \(models/.*\.py, line"
     assert re.match(expected, line), line
     assert not (tmp_path / "rows.jsonl").exists()
+
+
+def test_a_nan_of_an_evaluation_is_not_looked_for_in_a_step(
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+):
+    def evaluate(*_):
+        raise FloatingPointError("invalid value (nan) encountered in logits.")
+
+    def locate(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(SavedEvaluations, "evaluate", evaluate)
+    monkeypatch.setattr(nans, "locate", locate)
+    config = tiny_config("listops", "standard")
+    assert train(config, tmp_path, data_dir, debug_nans=True) == STATUS_NAN
+    line = capsys.readouterr().err.splitlines()[-1]
+    expected = f"error: step {config.train.eval_every}: invalid value (nan) encountered in logits"
+    assert line.startswith(expected)
 
 
 @pytest.mark.parametrize("donate", [True, False])

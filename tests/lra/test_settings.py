@@ -26,6 +26,13 @@ def test_every_task_and_attention_loads_and_is_table3(task, attention):
     assert protocol.overrides_of(config) == {}
 
 
+def test_the_first_pixel_is_not_read_where_black_is_padding():
+    spec, overrides = "configs/pathfinder.py:linear", ["model.pooling=first"]
+    with pytest.raises(UserError, match="would read a pixel that is nearly always black"):
+        settings.load_config(spec, overrides)
+    settings.load_config(spec, [*overrides, "data.zero_is_padding=False"])
+
+
 def test_values_survive_json():
     config = settings.load_config(
         "configs/listops.py:linformer",

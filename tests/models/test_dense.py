@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.dense import Linear, kernel_einsum, product
+from models.dense import Linear, kernel_einsum, times_kernel
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5), (2, 3, 5)])
@@ -16,7 +16,7 @@ def test_values_and_gradients(shape):
         x = jax.random.normal(keys[0], (*shape, 4), jnp.float64)
         kernel = jax.random.normal(keys[1], (4, 6), jnp.float64)
         g = jax.random.normal(keys[2], (*shape, 6), jnp.float64)
-        found, found_vjp = jax.vjp(product, x, kernel)
+        found, found_vjp = jax.vjp(times_kernel, x, kernel)
         expected, expected_vjp = jax.vjp(jnp.matmul, x, kernel)
         for a, b in zip((found, *found_vjp(g)), (expected, *expected_vjp(g)), strict=True):
             assert a.dtype == jnp.float64
@@ -43,7 +43,7 @@ def test_kernel_einsum_is_einsum(subscripts):
 
 def test_kernels_keep_their_format():
     kernel, x = jnp.ones((4, 6)), jnp.ones((8, 4), jnp.bfloat16)
-    out, vjp = jax.vjp(product, x, kernel)
+    out, vjp = jax.vjp(times_kernel, x, kernel)
     assert out.dtype == jnp.bfloat16
     assert [d.dtype for d in vjp(out)] == [jnp.bfloat16, jnp.float32]
     out, vjp = jax.vjp(lambda *both: kernel_einsum("io,li->lo", *both), kernel, x)
@@ -56,7 +56,7 @@ def test_the_kernel_s_gradient_is_not_transposed():
     x, kernel = jnp.ones((2, 8, 4)), jnp.ones((4, 6))
 
     def loss(kernel, x):
-        return jnp.sum(product(x, kernel))
+        return jnp.sum(times_kernel(x, kernel))
 
     assert "transpose[" not in str(jax.make_jaxpr(jax.grad(loss))(kernel, x))
 
@@ -102,5 +102,5 @@ def test_a_bias_is_added_in_float32():
 
 def test_a_kernel_s_gradient_is_not_rounded():
     x, kernel = jnp.array([[1.0], [2.0**-9]], jnp.bfloat16), jnp.ones((1, 1))
-    _, vjp = jax.vjp(product, x, kernel)
+    _, vjp = jax.vjp(times_kernel, x, kernel)
     assert vjp(jnp.ones((2, 1), jnp.bfloat16))[1] == 1 + 2.0**-9

@@ -222,6 +222,7 @@ def test_redraw_under_vmap_over_seeds():
         ({"kernel": "elu"}, "known: relu, softmax"),
         ({"epsilon": -1e-4}, "epsilon must be a number from 0 to less than 1, not -0.0001"),
         ({"epsilon": 1.0}, "not 1.0"),
+        ({"kernel": "relu", "epsilon": 0.0}, "epsilon is for kernel 'softmax'"),
         ({"redraw_steps": -1}, "redraw_steps"),
         ({"redraw_steps": True}, "redraw_steps"),
     ],
