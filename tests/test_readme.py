@@ -195,6 +195,20 @@ def test_the_seeds_that_trained_longer_are_those_of_their_rows():
         )
 
 
+def test_the_runs_of_performer_without_epsilon_are_those_of_their_rows():
+    changes = {"model.attention.epsilon": 0.0, "train.eval_every": 250}
+    rows = [row for row in lines_of("sweeps.jsonl") if row["config_overrides"] == changes]
+    assert sorted(row["seed"] for row in rows) == [0, 1, 2]
+    steps = {row["seed"]: leaves(run) for row, run in evaluated_runs() if row in rows}
+    for row in rows:
+        best, last = (percent(row[field]) for field in ("test_accuracy", "test_accuracy_last"))
+        left = steps.get(row["seed"], "500")  # of seed 0 there is a picture only
+        assert_has_line("results/LISTOPS.md", f"| seed {row['seed']} | {best} | {last} | {left} |")
+    found = [row["test_accuracy"] for row in rows]
+    text = f"{percent(statistics.mean(found))} ± {percent(statistics.stdev(found))} %"
+    assert text in (ROOT / "README.md").read_text()
+
+
 def test_the_run_of_listops_in_bfloat16_is_that_of_its_row():
     ((row, run),) = (pair for pair in evaluated_runs() if pair[0]["dtype"] == "bfloat16")
     assert (row["attention"], row["seed"], row["config_overrides"]) == (
