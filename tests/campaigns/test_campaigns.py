@@ -12,13 +12,6 @@ def test_damages_are_noticed(tmp_path):
         assert noticed == done > 0, name
 
 
-@pytest.mark.slow
-def test_a_kill_while_the_rows_are_written_leaves_no_trace(tmp_path):
-    tally = kills.campaign(tmp_path, kills=1, seed=3, per_run=1)
-    assert tally.wrong == []
-    assert tally.kills == 1
-
-
 def test_a_phase_that_many_kills_left_out_is_named():
     tally = kills.Tally()
     tally.hits.update({(phase, 9): 16 for phase in kills.PHASES if phase != "rows"})

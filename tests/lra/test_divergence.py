@@ -1,9 +1,11 @@
 """Runs of which one seed or all diverge."""
 
 import numpy as np
+import pytest
 
 from lra import records
-from lra.evaluation import evaluate_workdir
+from lra.errors import UserError
+from lra.evaluation import evaluate_workdir, load_model
 from lra.loop import train
 from lra.warm_start import initial_state
 from tests.lra.trainings import final_state
@@ -62,3 +64,5 @@ def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, 
     )
     assert evaluate_workdir(tmp_path) == 0
     assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
+    with pytest.raises(UserError, match="seed 0 diverged at step 1, before its first validation"):
+        load_model(tmp_path)

@@ -106,3 +106,12 @@ def test_settings_that_give_seeds_other_results_are_refused(name, value):
             environment.check_jax()
     finally:
         jax.config.update(name, usual)
+
+
+def test_the_peak_memory_of_accelerators_is_that_of_the_fullest(monkeypatch):
+    peaks = ({"peak_bytes_in_use": 3_000_000}, {"peak_bytes_in_use": 5_000_000}, {}, None)
+    devices = [types.SimpleNamespace(memory_stats=lambda peak=peak: peak) for peak in peaks]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert environment.peak_memory_mb() == 5.0
+    monkeypatch.setattr(jax, "local_devices", lambda: devices[2:])
+    assert environment.peak_memory_mb() == environment.process.peak_memory_bytes() / 1e6

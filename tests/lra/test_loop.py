@@ -2,13 +2,8 @@
 
 import itertools
 import json
-import os
 import pathlib
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import filelock
 import jax
@@ -25,9 +20,8 @@ from lra.pace import Pace
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
 from lra.workdir import Workdir
-from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE, TINY
+from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE
 from tests.lra.trainings import assert_same_bits, final_state
-from tests.quick_compilation import XLA_FLAGS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -78,6 +72,8 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_p
         assert row.wall_seconds > 0
         assert row.peak_memory_mb > 0
         assert row.config["train.learning_rate"] == 1e-2
+        assert (row.commit, row.versions) == (environment.commit(), environment.versions())
+        assert row.deterministic
         for accuracy in (row.test_accuracy, row.test_accuracy_last, row.val_accuracy):
             assert 0 <= accuracy <= 1
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -232,60 +228,6 @@ def test_speed_and_memory_are_those_of_the_devices_named(
     assert row.examples_per_second == after.train_examples / after.train_seconds
     assert row.peak_memory_mb == 7.0  # the most of its starts
     assert row.wall_seconds > before.wall_seconds > 3600
-
-
-@pytest.mark.slow  # tests/campaigns has a quick one
-def test_a_killed_process_goes_on_to_the_same_bits(data_dir, tmp_path, tiny_config):
-    overrides = [
-        *TINY,
-        *ONE_DEVICE,
-        "train.steps=60",
-        "train.steps_per_call=1",
-        "train.checkpoint_seconds=0",
-    ]
-    spec = "configs/listops.py:standard"
-    command = [sys.executable, "train.py", f"--config={spec}", f"--data_dir={data_dir}"]
-    command += [f"--config.{override}" for override in overrides]
-    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
-    environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    environment |= {"XLA_FLAGS": XLA_FLAGS}
-
-    def start(workdir):
-        return subprocess.Popen(
-            [*command, f"--workdir={workdir}"],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-
-    whole = start(tmp_path / "whole")
-    assert whole.wait(timeout=120) == 0, whole.stderr.read()
-    broken = start(tmp_path / "broken")
-    seed = int(time.time())
-    rng = np.random.default_rng(seed)
-    step = int(rng.integers(3, 35))
-    saved = tmp_path / "broken" / "checkpoints"
-
-    def latest():
-        return max((int(p.name.partition(".")[0]) for p in saved.glob("*.sha256.json")), default=0)
-
-    while broken.poll() is None and latest() < step:
-        time.sleep(0.005)
-    time.sleep(rng.random() * 0.2)  # anywhere in a step or in the saving of a checkpoint
-    assert broken.poll() is None, f"ended before the kill, wanted at step {step}, seed {seed}"
-    broken.kill()
-    assert broken.wait() == -signal.SIGKILL
-    again = start(tmp_path / "broken")
-    assert again.wait(timeout=120) == 0, again.stderr.read()
-    for process in (whole, broken, again):
-        process.stderr.close()
-    config = tiny_config("listops", "standard", *overrides[len(TINY) :])
-    one, _ = final_state(config, data_dir, tmp_path / "whole")
-    other, _ = final_state(config, data_dir, tmp_path / "broken")
-    assert_same_bits(one, other)
-    rows = [records.read(tmp_path / run / "rows.jsonl") for run in ("whole", "broken")]
-    assert [r.test_accuracy for r in rows[0]] == [r.test_accuracy for r in rows[1]]
 
 
 def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(

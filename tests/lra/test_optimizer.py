@@ -80,3 +80,9 @@ def test_epsilon_is_that_of_the_reference():
     (update,) = updates([], [1e-6])
     np.testing.assert_allclose(update["a"], [-4e-6 * 3 / (3 + 1), 4e-6 * 4 / (4 + 1)], rtol=1e-4)
     np.testing.assert_allclose(update["b"], [[-4e-6 * 12 / (12 + 1)]], rtol=1e-4)
+
+
+def test_weight_decay_is_taken_off_at_the_learning_rate():
+    (update,) = updates(["train.weight_decay=0.1"], [0.0])
+    for values in update.values():
+        np.testing.assert_allclose(values, -4e-6 * 0.1, rtol=1e-5)

@@ -83,8 +83,8 @@ def cut_short_sequences(monkeypatch):
     monkeypatch.setattr(plan, "_STEP", 2)
     monkeypatch.setattr(plan, "_PACKED_STEP", 2)
     # The program has a branch of each length, which takes seconds to compile.
-    monkeypatch.setattr(plan, "_MAX_BUCKETS", 3)
-    monkeypatch.setattr(plan, "_MAX_EVAL_BUCKETS", 3)
+    monkeypatch.setattr(plan, "_MAX_BUCKETS", 2)
+    monkeypatch.setattr(plan, "_MAX_EVAL_BUCKETS", 2)
 
 
 @pytest.fixture

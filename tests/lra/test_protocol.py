@@ -40,6 +40,8 @@ OF_ATTENTION = {
     "linformer": {"proj_dim": 256, "share": ("kv", "layers"), "projection": "linear"},
     "performer": {"num_features": 256, "kernel": "softmax", "epsilon": 1e-4, "redraw_steps": 0},
     "reformer": {"num_hashes": 2, "chunk_length": 64},
+    "longformer": {"window": 128},
+    "linear": {},
 }
 # Number formats and ways of execution; they leave the protocol as it is.
 NEUTRAL = ("seeds", "dtype", "matmul_precision", "mesh.", "train.steps_per_call", "train.check")

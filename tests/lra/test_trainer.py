@@ -8,7 +8,7 @@ import optax
 import pytest
 from flax import nnx
 
-from lra import arrays, plan, state
+from lra import arrays, state
 from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
@@ -136,27 +136,6 @@ def test_microbatches_equal_the_plain_step_dropout_included(tiny_trainer, task, 
     plain = tiny_trainer(task, attention)
     four = tiny_trainer(task, attention, "train.microbatches=4")
     assert_close(plain.train(plain.init(), 0, 3), four.train(four.init(), 0, 3))
-
-
-def test_parts_of_a_batch_on_a_cpu_change_nothing(tiny_trainer, monkeypatch):
-    whole = tiny_trainer()
-    monkeypatch.setattr(plan, "_ELEMENTS_PER_CORE", 1)
-    single = tiny_trainer()
-    texts = [
-        trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 1)).as_text()
-        for trainer in (whole, single)
-    ]
-    assert texts[0] != texts[1]
-    assert_close(whole.train(whole.init(), 0, 3), single.train(single.init(), 0, 3))
-    state = whole.init()
-    one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, single))
-    np.testing.assert_allclose(one.logits, other.logits, atol=1e-5)
-
-
-def test_rematerialisation_changes_nothing(tiny_trainer):
-    plain = tiny_trainer()
-    remat = tiny_trainer("listops", "standard", "model.remat=True")
-    assert_close(plain.train(plain.init(), 0, 3), remat.train(remat.init(), 0, 3))
 
 
 def test_a_seed_that_diverges_is_frozen_and_the_others_go_on(tiny_trainer):

@@ -111,7 +111,7 @@ QUICK = ("standard", "nystrom")
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
 def test_rematerialisation_gives_the_same_gradients(attention, inputs, float64):
-    gradients = []
+    gradients, recomputed = [], []
     for remat in (False, True):
         model = build(attention, remat=remat, dtype=jnp.float64)
         graphdef, params, rest = nnx.split(model, nnx.Param, ...)
@@ -120,9 +120,12 @@ def test_rematerialisation_gives_the_same_gradients(attention, inputs, float64):
             out = nnx.merge(graphdef, params, rest)(*inputs, jax.random.key(3))
             return jnp.sum(out * jax.random.normal(jax.random.key(4), out.shape))
 
+        program = str(jax.make_jaxpr(loss)(params))
+        recomputed.append(program.count("remat2[") + program.count("checkpoint["))
         gradients.append(jax.tree.leaves(jax.jit(jax.grad(loss))(params)))
     for plain, again in zip(*gradients, strict=True):
         np.testing.assert_allclose(plain, again, rtol=1e-5, atol=1e-6)
+    assert recomputed[1] == recomputed[0] + len(model.blocks)
 
 
 @pytest.mark.parametrize("attention", SMALL)
@@ -184,8 +187,8 @@ def test_unknown_positions_are_refused():
 
 
 def test_every_draw_has_a_key_of_its_own(inputs, monkeypatch):
-    """Each key is used once: split, or given to a dropout or to an attention."""
-    keys, split = [], encoders.split
+    """Each key is used once: split, or given to a dropout or to an attention. One rate for all."""
+    keys, rates, split = [], set(), encoders.split
 
     def split_and_note(key, number):
         keys.append(key)
@@ -193,6 +196,7 @@ def test_every_draw_has_a_key_of_its_own(inputs, monkeypatch):
 
     def dropout(x, rate, key):
         keys.append(key)
+        rates.add(rate)
         return x
 
     def attend(self, q, k, v, mask, *, key=None):
@@ -203,7 +207,8 @@ def test_every_draw_has_a_key_of_its_own(inputs, monkeypatch):
     for module in (encoders, blocks):
         monkeypatch.setattr(module, "dropout", dropout)
         monkeypatch.setattr(module, "split", split_and_note)
-    build()(*inputs, jax.random.key(0))
+    build(dropout=0.25)(*inputs, jax.random.key(0))
+    assert rates == {0.25}
     numbers = {tuple(jax.random.key_data(key).tolist()) for key in keys}
     assert len(numbers) == len(keys) == 1 + 1 + 2 * (1 + 4)  # encoder, embeddings, two blocks
 

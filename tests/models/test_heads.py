@@ -96,14 +96,6 @@ def test_pairs_see_both_their_product_and_their_difference():
     np.testing.assert_allclose(model(ids, mask), expected, atol=1e-5)
 
 
-def test_pair_logits_do_not_depend_on_the_batch():
-    model = build(PairClassifier)
-    ids = jax.random.randint(jax.random.key(0), (3, 2, 8), 1, 9)
-    mask = jnp.ones((3, 2, 8), bool)
-    together = model(ids, mask)
-    np.testing.assert_allclose(model(ids[1:2], mask[1:2]), together[1:2], atol=1e-6)
-
-
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("key", [None, 3], ids=["evaluation", "training"])
 def test_a_shorter_sequence_gives_what_it_gives_padded(pooling, key):
@@ -114,6 +106,15 @@ def test_a_shorter_sequence_gives_what_it_gives_padded(pooling, key):
     mask = jnp.asarray(np.arange(8) < np.array([[[5], [2]], [[3], [5]]]))
     padded = model(jnp.where(mask, ids, 0), mask, key)
     np.testing.assert_allclose(model(ids[..., :5], mask[..., :5], key), padded, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_classifier_pools_as_it_is_told(pooling):
+    model = build(Classifier, pooling=pooling)
+    ids = jax.random.randint(jax.random.key(0), (2, 8), 1, 9)
+    mask = jnp.arange(8)[None] < jnp.array([[5], [8]])
+    expected = pool(model.encoder(ids, mask), mask, pooling, 8)
+    np.testing.assert_allclose(model._pooled(ids, mask, None), expected, atol=1e-6)
 
 
 def test_an_unknown_pooling_is_refused():

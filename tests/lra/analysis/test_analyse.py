@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from lra.analysis.error_pictures import draw_errors
 from lra.analysis.matrix_pictures import HeatMap, draw_spectrum
 from lra.analysis.page import figures
 from lra.errors import UserError
-from lra.evaluation import restore_workdir
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
 from models.attention import ATTENTIONS
@@ -152,10 +149,6 @@ def test_examples_without_two_real_positions_are_refused(real, workdir, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_restoring_a_folder_gives_its_last_step(workdir):
-    assert restore_workdir(workdir).step == 12
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -175,18 +168,6 @@ def test_restoring_a_folder_gives_its_last_step(workdir):
 def test_mistakes_are_told_in_one_line(arguments, expected):
     with pytest.raises(UserError, match=expected):
         main(arguments)
-
-
-def test_status_2_and_one_line():
-    ended = subprocess.run(
-        [sys.executable, "-m", "lra.analysis", "--workdir=nowhere"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ended.returncode == 2
-    assert ended.stderr == "error: nowhere holds no run: no config.json in it\n"
 
 
 def test_many_layers_and_heads_are_drawn():

@@ -79,6 +79,19 @@ def test_the_spread_of_a_random_projection():
     assert measured == pytest.approx(expected, rel=0.12)
 
 
+def test_the_error_of_the_proof_is_that_of_the_worst_row():
+    """It is relative to |u| |w|; its square has the mean (1 + cos^2) / k."""
+    p = np.array([[[1.0, 1, 1, 1], [-2, 1, 0, 3]]])
+    w = np.array([1.0, 2.0, 3.0, -1.0]).reshape(1, 4, 1)
+    both, *single = (
+        random_projection(rows, w, 50, draws=4_000)[1] for rows in (p, p[:, :1], p[:, 1:])
+    )
+    np.testing.assert_allclose(both, np.maximum(*single), rtol=1e-12)
+    for row, proven in zip(p[0], single, strict=True):
+        cosine = row @ w[0, :, 0] / (np.linalg.norm(row) * np.linalg.norm(w))
+        assert np.mean(proven**2) == pytest.approx((1 + cosine**2) / 50, rel=0.12)
+
+
 def test_the_theorem_is_shown_with_the_real_positions_of_each_data(float64):
     mask = np.ones((2, 12), bool)
     mask[:, 5:] = False

@@ -162,9 +162,20 @@ EVALUATION = [pytest.param(case, None, id=f"{case}-evaluation") for case in CASE
 TRAINING = [pytest.param(name, 5, id=f"{name}-training") for name in CASES if CASES[name].draws]
 
 
-@pytest.mark.parametrize("made_for", [48, 37], ids=["divisible", "not divisible"])
-@pytest.mark.parametrize(("case", "key"), [*EVALUATION, *TRAINING])
-def test_a_shorter_sequence_gives_what_it_gives_padded(case, made_for, key, float64):
+# Where the length makes windows, segments or chunks, it may be a multiple of them or not.
+MADE_FOR = {"divisible": ("nystrom", "linformer", "reformer"), "not divisible": tuple(ATTENTIONS)}
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "made_for"),
+    [
+        pytest.param(*each.values, length, id=f"{each.id}-{kind}")
+        for (kind, names), length in zip(MADE_FOR.items(), (48, 37), strict=True)
+        for each in (*EVALUATION, *TRAINING)
+        if attention_of(each.values[0]) in names
+    ],
+)
+def test_a_shorter_sequence_gives_what_it_gives_padded(case, key, made_for, float64):
     name, options = attention_of(case), CASES[case].options
     rngs = nnx.Rngs(params=0, attention=1)
     attention = make(name, length=made_for, heads=HEADS, head_dim=HEAD_DIM, rngs=rngs, **options)
@@ -267,20 +278,6 @@ def test_an_unknown_attention_is_named_with_the_known_ones():
         make("nystorm", length=16, heads=1, head_dim=8, rngs=nnx.Rngs(0))
     assert "did you mean 'nystrom'?" in str(error.value)
     assert all(name in str(error.value) for name in ATTENTIONS)
-
-
-def test_defaults_are_those_of_the_paper():
-    assert options_of("standard") == {"dropout": 0.1, "implementation": "auto"}
-    assert options_of("nystrom") == {
-        "num_landmarks": 64,
-        "pinv_iterations": 6,
-        "conv_kernel": 35,
-    }
-    assert options_of("linformer")["proj_dim"] == 256
-    assert options_of("performer")["num_features"] == 256
-    assert options_of("reformer") == {"num_hashes": 2, "chunk_length": 64}
-    assert options_of("longformer") == {"window": 128}
-    assert options_of("linear") == {}
 
 
 def test_inputs_are_checked():

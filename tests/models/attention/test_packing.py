@@ -69,7 +69,7 @@ def build(case, **changes):
     settings = {
         "vocab_size": 11,
         "length": LENGTH,
-        "num_layers": 2,
+        "num_layers": 2 if name == "linformer" else 1,  # with two, every block must be packed
         "dim": 8,
         "mlp_dim": 12,
         "num_heads": 2,

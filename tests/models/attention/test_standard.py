@@ -82,6 +82,14 @@ def test_dropout_leaves_the_mean(implementation):
     assert error.max() < 6
 
 
+@pytest.mark.parametrize("implementation", ["xla", "chunked"])
+def test_the_module_drops_at_the_rate_of_its_option(implementation):
+    (q, k, v, mask), key = inputs(), jax.random.key(0)
+    expected = standard_attention(q, k, v, mask, dropout=0.25, key=key)
+    found = build(dropout=0.25, implementation=implementation)(q, k, v, mask, key=key)
+    np.testing.assert_allclose(found[mask], expected[mask], atol=1e-5)
+
+
 def test_dropout_drops_weights_and_scales_the_others():
     q, k, _, mask = inputs()
     v = jnp.broadcast_to(jnp.eye(16, 8)[None, :, None, :], q.shape)
