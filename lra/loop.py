@@ -222,12 +222,12 @@ class Run:
 
     def _note_divergence(self, diverged_step: np.ndarray) -> None:
         config = self._config
-        run = f"{config.task}, {config.model.attention.name}, {protocol_of(config)}"
         for index, seed in enumerate(config.seeds):
             if self._alive[index] and diverged_step[index] >= 0:
                 self._reporter.say(
                     f"seed {seed} diverged at step {diverged_step[index]} (loss, gradient or "
-                    f"parameters not finite): {run}; it is frozen"
+                    f"parameters not finite): {config.task}, {config.model.attention.name}, "
+                    f"{protocol_of(config)}; it is frozen"
                 )
         self._alive = still_training(diverged_step)
 
