@@ -7,8 +7,8 @@ Published: standard 37.10, nystrom 37.15, linformer 37.25, performer 18.80, refo
            (Nyströmformer, arXiv 2102.03902, Table 3)
 Here:      standard 36.63, nystrom 31.34, linformer 37.50, performer 21.80, reformer 18.90
            means of 3, 7, 3, 3 and 3 seeds
-Chance:    17.0, the majority class; 36.4, the best guess from the root operator alone:
-           numbers near 37 say that this shortcut was learned
+Chance:    17.0, the majority class; 36.1, the best guess from the root operator alone:
+           numbers near 37 are no better than this shortcut
 Time:      60 to 177 min a run, on the one or two CPU cores that the rows name
 
 Up to 2,000 symbols, 10 classes, 96,000 / 2,000 / 2,000 expressions. The data keep their
