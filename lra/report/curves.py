@@ -20,8 +20,8 @@ from lra.workdir import Workdir, read_metrics
 MOST_LOSSES, MOST_EVALUATIONS = 80, 200
 
 
-# Number of steps that a point covers; its step, then mean, minimum and maximum over the seeds.
-_Point = tuple[int, tuple[float, float, float, float]]
+# Number of steps that an entry covers, its step, and the values of the seeds.
+_Entry = tuple[int, float, list[float]]
 
 
 class Curve(NamedTuple):
@@ -173,26 +173,32 @@ def _curve(entries: list[tuple[int, list[float]]], most: int, *, spans: bool = F
 
     Entries are weighted by the number of steps since the previous one: an evaluation often cuts a
     call short, and the loss of few steps is mostly noise. If an entry is a mean over these steps
-    (`spans`), it belongs to the middle of them.
+    (`spans`), it belongs to the middle of them. Each seed is averaged by itself, so that minimum
+    and maximum are those of seeds; entries with different numbers of seeds are not merged.
     """
     steps = [step for step, _ in entries]
     lengths = [max(1, step - before) for before, step in itertools.pairwise([0, *steps])]
-    points = [
-        (length, (step - spans * (length - 1) / 2, sum(v) / len(v), min(v), max(v)))
-        for length, (step, v) in zip(lengths, entries, strict=True)
-        if v
+    known = [
+        (length, step - spans * (length - 1) / 2, values)
+        for length, (step, values) in zip(lengths, entries, strict=True)
+        if values
     ]
-    means = [_weighted_mean(part) for part in _parts(points, steps[-1] / most if steps else 0)]
-    return Curve(*([point[field] for point in means] for field in range(4)))
+    least = steps[-1] / most if steps else 0
+    points = [
+        _merge(part)
+        for _, same_seeds in itertools.groupby(known, key=lambda entry: len(entry[2]))
+        for part in _parts(list(same_seeds), least)
+    ]
+    return Curve(*([point[field] for point in points] for field in range(4)))
 
 
-def _parts(points: list[_Point], least: float) -> list[list[_Point]]:
-    """Group neighbouring points that cover `least` steps together; the rest joins the last."""
-    parts: list[list[_Point]] = []
-    part: list[_Point] = []
-    for point in points:
-        part.append(point)
-        if sum(length for length, _ in part) >= least:
+def _parts(entries: list[_Entry], least: float) -> list[list[_Entry]]:
+    """Group neighbouring entries that cover `least` steps together; the rest joins the last."""
+    parts: list[list[_Entry]] = []
+    part: list[_Entry] = []
+    for entry in entries:
+        part.append(entry)
+        if sum(length for length, _, _ in part) >= least:
             parts.append(part)
             part = []
     if parts:
@@ -202,10 +208,13 @@ def _parts(points: list[_Point], least: float) -> list[list[_Point]]:
     return parts
 
 
-def _weighted_mean(points: list[_Point]) -> list[float]:
-    steps = sum(length for length, _ in points)
-    columns = zip(*(values for _, values in points), strict=True)
-    return [
-        sum(length / steps * value for (length, _), value in zip(points, column, strict=True))
-        for column in columns
-    ]
+def _merge(entries: list[_Entry]) -> tuple[float, float, float, float]:
+    """Weighted mean of the steps; mean, minimum and maximum of the seeds' weighted means."""
+    lengths, steps, values = zip(*entries, strict=True)
+    seeds = [_weighted_mean(lengths, column) for column in zip(*values, strict=True)]
+    return _weighted_mean(lengths, steps), sum(seeds) / len(seeds), min(seeds), max(seeds)
+
+
+def _weighted_mean(weights: Sequence[int], values: Sequence[float]) -> float:
+    total = sum(weights)
+    return sum(weight / total * value for weight, value in zip(weights, values, strict=True))

@@ -16,21 +16,15 @@ _UP_TO_TWO = 0.5 * (1 + math.erf(math.sqrt(2)))
 
 
 class Noise(NamedTuple):
-    """Expected standard deviation of a difference (a fraction), and its degrees of freedom."""
+    """Expected standard deviation of a difference (a fraction), and how many of them are marked."""
 
     std: float
-    freedom: float
+    multiple: float
 
     @property
     def least(self) -> float:
-        """The smallest difference that is marked, a fraction.
-
-        Student's quantile takes the place of 2: chance exceeds it as rarely as a normal variable
-        exceeds two standard deviations.
-        """
-        from scipy.special import stdtrit  # imported only when differences are judged
-
-        return self.std * float(stdtrit(self.freedom, _UP_TO_TWO))
+        """The smallest difference that is marked, a fraction."""
+        return self.std * self.multiple
 
 
 def noise(ours: Sequence[Cell]) -> Noise | None:
@@ -47,14 +41,20 @@ def noise(ours: Sequence[Cell]) -> Noise | None:
     published code split its data anew in every run. The variance of the mean of five cells is the
     sum of their variances divided by 25.
 
-    s^2 has n - 1 degrees of freedom, the noise of a test set infinitely many. The sum has those of
-    Welch and Satterthwaite: its square divided by the sum of [s^2 (1 + 1 / n)]^2 / (n - 1).
+    This is an upper estimate, since s^2 has a part of what the binomial terms count: the examples
+    that only some of the seeds get right.
+
+    As many standard deviations are marked as chance exceeds about as rarely as a normal variable
+    exceeds two. For the noise of the test sets this is 2, for s^2, which n seeds estimate, it is
+    Student's quantile of n - 1 degrees of freedom, and for their sum the mean of both, weighted by
+    the variances (Cochran and Cox). The degrees of freedom of Welch and Satterthwaite would mark
+    more than twice as often with two seeds: where these happen to agree, they take s^2 for known.
 
     Args:
         ours: Cells on LRA's data with a published accuracy. The result is None if one of them has
             fewer than two seeds with a result.
     """
-    variance, uncertainty = 0.0, 0.0
+    variance, multiples = 0.0, 0.0
     for cell in ours:
         row, stat = cell.ok[0], cell.stat()
         if stat.std is None:
@@ -64,10 +64,17 @@ def noise(ours: Sequence[Cell]) -> Noise | None:
         if row.data != "official" or row.task == "pathfinder":
             binomial += stat.mean * (1 - stat.mean)
         seed_variance = stat.std**2 * (1 + 1 / stat.n)
-        variance += binomial / TASKS[row.task].counts["test"] + seed_variance
-        uncertainty += seed_variance**2 / (stat.n - 1)
-    freedom = variance**2 / uncertainty if uncertainty else math.inf
-    return Noise(math.sqrt(variance) / len(ours), freedom)
+        test_variance = binomial / TASKS[row.task].counts["test"]
+        variance += test_variance + seed_variance
+        multiples += 2 * test_variance + _quantile(stat.n - 1) * seed_variance
+    return Noise(math.sqrt(variance) / len(ours), multiples / variance)
+
+
+def _quantile(freedom: int) -> float:
+    """Student's quantile that is exceeded as rarely as two standard deviations of a normal one."""
+    from scipy.special import stdtrit  # imported only when differences are judged
+
+    return float(stdtrit(freedom, _UP_TO_TWO))
 
 
 def mark_of_noise(difference: float, chance: Noise | None) -> str:
@@ -84,10 +91,11 @@ def on_marks(cells: Iterable[Cell]) -> str:
     return (
         f"{BELOW} below, {ABOVE} above the published value by more than two standard deviations of "
         "the difference. These count the binomial noise of the test sets and the spread over the "
-        "seeds of the cell, once for the published run (one seed) and once for our mean. Where few "
-        "seeds make this spread uncertain, Student's quantile of the same probability takes the "
-        "place of 2, with Welch and Satterthwaite's degrees of freedom. Cells of one seed are not "
-        "judged, and the average only where all five cells are."
+        "seeds of the cell, once for the published run (one seed) and once for our mean. For the "
+        "spread, which few seeds leave uncertain, Student's quantile of the same probability takes "
+        "the place of 2, and the mean of both, weighted by the variances, counts (Cochran and "
+        "Cox). Of twenty cells about one is marked by chance. Cells of one seed are not judged, "
+        "and the average only where all five cells are."
     )
 
 

@@ -90,6 +90,7 @@ def test_csv_lists_devices_and_code_of_a_cell(rendered):
         failed_row(seed=4, device=None),
     ]
     found = of(rendered(rows))
+    assert found["params"] == "207000"  # the failed seed has none
     assert found["devices"] == "a CPU; 2 x a GPU; a GPU + a CPU"
     assert (found["jax"], found["commits"]) == ("0.10.2; unknown", "aaaaaaa; bbbbbbb")
     assert found["seeds"] == "[0, 1, 2]"
@@ -109,7 +110,9 @@ def test_csv_comes_back_as_it_was(rendered):
     assert (json.loads(found["options"]), json.loads(found["seeds"])) == ({}, [0, 7])
     variance = (0.3715 * 0.6285 + 0.31 * 0.69) / 2000 + 0.0002 * 1.5
     assert float(found["difference_error"]) == pytest.approx(math.sqrt(variance), abs=1e-6)
-    least = stats.t.isf(stats.norm.sf(2), (variance / (0.0002 * 1.5)) ** 2) * math.sqrt(variance)
+    of_seeds = 0.0002 * 1.5 / variance
+    multiple = 2 * (1 - of_seeds) + stats.t.isf(stats.norm.sf(2), 1) * of_seeds
+    least = multiple * math.sqrt(variance)
     assert float(found["difference_least"]) == pytest.approx(least, abs=1e-6)
     assert {of(lines, "text")[name] for name in ("difference_error", "difference_least")} == {""}
 

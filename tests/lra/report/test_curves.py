@@ -186,7 +186,7 @@ def test_numbers_that_no_run_writes_are_not_drawn(tmp_path):
     _, (figure,) = figures([], [str(run)])
     draw(figure)
     ((history,),) = curves.histories([run]).values()
-    assert history.accuracy.steps == [pytest.approx(2**62)]  # a point of all three
+    assert history.accuracy.steps == [10, pytest.approx(2**62)]  # two seeds, then one
 
 
 def test_no_histories_is_an_error(tmp_path):
@@ -208,3 +208,15 @@ def test_a_mean_over_steps_is_drawn_in_their_middle():
     entries = [(step, [2.0]) for step in (9, 18, 19)]
     assert curves._curve(entries, 1000, spans=True).steps == [5, 14, 19]
     assert curves._curve(entries, 1000).steps == [9, 18, 19]
+
+
+def test_a_band_is_that_of_seeds_not_of_their_extremes():
+    entries = [(step, [1.0, 3.0] if step % 2 else [3.0, 1.0]) for step in range(1, 161)]
+    curve = curves._curve(entries, 80, spans=True)
+    assert (curve.mean, curve.low, curve.high) == ([2.0] * 80,) * 3
+
+
+def test_entries_of_fewer_seeds_are_not_merged_with_those_before():
+    curve = curves._curve([(1, [0.1, 0.3]), (2, [0.3, 0.5]), (3, [0.5]), (4, [0.7])], 1)
+    assert curve.mean == pytest.approx([0.3, 0.6])
+    assert (curve.low[0], curve.high[0]) == pytest.approx((0.2, 0.4))
