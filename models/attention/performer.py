@@ -27,8 +27,9 @@ Directions are uniform on the sphere, by Gram-Schmidt on Gaussian rows.
 
 Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the
-mean of the values, and hardly any gradient leads out of this state. The protocol's model ends up
-there on ListOps: in its first layer hardly any key feature is above 1e-4. With epsilon = 0 the
+mean of the values, and hardly any gradient leads out of this state. Models ended up there on short
+ListOps: in the first layer hardly any key feature was above 1e-4. By the protocol, one of three
+seeds falls back to the accuracy of that state (results/LISTOPS.md). With epsilon = 0 the
 maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor; a
 query gets 0 if all its products of features (nearly) underflow.
 
