@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"--examples must be 1 to {MAX_STEPS_PER_CALL} times --batch, --epochs at least 3"
         )
-    training_rows.check(options.out)
+    training_rows.check(options.out, training_rows.LossRow)
     from lra.environment import check_jax  # here, since JAX is slow to import
 
     check_jax()
@@ -61,7 +61,8 @@ def main(argv: list[str]) -> int:
             cells.append(cell(losses))
             trained += 1
             if options.out:
-                training_rows.append(options.out, _row(task, attention, losses, options))
+                row = _row(task, attention, losses, options)
+                training_rows.append(options.out, row, training_rows.LossRow)
         print(f"| {task} | {' | '.join(cells)} |", flush=True)
     if not trained:
         raise UserError("nothing could be trained, see above")

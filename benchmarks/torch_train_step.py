@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     measurable = [name for name in options.attentions if _has_peer(name)]
     if not measurable:
         raise UserError("nothing to measure without PyTorch; install it as said above")
-    training_rows.check(options.out)
+    training_rows.check(options.out, training_rows.PeerRow)
     print(f"{options.task}, batch {options.batch}, {options.threads} threads, float32\n")
     print(training_tables.PEER_HEADER)
     rows = []
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
         print(training_tables.peer_line(row), flush=True)
         rows.append(row)
         if options.out:
-            training_rows.append(options.out, row)
+            training_rows.append(options.out, row, training_rows.PeerRow)
     measured = [row for row in rows if "ratio" in row]
     if not measured:
         raise UserError("no case could be measured, see above")

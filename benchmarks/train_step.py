@@ -55,6 +55,7 @@ from lra import training_rows
 from lra.command_line import (
     ArgumentParser,
     file_to_write,
+    folder,
     near_match,
     positive_integer,
     positive_integers,
@@ -83,8 +84,10 @@ def main(argv: list[str]) -> int:
             raise UserError(f"{task} has no counts in lra/tasks.py, which hours are computed from")
     for task, attention in names:
         load_config(f"configs/{task}.py:{attention}", options.override)
-    training_rows.check(options.out)
-    measure_all = _find_largest if options.largest_batch else _tabulate
+    measure_all, kind = _tabulate, training_rows.StepRow
+    if options.largest_batch:
+        measure_all, kind = _find_largest, training_rows.TrialRow
+    training_rows.check(options.out, kind)
     last_lines, rows = measure_all(names, options)
     if all("failed" in row for row in rows):
         raise UserError("no case could be measured, see above")
@@ -118,7 +121,7 @@ def _parser() -> ArgumentParser:
         metavar="N",
         help="cases whose programs compile beside each other; they are timed one by one",
     )
-    add("--profile", type=pathlib.Path, metavar="DIR", help="see above")
+    add("--profile", type=folder, metavar="DIR", help="see above")
     add("--largest_batch", action="store_true", help="see above")
     return parser
 
@@ -149,7 +152,7 @@ def _tabulate(
             print(training_tables.step_line(row), flush=True)
             rows.append(row)
             if options.out:
-                training_rows.append(options.out, row)
+                training_rows.append(options.out, row, training_rows.StepRow)
     return training_tables.sums(rows), rows
 
 
@@ -165,7 +168,7 @@ def _find_largest(
             print(largest_batch.line(answer), flush=True)
             answers.append(answer)
             if options.out:
-                training_rows.append(options.out, answer)
+                training_rows.append(options.out, answer, training_rows.TrialRow)
         verdicts.append(largest_batch.verdict(answers, options.seconds))
         rows += answers
     return verdicts, rows
@@ -272,7 +275,8 @@ def _measurer(options: argparse.Namespace) -> Callable[..., dict | None]:
         if options.largest_batch:
             return trial(case)
         (measurement,) = compiled
-        return measurement.row(options.seconds, profile=options.profile)
+        profile = pathlib.Path(options.profile) if options.profile else None
+        return measurement.row(options.seconds, profile=profile)
 
     return answer
 

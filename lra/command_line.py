@@ -1,7 +1,9 @@
 """Command lines: flag parsing, and expected errors as one line on stderr with status 2."""
 
 import argparse
+import contextlib
 import difflib
+import errno
 import io
 import math
 import os
@@ -11,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from lra.disk_space import is_full
-from lra.errors import UserError, lack_of_memory, of_system
+from lra.errors import NO_JAX, UserError, first_line, lack_of_memory, of_system
 
 STATUS_BAD_INPUT = 2
 STATUS_INTERRUPTED = 130
@@ -137,9 +139,16 @@ def positive_minutes(text: str) -> float:
 
 
 def folder(text: str) -> str:
-    """Flag type: path of a folder, which need not exist."""
-    if os.path.exists(text) and not os.path.isdir(text):
-        raise argparse.ArgumentTypeError(f"{text} is a file, not a folder")
+    """Flag type: path of a folder, which need not exist; nothing above it may be a file."""
+    path = pathlib.Path(text)
+    existing = next(filter(os.path.exists, (path, *path.parents)), None)
+    if existing and not existing.is_dir():
+        raise argparse.ArgumentTypeError(f"{existing} is a file, not a folder")
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise argparse.ArgumentTypeError(f"{text} is a loop of symbolic links") from None
     return text
 
 
@@ -153,6 +162,18 @@ def file_to_write(text: str) -> str:
     if os.path.exists(text) and not os.path.isfile(text):  # a rename would replace a device
         raise argparse.ArgumentTypeError(f"cannot write {text}, it is no regular file")
     return text
+
+
+def import_jax() -> None:
+    """Import JAX, which reads its environment variables at that moment.
+
+    Raises:
+        UserError: If one of them has a value that JAX rejects.
+    """
+    try:
+        import jax  # noqa: F401
+    except ValueError as error:
+        raise UserError(f"{NO_JAX}{first_line(error)}; correct that variable or unset it") from None
 
 
 def run(
@@ -201,5 +222,6 @@ def run(
 
 
 def _say(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full device; the status still tells
+        print("error: " + " ".join(message.split()), file=sys.stderr)
     return STATUS_BAD_INPUT

@@ -69,6 +69,34 @@ class StepRow:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """Row of `benchmarks.train_step --largest_batch`.
+
+    Attributes:
+        task, attention, seeds, dtype, batch, overrides: Case, as in `train_case.TrainCase`.
+        device, deterministic: Environment.
+        fits: Whether the batch fits in the memory of the device.
+        why: Why it does not; None if it does.
+        needed_mb: Memory that the compiled program needs, in 10^6 bytes, if known.
+        seconds_per_step, examples_per_second: Speed of a batch that fits.
+    """
+
+    task: str
+    attention: str
+    seeds: int
+    dtype: str
+    batch: int
+    device: str
+    deterministic: bool
+    fits: bool
+    overrides: list = dataclasses.field(default_factory=list)
+    why: str | None = None
+    needed_mb: float | None = None
+    seconds_per_step: float | None = None
+    examples_per_second: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PeerRow:
     """Row of `benchmarks.torch_train_step`.
 
@@ -139,21 +167,21 @@ class _Failure:
     seeds: int | None
 
 
-def append(path: str | os.PathLike, row: Row) -> None:
-    """Append a row durably.
+def append(path: str | os.PathLike, row: Row, kind: type) -> None:
+    """Append a row of class `kind` durably.
 
     Raises:
-        UserError: If the file cannot be written, or a line before the last is not JSON.
+        UserError: If the file cannot be written, or a line before the last is not such a row.
     """
     line = dump(row)
-    records.append_new(path, lambda present: [line], load)
+    records.append_new(path, lambda present: [line], functools.partial(_parse, kind=kind))
 
 
-def check(path: str | os.PathLike | None) -> None:
+def check(path: str | os.PathLike | None, kind: type) -> None:
     """Raise what `append` would raise, before anything is measured; do nothing for None."""
     if path is not None:
         records.check_writable(path)
-        records.append_new(path, lambda present: [], load)
+        records.append_new(path, lambda present: [], functools.partial(_parse, kind=kind))
 
 
 def read(path: str | os.PathLike, kind: type) -> list[Row]:
@@ -161,7 +189,7 @@ def read(path: str | os.PathLike, kind: type) -> list[Row]:
 
     Args:
         path: Path of the file.
-        kind: Class of its rows: `StepRow`, `PeerRow` or `LossRow`.
+        kind: Class of its rows: `StepRow`, `TrialRow`, `PeerRow` or `LossRow`.
 
     Raises:
         UserError: If there is no such file, or a line is not such a row (the message names file and
@@ -181,7 +209,7 @@ def _parse(line: bytes, kind: type) -> Row:
     if kind is PeerRow:
         for side in ("ours", "torch"):
             check_fields(values[side], _Side, f"{_WHAT}: {side}")
-    texts = [*values.get("overrides", ()), *values["versions"].values()]
+    texts = [*values.get("overrides", ()), *values.get("versions", {}).values()]
     if not all(isinstance(text, str) for text in texts):
         raise UserError(f"not a {_WHAT}: overrides and versions are texts")
     zero = [name for name in _DIVISORS if values.get(name) == 0]
@@ -195,6 +223,7 @@ _WHAT = "row of a training step"
 _DIVISORS = (
     "steps_per_second",
     "examples_per_second",
+    "eval_examples_per_second",
     "peak_flops_per_second",
     "num_devices",
     "ratio",

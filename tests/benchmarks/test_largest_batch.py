@@ -13,7 +13,14 @@ from lra.tasks import get_task
 from lra.trainer import Trainer
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
-CASE = {"task": "listops", "attention": "nystrom", "seeds": 1}
+CASE = {
+    "task": "listops",
+    "attention": "nystrom",
+    "seeds": 1,
+    "dtype": "float32",
+    "device": "a device",
+    "deterministic": True,
+}
 
 
 def device(largest):

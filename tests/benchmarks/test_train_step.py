@@ -230,7 +230,7 @@ def test_a_case_has_a_row_that_the_table_prints(trainer, tmp_path, monkeypatch):
     assert row["deterministic"]
     assert row["commit"] == environment.commit()
     assert len(training_tables.step_cells(row)) == len(training_tables.STEP_TITLES)
-    training_rows.append(tmp_path / "rows.jsonl", row)
+    training_rows.append(tmp_path / "rows.jsonl", row, training_rows.StepRow)
     (read,) = training_rows.read(tmp_path / "rows.jsonl", training_rows.StepRow)
     assert read == row | {"overrides": []}
 

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import first_steps, torch_train_step, train_step, training_page
 from lra import training_rows
 from lra.errors import UserError
+from lra.training_rows import PeerRow, StepRow
 
 COMMITTED = pathlib.Path(__file__).resolve().parents[2] / "results" / "training"
 STEP = {
@@ -55,9 +56,10 @@ FAILED = {"task": "text", "attention": "reformer", "seeds": 1, "failed": True, "
 
 
 def write(folder, *, steps=(), peers=()):
-    for name, rows in ((training_page.STEPS, steps), (training_page.PEERS, peers)):
+    files = ((training_page.STEPS, steps, StepRow), (training_page.PEERS, peers, PeerRow))
+    for name, rows, kind in files:
         for row in rows:
-            training_rows.append(folder / name, row)
+            training_rows.append(folder / name, row, kind)
 
 
 def lines_of(folder, *words):
@@ -125,6 +127,7 @@ def test_steps_under_other_conditions_have_a_table_of_their_own(tmp_path, other)
         ({"a": 1}, "task, attention, seeds"),
         ([1], "not a row of a training step: no object"),
         (STEP | {"steps_per_second": 0.0}, "steps_per_second cannot be 0"),
+        (STEP | {"eval_examples_per_second": 0.0}, "eval_examples_per_second cannot be 0"),
         (STEP | {"steps_per_second": "4"}, "steps_per_second cannot be '4'"),
         (STEP | {"fits": True}, "unknown field 'fits'"),
         (STEP | {"overrides": [[]]}, "overrides and versions are texts"),

@@ -200,8 +200,9 @@ def test_a_folder_may_be_new_but_is_no_file(tmp_path):
     for path in (tmp_path, tmp_path / "new"):
         assert folder(str(path)) == str(path)
     (tmp_path / "file").touch()
-    with pytest.raises(argparse.ArgumentTypeError, match="file is a file, not a folder"):
-        folder(str(tmp_path / "file"))
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(argparse.ArgumentTypeError, match="/file is a file, not a folder"):
+            folder(str(path))
 
 
 def test_no_value_is_empty():

@@ -11,6 +11,7 @@ from lra.report.figures import figures
 from lra.report.groups import group
 from lra.report.provenance import Platform
 from lra.row import to_json
+from lra.training_rows import StepRow
 from tests.lra.row_factory import make_row
 
 STEP = {
@@ -42,7 +43,7 @@ def measured(tmp_path, *rows) -> str:
     """The path of a file of such rows, each `STEP` but for the values given."""
     path = tmp_path / "steps.jsonl"
     for values in rows:
-        training_rows.append(path, STEP | values)
+        training_rows.append(path, STEP | values, StepRow)
     return str(path)
 
 
@@ -56,9 +57,8 @@ def test_the_last_speed_of_one_seed_of_the_protocol_counts(tmp_path):
         {"protocol_hours": None, "batch": 64, "examples_per_second": 4.0},
         {"attention": "standard", "examples_per_second": 200.0},
     )
-    training_rows.append(
-        path, {"task": "listops", "attention": "linear", "failed": True, "seeds": 1}
-    )
+    failed = {"task": "listops", "attention": "linear", "failed": True, "seeds": 1}
+    training_rows.append(path, failed, StepRow)
     expected = {("listops", "nystrom"): 320.0, ("listops", "standard"): 200.0}
     assert speeds.read(path) == (GPU, expected)
 
