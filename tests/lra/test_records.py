@@ -168,6 +168,10 @@ def test_a_broken_line_elsewhere_is_named(tmp_path):
     assert path.read_text().count("\n") == 3
 
 
+DIVERGED = json.loads(to_json(diverged_row()))
+FAILED = json.loads(to_json(failed_row()))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -185,6 +189,12 @@ def test_a_broken_line_elsewhere_is_named(tmp_path):
         ({"accuracy": 0.5}, "unknown field 'accuracy'"),
         ({"test_accuracy": None}, "test_accuracy does not fit status 'ok'"),
         ({"error": "but why"}, "error does not fit status 'ok'"),
+        ({"best_step": None}, "best_step does not fit status 'ok'"),
+        ({"test_accuracy_last": 37.1}, "test_accuracy_last is a fraction"),
+        (DIVERGED | {"test_accuracy": 0.5}, "test_accuracy does not fit status 'diverged'"),
+        (DIVERGED | {"best_step": 9}, "best_step does not fit status 'diverged'"),
+        (FAILED | {"error": None}, "error does not fit status 'failed'"),
+        (FAILED | {"best_step": 9}, "best_step does not fit status 'failed'"),
     ],
 )
 def test_a_line_that_is_no_row_is_named(tmp_path, change, message):

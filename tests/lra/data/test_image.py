@@ -5,7 +5,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from lra.data import cifar10, image, official, prepared
+from lra.data import cifar10, image, official, prepare, prepared
 from lra.data.prepare import prepare_task
 from tests.lra.data import tfds_folders
 from tests.lra.data.cifar_pickles import python2_pickle
@@ -69,6 +69,14 @@ def assert_stored(data_dir: pathlib.Path, split: str, indices) -> None:
     labels, pixels = contents(data_dir, split)
     assert labels == LABELS[indices].tolist()
     np.testing.assert_array_equal(pixels, LEVELS[indices])
+
+
+def test_a_download_counts_in_the_estimate():
+    found = [
+        image.estimate(prepare._parser("image").parse_args(["image", f"--source={source}"]))
+        for source in ("download", "tfds")
+    ]
+    assert found[0].bytes == found[1].bytes + image.ARCHIVE.bytes
 
 
 def test_the_last_tenth_in_file_order_is_the_validation_set(tmp_path):

@@ -21,6 +21,11 @@ def test_rows_of_other_defaults_fill_no_cell():
     assert groups[1].lines[0].options == {"model.attention.share": ["kv"]}
 
 
+def test_tasks_of_ones_own_depart_from_their_own_defaults():
+    (found,) = group([make_row(task="parity", config_overrides={"train.steps": 9})])
+    assert found.setting.startswith("Changed from the defaults of their configs: train.steps=9.")
+
+
 def test_only_the_protocol_of_table_3_fills_its_cells():
     groups = group(
         [

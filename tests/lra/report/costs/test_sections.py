@@ -1,5 +1,7 @@
 """Sections of cost: their titles, their order, their legend."""
 
+from matplotlib import pyplot
+
 from lra.report.costs.figures import series
 from lra.report.costs.sections import sections
 from lra.report.costs.sheets import sheets
@@ -43,6 +45,17 @@ def test_series_show_one_size_of_each_method_and_what_was_not_measured():
     assert [mark.measured for mark in exact.time] == [True, False]
     assert [mark.value for mark in projected.memory] == [10.0, 10.0]
     assert (projected.line.title, projected.nth) == ("Linformer-128", 0)
+
+
+def test_points_that_were_not_measured_are_hollow_at_the_end_of_a_dotted_line():
+    rows = [standard(2.0, length=512), standard(8.0, length=1024, status="extrapolated")]
+    ((figure,),) = (section.figures for section in sections(sheets(rows)))
+    drawn = figure.draw()
+    filled, dotted, hollow = drawn.axes[0].get_lines()
+    assert [list(line.get_xdata()) for line in (filled, dotted)] == [[512], [512, 1024]]
+    assert list(hollow.get_xdata()) == [1024]
+    assert hollow.get_markerfacecolor() == "white"
+    pyplot.close(drawn)
 
 
 def test_summaries_come_first_and_other_tables_are_folded():
