@@ -9,8 +9,8 @@ diverged seed are not results. Its example i is example `index[i]` of the split 
 the prepared data: with `data.holdout`, train and validation are both parts of the stored train.
 """
 
-from lra.command_line import ArgumentParser, file_to_write, folder, run
-from lra.errors import TRAIN_IN_LESS
+from lra.command_line import ArgumentParser, file_to_write, folder, import_jax, run
+from lra.errors import TRAIN_IN_LESS, UserError
 
 
 def main(argv: list[str]) -> int:
@@ -27,6 +27,9 @@ def main(argv: list[str]) -> int:
         "--predictions", type=file_to_write, metavar="FILE.npz", help="write logits per seed there"
     )
     options = parser.parse_args(argv)
+    if options.predictions and not options.predictions.endswith(".npz"):
+        raise UserError(f"--predictions={options.predictions} does not end in .npz")
+    import_jax()
 
     from lra.evaluation import evaluate_workdir
 

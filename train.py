@@ -15,7 +15,14 @@ provides their addresses, else with --coordinator_address, --num_processes and -
 
 import argparse
 
-from lra.command_line import ArgumentParser, folder, parse_with_overrides, positive_minutes, run
+from lra.command_line import (
+    ArgumentParser,
+    folder,
+    import_jax,
+    parse_with_overrides,
+    positive_minutes,
+    run,
+)
 from lra.errors import TRAIN_IN_LESS, UserError
 from lra.stopping import Stop, ignore_signals
 
@@ -49,6 +56,7 @@ def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int
         raise UserError("--workdir=DIR is needed to train; see --help")
 
     # JAX is imported only now, so that the errors above are reported at once.
+    import_jax()
     from lra import hosts
 
     address = (options.coordinator_address, options.num_processes, options.process_id)

@@ -54,6 +54,7 @@ TABLES = {
 }
 _MODEL = {"modes": "forward_backward", "widths": "64x2", "batch": "32"}  # as in Text's config
 FILL = "fill"
+_TOKENS = 65_536  # of fixed_tokens
 
 
 def settle(options: argparse.Namespace) -> dict:
@@ -76,6 +77,9 @@ def settle(options: argparse.Namespace) -> dict:
         if "batch" in given:
             raise UserError("--batch is --tokens / length for fixed_tokens")
         flags["batch"] = "1"
+    elif options.tokens is not None:
+        raise UserError("--tokens is for fixed_tokens: --benchmark=fixed_tokens")
+    flags["tokens"] = _TOKENS if options.tokens is None else options.tokens
     positive = ("threads", "tokens", "repeats", "max_seconds", "fill_seconds", "memory_limit_gb")
     for name in positive:
         if getattr(options, name) is not None and not 0 < getattr(options, name) < float("inf"):

@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     flags = settle(options)
     contenders, skipped = _contenders(options, flags)
-    cases = cases_of(flags, options.tokens)
+    cases = cases_of(flags, flags["tokens"])
     for line in skipped:
         print(line)
     if options.dry_run:
@@ -104,7 +104,7 @@ def _parser() -> ArgumentParser:
     add("--dtypes", help="float32, bfloat16 (both)")
     add("--widths", help="WIDTHxHEADS (64x2,768x12)")
     add("--batch", help="sequences: numbers and `fill`, which includes 1 (1,fill)")
-    add("--tokens", type=int, default=65_536, help="of fixed_tokens (%(default)s)")
+    add("--tokens", type=int, help="of fixed_tokens (65536)")
     add("--threads", type=int, help="CPU threads of every framework (all)")
     add("--matmul_precision", choices=MATMUL_PRECISIONS, default="float32")
     add("--repeats", type=int, default=5, help="turns; short calls five times each (%(default)s)")

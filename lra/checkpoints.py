@@ -185,7 +185,9 @@ class Checkpoints:
             expected = json.loads(self._hashes_path(number).read_text())
         except FileNotFoundError:
             return ""
-        except ValueError:
+        except (ValueError, RecursionError):
+            expected = None
+        if not isinstance(expected, dict):
             return "its list of hashes is damaged: skipped"
         actual = _hash_files(self._folder / str(number))
         for name in sorted(expected.keys() | actual.keys()):

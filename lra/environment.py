@@ -60,10 +60,12 @@ def commit() -> str:
 
 
 def check_jax() -> None:
-    """Raise UserError if JAX finds no device, or has settings other than `_SETTINGS`.
+    """Raise UserError if JAX finds no device, has no jit or has settings other than `_SETTINGS`.
 
     Random numbers and rounding depend on these settings, and rows do not record them.
     """
+    if jax.config.jax_disable_jit:
+        raise UserError(f"{NO_JAX}JAX_DISABLE_JIT is set, and training needs jit; unset it")
     for name, default in _SETTINGS.items():
         if getattr(jax.config, name) != default:
             raise UserError(

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 # A host that is silent for longer is considered lost, and JAX ends the others.
 HEARTBEAT_SECONDS = 30
+_LARGEST_PORT = 65_535
 _NO_ADDRESSES = (
     "where neither Slurm, a TPU nor MPI says where they are, give --coordinator_address, "
     "--num_processes and --process_id"
@@ -60,7 +62,7 @@ def addresses(
     """Addresses from the flags `--distributed`, `--coordinator_address`, ...; None for one host.
 
     Raises:
-        UserError: If the flags do not fit each other.
+        UserError: If the flags do not fit each other, or the coordinator's host is unknown.
     """
     given = (coordinator, number, index)
     if given == (None, None, None):
@@ -73,8 +75,12 @@ def addresses(
     if not 0 <= index < number:
         raise UserError(f"--process_id={index} is not from 0 to --num_processes={number} - 1")
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
         raise UserError(f"--coordinator_address={coordinator} is not HOST:PORT")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:  # JAX would wait for minutes and then abort the process
+        raise UserError(f"--coordinator_address: no host {host} ({error.strerror})") from None
     return Addresses(coordinator, number, index)
 
 

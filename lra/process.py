@@ -11,6 +11,14 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
+def machine_memory_bytes() -> int | None:
+    """Memory of this machine in bytes; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # absent, or without these names
+        return None
+
+
 def peak_memory_bytes() -> int:
     """Peak resident memory of this process so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,12 +1,14 @@
 """Loading, checking and serialising of configurations, without importing JAX."""
 
 import ast
+import contextlib
 import functools
 import json
+import logging
 import pathlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from absl import flags
@@ -141,8 +143,9 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     # ml_collections loads all config files under one module name, so drop that of an earlier file.
     sys.modules.pop("config_config", None)
     try:
-        values(argv)
-        config = values.config
+        with _without_warnings():
+            values(argv)
+            config = values.config
     except flags.Error as error:
         # An exception in the config file arrives as text with its traceback: keep its last line.
         reason = str(error).strip().splitlines()[-1].removeprefix("ValueError: ")
@@ -160,6 +163,17 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     return config
 
 
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Silence ml_collections, which warns of what is then an error."""
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
 def _no_config_file(spec: str) -> UserError:
     path = pathlib.Path(spec.partition(":")[0])
     if spec.count(":") > 1:
@@ -167,7 +181,8 @@ def _no_config_file(spec: str) -> UserError:
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
     known = [pathlib.Path(CONFIGS.name, file.name) for file in CONFIGS.glob("*.py")]
-    return UserError(f"no config file {path}{near_file(path, [*known, *path.parent.glob('*.py')])}")
+    known += filter(pathlib.Path.is_file, path.parent.glob("*.py"))  # not a link to nothing
+    return UserError(f"no config file {path}{near_file(path, known)}")
 
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:

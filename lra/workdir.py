@@ -28,6 +28,8 @@ from lra.settings import check, flatten, from_json, to_json
 
 _TEXT_FIELDS = ("data_dir", "data_sha256", "commit", "device")
 _MISSING_IN_OLD = {"device": "unknown device", "deterministic": None}  # for older versions
+# What loading a file raises that is damaged or was edited.
+_DAMAGED = (ValueError, TypeError, AttributeError, KeyError, RecursionError, UserError)
 # Largest step, and largest metric, which is a float32.
 _MAX_STEP, _MAX_METRIC = 2**63 - 1, 3.4028234663852886e38
 
@@ -111,7 +113,7 @@ class Workdir:
             check(config)
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.config.name} in it") from None
-        except (ValueError, TypeError, AttributeError, KeyError, UserError):
+        except _DAMAGED:
             raise UserError(f"{self.config} is damaged or was edited") from None
         return config
 
@@ -130,7 +132,7 @@ class Workdir:
                 raise ValueError
         except FileNotFoundError:
             raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
-        except (ValueError, TypeError, AttributeError, KeyError, UserError):
+        except _DAMAGED:
             raise UserError(f"{self.run} is damaged or was edited") from None
         return facts
 

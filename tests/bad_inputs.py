@@ -11,6 +11,7 @@ from tests.small_world import (
     each_checkpoint,
     edit_json,
     flip,
+    link,
     remove,
     write,
 )
@@ -69,6 +70,14 @@ def _flags() -> list[Case]:
             f"{NYSTROM} --coordinator_address=a --num_processes=2 --process_id=0",
             "--coordinator_address=a is not HOST:PORT",
         ),
+        Case(
+            f"{NYSTROM} --coordinator_address=localhost:99999 --num_processes=2 --process_id=0",
+            "--coordinator_address=localhost:99999 is not HOST:PORT",
+        ),
+        Case(
+            f"{NYSTROM} --coordinator_address=no.invalid:1234 --num_processes=2 --process_id=1",
+            "--coordinator_address: no host no.invalid",
+        ),
         Case("train.py --config=configs/lstops.py --workdir=new", "configs/listops.py"),
         Case("train.py --config=configs/listops.py:nystrm --workdir=new", "'nystrom'"),
         Case("train.py --config=configs --workdir=new", "configs is a folder"),
@@ -121,6 +130,8 @@ def _config_files() -> list[Case]:
     return [
         Case(MINE, "division by zero", config("return 1 / 0")),
         Case(MINE, "returns a dict, not a ConfigDict", config("return {}")),
+        Case(MINE, "returns a NoneType, not a ConfigDict", config("pass")),
+        Case(MINE, "no config file mine.py (known: configs/", link("mine.py", "nothing.py")),
         Case(MINE, "did you mean 'train.steps'", config("c.train.stepz = 3; return c")),
         Case(MINE, "lacks the key train.steps", config("del c.train['steps']; return c")),
         Case(MINE, "sets no task", config("return default.get_config(attention)")),
@@ -135,6 +146,7 @@ def _prepared_data() -> list[Case]:
     return [
         Case(f"{NYSTROM} --data_dir=raw", "python -m lra.data.prepare listops --data_dir=raw"),
         Case(f"{NYSTROM} --data_dir=mine.py", "--data_dir: mine.py is a file, not a folder"),
+        Case(f"{NYSTROM} --data_dir=a", "a is a loop of symbolic links", link("a", "a")),
         Case(NYSTROM, "tokens.npy differs from its manifest", flip(tokens)),
         Case(NYSTROM, "tokens.npy has 100 bytes, its manifest says", cut(tokens)),
         Case(NYSTROM, "tokens.npy is missing", remove(tokens)),
@@ -154,6 +166,7 @@ def _workdirs() -> list[Case]:
         Case(f"{TRAIN} --config.model.dropout=0.2", "model.dropout (0.1 there, 0.2 now)"),
         Case(TRAIN, "config.json is damaged", cut("run/config.json")),
         Case(TRAIN, "config.json is damaged", write("run/config.json", "[1]")),
+        Case(TRAIN, "config.json is damaged", write("run/config.json", "[" * 100_000)),
         Case(TRAIN, "config.json is damaged or was edited", flip("run/config.json")),
         Case(TRAIN, "run.json is damaged", write("run/run.json", '{"data_dir": 1}')),
         Case(TRAIN, "holds a run on other data", edit_json("run/run.json", data_sha256="0" * 64)),
@@ -187,6 +200,7 @@ def _evaluation() -> list[Case]:
         Case(EVAL, "is not the data", edit_json("run/run.json", data_sha256="0" * 64)),
         Case(f"{EVAL} --predictions=nowhere/p.npz", "cannot write nowhere/p.npz"),
         Case(f"{EVAL} --predictions=results", "cannot write results"),
+        Case(f"{EVAL} --predictions=run/config.json", "run/config.json does not end in .npz"),
     ]
 
 
@@ -200,6 +214,7 @@ def _analysis() -> list[Case]:
         Case(f"{command} --methods=magic", "magic"),
         Case(f"{command} --sizes=many", "--sizes: 'many' is not a positive integer"),
         Case(f"{command} --seed=9", "9"),
+        Case("lra.analysis --random --out=new --length=9999999", "choose a smaller --length"),
         Case(command, "no checkpoint in run", remove("run/checkpoints")),
     ]
 
@@ -213,6 +228,7 @@ def _inspect() -> list[Case]:
         Case(f"{command} listops --data_dir=data --out=a.png", "listops has no pictures"),
         Case(f"{command} image --data_dir=data --out=a.jpg", "does not end in .png"),
         Case(f"{command} image --data_dir=data --out=nowhere/a.png", "nowhere/a.png"),
+        Case(f"{command} image --data_dir=data --out=a.png --examples=0", "--examples=0 leaves"),
         Case(f"{command} image --data_dir=data", "differs", flip("data/image/train/tokens.npy")),
     ]
 

@@ -110,6 +110,16 @@ def write(name: str, content: str | bytes) -> Damage:
     return do
 
 
+def link(name: str, target: str) -> Damage:
+    """A symbolic link in place of a file, if there is one."""
+
+    def do(world: pathlib.Path) -> None:
+        (world / name).unlink(missing_ok=True)
+        (world / name).symlink_to(target)
+
+    return do
+
+
 def remove(name: str) -> Damage:
     """Without a file or folder."""
 

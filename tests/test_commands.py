@@ -37,6 +37,20 @@ def test_a_device_that_is_not_there(command):
     assert "JAX cannot be used here: it finds no device for JAX_PLATFORMS='rocm'" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "cause"),
+    [
+        ("JAX_ENABLE_X64", "perhaps", "invalid truth value 'perhaps'"),
+        ("JAX_DISABLE_JIT", "1", "JAX_DISABLE_JIT is set, and training needs jit; unset it"),
+    ],
+)
+def test_a_variable_that_jax_cannot_work_with(name, value, cause):
+    ended = run("train.py", "--config=configs/listops.py", "--workdir=nowhere", **{name: value})
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert f"JAX cannot be used here: {cause}" in ended.stderr
+
+
 def test_print_config_shows_keys_and_protocol():
     ended = run("train.py", "--config=configs/image.py:performer", "--print_config")
     assert ended.returncode == 0

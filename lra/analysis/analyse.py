@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lra import environment
+from lra import environment, process
 from lra.analysis.approximation import (
     Method,
     approximation_rows,
@@ -66,7 +66,7 @@ def analyse(
     Raises:
         UserError: There is no run or checkpoint, or no best parameters yet (before the first
             validation), a seed or method is unknown, or sequences are too short to approximate
-            anything or nearly all padding.
+            anything, too long for the memory, or nearly all padding.
     """
     chosen_methods = choose_methods(methods)
     run_row: dict[str, Any] = {"kind": "run", "workdir": None}
@@ -80,6 +80,7 @@ def analyse(
         shape = {"heads": heads, "head_dim": head_dim}
     if length < _LEAST_LENGTH:
         raise UserError(f"{length} positions are too few to analyse: {_LEAST_LENGTH} at least")
+    _check_memory(examples, length, shape["heads"])
     if trained:
         _check_real(trained.inputs)
     for method, size in too_large(chosen_methods, length, sizes):
@@ -96,6 +97,20 @@ def analyse(
             rows += own_rows(trained.inputs, trained.attentions, run_row["options"])
         maps = _heat_maps(trained.inputs if trained else random)
     _write(rows, maps, out)
+
+
+def _check_memory(examples: int, length: int, heads: int) -> None:
+    """Raise UserError if the attention matrices, in float64, are larger than the machine's memory.
+
+    Much smaller ones may still not fit, since several are in memory at once.
+    """
+    memory, needed = process.machine_memory_bytes(), 8 * examples * heads * length**2
+    if memory is not None and needed > memory:
+        raise UserError(
+            f"the attention matrices of {examples} x {length} positions take {needed / 1e9:,.1f} "
+            f"GB, and this machine has {memory / 1e9:,.1f}: choose a smaller --length or fewer "
+            "--examples"
+        )
 
 
 def _check_real(inputs: Inputs) -> None:

@@ -72,6 +72,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"--out: {options.task} has no pictures ({', '.join(PICTURES)} have)")
     if options.out and pathlib.Path(options.out).suffix.lower() != ".png":
         raise UserError(f"--out={options.out} does not end in .png")
+    if options.out and not options.examples:
+        raise UserError("--out is the picture of the examples: --examples=0 leaves none")
 
 
 def describe(data: prepared.Prepared) -> list[str]:

@@ -34,6 +34,7 @@ _WAIT_SECONDS = 1.0
 _USED_UP = "stopped: the time budget is used up"
 # With less free space than this, a child without output is assumed to have found the disk full.
 _FULL_BYTES = 1e6
+_UNKNOWN_XLA_FLAG = "Unknown flag in XLA_FLAGS"  # XLA's message, before it ends the process
 
 
 class Outcome(enum.Enum):
@@ -229,7 +230,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
-    if reason.startswith(NO_JAX):  # every other run would fail too
+    if reason.startswith(NO_JAX) or _UNKNOWN_XLA_FLAG in reason:  # every other run would fail too
         raise UserError(reason)
     if not _is_free(folder):  # a train.py started by hand holds the lock
         return Outcome.BUSY

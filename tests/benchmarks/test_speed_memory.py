@@ -166,6 +166,7 @@ def test_tables_set_flags(table, capsys):
             "--tokens=1000 are no whole sequences of length 512; give --lengths that divide them, "
             "or a multiple of 64000",
         ),
+        (["--tokens=1024"], "--tokens is for fixed_tokens"),
         (["--benchmark=fixed_tokens", "--batch=2"], "--batch is --tokens / length"),
         (["--benchmark=model", "--widths=64x2"], "--widths is set by the configuration"),
         (["--benchmark=model", "--batch=32,fill"], "--batch=fill is for module"),

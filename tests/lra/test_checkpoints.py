@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
         *(f"{number}.sha256.json" for number in kept),
     }
     for hashes in folder.glob("*.sha256.json"):
-        hashes.write_text("{}")
+        hashes.write_text("[]")
     with pytest.raises(UserError, match="no undamaged checkpoint"):
         final_state(config, data_dir, tmp_path)
 

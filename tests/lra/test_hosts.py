@@ -255,7 +255,7 @@ def _note(left: list, text: str, number: int) -> None:
 def test_flags_name_the_hosts():
     assert hosts.addresses(False, None, None, None) is None
     assert hosts.addresses(True, None, None, None) == hosts.Addresses()
-    assert hosts.addresses(False, "node:1234", 2, 1) == hosts.Addresses("node:1234", 2, 1)
+    assert hosts.addresses(False, "localhost:1234", 2, 1) == hosts.Addresses("localhost:1234", 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,8 @@ def test_flags_name_the_hosts():
         ((False, "node:1234", 2, 2), "--process_id=2 is not from 0 to --num_processes=2 - 1"),
         ((False, "node", 2, 0), "--coordinator_address=node is not HOST:PORT"),
         ((False, "1234", 2, 0), "--coordinator_address=1234 is not HOST:PORT"),
+        ((False, "localhost:0", 2, 0), "--coordinator_address=localhost:0 is not HOST:PORT"),
+        ((False, "no.invalid:1234", 2, 1), "--coordinator_address: no host no.invalid"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(flags, message):

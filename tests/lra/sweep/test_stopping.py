@@ -153,6 +153,10 @@ def test_a_full_disk_ends_the_sweep(place, monkeypatch):
             "JAX cannot be used here: it finds no device; unset it",
             r"^JAX cannot be used here: it finds no device; unset it$",
         ),
+        (
+            "F0101 00:00:00.0 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_x",
+            "Unknown flag in XLA_FLAGS: --xla_x",
+        ),
     ],
 )
 def test_what_would_end_every_run_ends_the_sweep(place, monkeypatch, said, told):
