@@ -161,7 +161,7 @@ def _prepared_data() -> list[Case]:
 def _workdirs() -> list[Case]:
     return [
         Case(f"{TRAIN} --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
-        Case(f"{TRAIN} --workdir=mine.py/run", "cannot write to workdir mine.py/run"),
+        Case(f"{TRAIN} --workdir=mine.py/run", "mine.py is a file, not a folder"),
         Case(TRAIN, "run/evaluations is not a folder", write("run/evaluations", "")),
         Case(f"{TRAIN} --config.model.dropout=0.2", "model.dropout (0.1 there, 0.2 now)"),
         Case(TRAIN, "config.json is damaged", cut("run/config.json")),

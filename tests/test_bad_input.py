@@ -46,12 +46,16 @@ def execute(command: str) -> int:
 def contents(folder: pathlib.Path) -> dict[str, str]:
     """Every path below `folder`, with a hash of what is in it; locks have no content."""
     return {
-        str(path.relative_to(folder)): "a folder"
-        if path.is_dir()
-        else hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): _content(path)
         for path in sorted(folder.rglob("*"))
         if not path.name.endswith(".lock")
     }
+
+
+def _content(path: pathlib.Path) -> str:
+    if not path.exists():
+        return "a link to nothing"
+    return "a folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.fixture(scope="module")

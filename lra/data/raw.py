@@ -38,7 +38,7 @@ def locate(
 
     Raises:
         NoRawFiles: The raw folder has none of `names`.
-        UserError: The path does not exist.
+        UserError: The path is neither a file nor a folder.
     """
     parent = folder(options) if options.source is None else pathlib.Path(options.source)
     parent = parent.expanduser()
@@ -53,7 +53,7 @@ def locate(
             f"put {' or '.join(names)} into {parent}, or: {command} --source=SOURCE, which is "
             f"{alternatives}",
         )
-    if not parent.exists():
+    if not (parent.is_file() or parent.is_dir()):  # a named pipe would block
         alternatives = f", nor one of {', '.join(sources)}" if sources else ""
         raise UserError(f"--source={options.source} is not a file or a folder{alternatives}")
     return parent

@@ -1,4 +1,5 @@
 import argparse
+import os
 
 import pytest
 
@@ -35,3 +36,6 @@ def test_what_is_missing_is_said_with_what_to_do(tmp_path):
         raw.locate(options(tmp_path), ("a", "b"), ("download",))
     with pytest.raises(UserError, match=r"--source=/nowhere is not .*, nor one of download"):
         raw.locate(options(tmp_path, source="/nowhere"), ("a",), ("download",))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is not a file or a folder"):
+        raw.locate(options(tmp_path, source=str(tmp_path / "pipe")), ("a",), ())
