@@ -16,7 +16,7 @@ from benchmarks import (
     training_tables,
 )
 from benchmarks.worker import WorkerError
-from lra import environment, training_rows
+from lra import environment, records, training_rows
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
@@ -26,6 +26,7 @@ from models.machine import Machine, assumed
 from tests.benchmarks.fake_worker import WorkerHere
 from tests.benchmarks.test_training_page import STEP
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
+from tests.lra.row_factory import make_row
 
 
 def fake(case, options):
@@ -51,6 +52,16 @@ def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
     assert lines[3].split(" | ")[-2:] == ["26.7%", "1.50 |"]
     assert lines[3].split(" | ")[3:5] == ["32", "no"]
     assert lines[4] == "| listops | reformer | 1 | failed |"
+
+
+@pytest.mark.parametrize("more", [(), ("--largest_batch",)])
+def test_a_file_of_other_rows_is_refused_before_anything_is_measured(tmp_path, monkeypatch, more):
+    monkeypatch.setattr(train_step, "_in_a_process", None)
+    out = tmp_path / "accuracy.jsonl"
+    records.append(out, [make_row()])
+    flags = ["--tasks=listops", "--attentions=linear", f"--out={out}", *more]
+    with pytest.raises(UserError, match=r"accuracy\.jsonl, line 1: not a row of a training step"):
+        train_step.main(flags)
 
 
 def test_the_hours_of_the_cells_of_the_table_are_added_up(capsys, monkeypatch):

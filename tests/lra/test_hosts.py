@@ -268,6 +268,7 @@ def test_flags_name_the_hosts():
         ((False, "node", 2, 0), "--coordinator_address=node is not HOST:PORT"),
         ((False, "1234", 2, 0), "--coordinator_address=1234 is not HOST:PORT"),
         ((False, "localhost:0", 2, 0), "--coordinator_address=localhost:0 is not HOST:PORT"),
+        ((False, "localhost:65536", 2, 0), "--coordinator_address=localhost:65536 is not HOST"),
         ((False, "no.invalid:1234", 2, 1), "--coordinator_address: no host no.invalid"),
     ],
 )
