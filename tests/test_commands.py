@@ -51,6 +51,14 @@ def test_a_variable_that_jax_cannot_work_with(name, value, cause):
     assert f"JAX cannot be used here: {cause}" in ended.stderr
 
 
+def test_a_config_file_that_returns_nothing_is_reported_in_one_line(tmp_path):
+    """ml_collections would add a warning, which only a process shows."""
+    (tmp_path / "mine.py").write_text("def get_config(attention=None):\n    pass\n")
+    ended = run("train.py", f"--config={tmp_path / 'mine.py'}", "--print_config")
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+
+
 def test_print_config_shows_keys_and_protocol():
     ended = run("train.py", "--config=configs/image.py:performer", "--print_config")
     assert ended.returncode == 0

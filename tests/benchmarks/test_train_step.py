@@ -56,7 +56,8 @@ def test_rows_say_what_several_seeds_cost(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("more", [(), ("--largest_batch",)])
 def test_a_file_of_other_rows_is_refused_before_anything_is_measured(tmp_path, monkeypatch, more):
-    monkeypatch.setattr(train_step, "_in_a_process", None)
+    for name in ("_in_processes", "_in_a_process"):
+        monkeypatch.setattr(train_step, name, None)
     out = tmp_path / "accuracy.jsonl"
     records.append(out, [make_row()])
     flags = ["--tasks=listops", "--attentions=linear", f"--out={out}", *more]
