@@ -9,7 +9,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from lra.disk_space import is_full
@@ -164,14 +164,15 @@ def file_to_write(text: str) -> str:
     return text
 
 
-def import_jax() -> None:
-    """Import JAX, which reads its environment variables at that moment.
+@contextlib.contextmanager
+def importing_jax() -> Iterator[None]:
+    """Block that imports JAX, which reads its environment variables at that moment.
 
     Raises:
         UserError: If one of them has a value that JAX rejects.
     """
     try:
-        import jax  # noqa: F401
+        yield
     except ValueError as error:
         raise UserError(f"{NO_JAX}{first_line(error)}; correct that variable or unset it") from None
 
