@@ -111,7 +111,7 @@ def _positive(flag: str, parts: list[str]) -> list[int]:
         raise UserError(f"--{flag}: {error}") from None
 
 
-def cases_of(flags: dict, tokens: int) -> list[Case]:
+def cases_of(flags: dict) -> list[Case]:
     """Return the cases in the order of measuring: short before long, batch 1 before filled ones.
 
     Raises:
@@ -122,7 +122,7 @@ def cases_of(flags: dict, tokens: int) -> list[Case]:
     for (dim, heads), dtype, mode in series:
         for length, batch in itertools.product(flags["lengths"], flags["batch"]):
             if flags["benchmark"] == "fixed_tokens":
-                batch = _sequences(tokens, length, flags["lengths"])
+                batch = _sequences(flags["tokens"], length, flags["lengths"])
             filled = batch == FILL
             sizes = {"length": length, "batch": 1 if filled else batch, "dim": dim, "heads": heads}
             case = Case(

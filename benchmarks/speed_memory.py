@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     options = _parser().parse_args(argv)
     flags = settle(options)
     contenders, skipped = _contenders(options, flags)
-    cases = cases_of(flags, flags["tokens"])
+    cases = cases_of(flags)
     for line in skipped:
         print(line)
     if options.dry_run:

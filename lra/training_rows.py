@@ -17,7 +17,21 @@ Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepRow:
+class _CaseRow:
+    """What rows of `benchmarks.train_step` have in common: case and environment."""
+
+    task: str
+    attention: str
+    seeds: int
+    dtype: str
+    batch: int
+    device: str
+    deterministic: bool
+    overrides: list = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepRow(_CaseRow):
     """Row of `benchmarks.train_step`.
 
     Attributes:
@@ -40,16 +54,9 @@ class StepRow:
             processes.
     """
 
-    task: str
-    attention: str
-    seeds: int
-    dtype: str
-    batch: int
-    device: str
     num_devices: int
     commit: str
     versions: dict
-    deterministic: bool
     matmul_precision: str
     compile_seconds: float
     eval_compile_seconds: float
@@ -61,7 +68,6 @@ class StepRow:
     peak_flops_per_second: float
     real_flops_per_step: int | None = None
     flops_per_step: int | None = None
-    overrides: list = dataclasses.field(default_factory=list)
     protocol_hours: float | None = None
     whole_hours: float | None = None
     cost_against_one_seed: float | None = None
@@ -69,7 +75,7 @@ class StepRow:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialRow:
+class TrialRow(_CaseRow):
     """Row of `benchmarks.train_step --largest_batch`.
 
     Attributes:
@@ -81,15 +87,7 @@ class TrialRow:
         seconds_per_step, examples_per_second: Speed of a batch that fits.
     """
 
-    task: str
-    attention: str
-    seeds: int
-    dtype: str
-    batch: int
-    device: str
-    deterministic: bool
     fits: bool
-    overrides: list = dataclasses.field(default_factory=list)
     why: str | None = None
     needed_mb: float | None = None
     seconds_per_step: float | None = None

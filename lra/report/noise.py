@@ -94,7 +94,7 @@ def on_marks(cells: Iterable[Cell]) -> str:
         "seeds of the cell, once for the published run (one seed) and once for our mean. For the "
         "spread, which few seeds leave uncertain, Student's quantile of the same probability takes "
         "the place of 2, and the mean of both, weighted by the variances, counts (Cochran and "
-        "Cox). Of twenty cells about one is marked by chance. Cells of one seed are not judged, "
+        "Cox). Of twenty cells, chance marks about one at most. Cells of one seed are not judged, "
         "and the average only where all five cells are."
     )
 

@@ -71,8 +71,8 @@ def test_a_cell_of_one_seed_has_no_known_noise():
 def test_chance_exceeds_the_least_difference_about_as_rarely_as_two_deviations(seeds, spread):
     """Of models without a difference, by simulation: 4.6 % with a known spread, here 6 % at most.
 
-    Without Student's quantile it is up to 33 %, with the degrees of freedom of Welch and
-    Satterthwaite up to 12 %.
+    With 2 in place of Student's quantile it is up to 22 %, with the degrees of freedom of Welch
+    and Satterthwaite up to 12 %.
     """
     draws = np.random.default_rng(0)
     binomial = 0.371 * 0.629 / 2000
