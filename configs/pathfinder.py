@@ -5,10 +5,10 @@ Data:      python -m lra.data.prepare pathfinder
 Train:     python train.py --config=configs/pathfinder.py:nystrom --workdir=runs/pathfinder-nystrom
 Published: standard 74.16, nystrom 70.94, linformer 67.60, performer 69.87, reformer 69.36
            (Nyströmformer, arXiv 2102.03902, Table 3)
-Here:      standard 72.69, nystrom 69.14, linformer 67.84
+Here:      standard 72.69, nystrom 69.14, linformer 67.84, performer 67.92, reformer 69.73
            one seed each
 Chance:    about 50
-Time:      11 to 17 min a run, on an H200, beside others; alone, without compilation, 2.2 to 3.4
+Time:      8 to 17 min a run, on an H200, beside others; alone, without compilation, 2.2 to 3.4
 
 32 x 32 pixels, hard (contours of 14 dashes), 2 classes, 160,000 / 20,000 / 20,000 images.
 """
