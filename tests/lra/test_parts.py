@@ -9,7 +9,7 @@ from lra import plan
 from lra.arrays import Batch
 from lra.data.task_writer import TaskWriter
 from lra.evaluation import evaluate
-from lra.parts import by_length, in_bucket
+from lra.parts import by_length, in_bucket, mean_over_parts
 from lra.plan import Buckets
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
@@ -74,6 +74,23 @@ def test_a_mask_with_holes_may_be_packed_into_its_number_of_tokens():
         np.testing.assert_array_equal(in_bucket(seen, buckets, batch), [16, expected])
     np.testing.assert_array_equal(by_length(batch, packed=True), [0, 1])
     np.testing.assert_array_equal(by_length(batch), [1, 0])
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_model_gets_one_part_at_a_time(parts):
+    batch, sizes = batch_of([3, 9, 5, 9]), []
+
+    def gradients(params, part, keys, _):
+        sizes.append(part.labels.size)
+        loss = jnp.sum(part.mask, dtype=jnp.float32) * params / part.labels.size
+        return (loss, loss), loss
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    (loss, _), _ = mean_over_parts(
+        gradients, jnp.float32(2), batch, keys, parts=parts, buckets=Buckets((16,))
+    )
+    assert loss == 2 * 26 / 4
+    assert set(sizes) == {4 // parts}
 
 
 @pytest.fixture
