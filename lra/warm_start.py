@@ -11,7 +11,7 @@ from flax import nnx
 
 from lra import hosts, sharding
 from lra.errors import UserError
-from lra.evaluation import Restored, restore_workdir
+from lra.restored import Restored, restore_workdir
 from lra.state import TrainState
 from lra.trainer import Trainer
 from lra.workdir import Workdir

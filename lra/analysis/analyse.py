@@ -26,11 +26,11 @@ from lra.analysis.page import figures, page, tables
 from lra.analysis.spectrum import spectrum_rows
 from lra.analysis.theorem import theorem_rows
 from lra.errors import UserError
-from lra.evaluation import Restored, restore_workdir
 from lra.files import write_atomically
 from lra.report.cells import task_title
 from lra.report.figures import save
 from lra.report.formats import plain
+from lra.restored import Restored, restore_workdir
 
 _HEADS_OF_LRA = {"heads": 2, "head_dim": 32}  # for random inputs without a model
 _MOST_MAPS, _LANDMARKS = 4, 64  # of heat maps

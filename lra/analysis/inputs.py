@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from lra import arrays
-from lra.evaluation import Restored, seed_model
+from lra.restored import Restored, seed_model
 
 # Candidates per image to choose, and the share of real pixels that an image should have.
 _CANDIDATES, _REAL = 4, 0.25

@@ -285,7 +285,7 @@ def final_state(workdir: pathlib.Path) -> list[bytes]:
     import jax
     import numpy as np
 
-    from lra.evaluation import restore_workdir
+    from lra.restored import restore_workdir
 
     with contextlib.redirect_stdout(None):
         restored = restore_workdir(workdir, splits=("test",))

@@ -10,9 +10,9 @@ import pytest
 from configs.default import ATTENTIONS
 from lra import records, warm_start
 from lra.errors import UserError
-from lra.evaluation import restore_workdir
 from lra.loop import train
 from lra.protocol import protocol_of
+from lra.restored import restore_workdir
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.warm_start import initial_state
 from tests.lra.conftest import write_listops

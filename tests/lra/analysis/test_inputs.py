@@ -9,7 +9,7 @@ from flax import nnx
 from lra.analysis.inputs import _validation_batch, record, trained_inputs
 from lra.data import prepared
 from lra.errors import UserError
-from lra.evaluation import Restored
+from lra.restored import Restored
 from lra.state import make_model
 from lra.tasks import TASKS
 from lra.trainer import Trainer

@@ -1,0 +1,105 @@
+"""Runs restored from the checkpoints in their folders, and the models of their seeds."""
+
+import os
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from lra import environment
+from lra.checkpoints import Checkpoints
+from lra.data import prepared as prepared_data
+from lra.errors import UserError
+from lra.state import TrainState
+from lra.tasks import get_task
+from lra.trainer import Trainer
+from lra.workdir import Workdir
+from models.heads import Classifier
+
+
+class Restored(NamedTuple):
+    """A run restored from its folder: its data, a trainer, and the state after `step` steps."""
+
+    prepared: prepared_data.Prepared
+    trainer: Trainer
+    state: TrainState
+    step: int
+
+
+def restore_workdir(
+    workdir: str | os.PathLike,
+    *,
+    data_dir: str | os.PathLike | None = None,
+    splits: tuple[str, ...] = (),
+) -> Restored:
+    """Restore the latest state of a run onto the devices of this machine.
+
+    Args:
+        workdir: Folder of a run, complete or not.
+        data_dir: Folder of the prepared data; None for the one the run was trained on.
+        splits: Names of the splits that the trainer puts on the devices.
+
+    Raises:
+        UserError: If there is no run or checkpoint, or the data are not those of the run.
+    """
+    environment.check_jax()
+    folder = Workdir(workdir)
+    config, run = folder.load_config(), folder.load_run()
+    task = get_task(config.task)
+    prepared = prepared_data.load(data_dir or run["data_dir"], task.name)
+    if prepared.sha256 != run["data_sha256"]:
+        raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
+    with config.unlocked():
+        config.mesh.update(seed=0, data=0)  # chosen for the devices of this machine
+    trainer = Trainer(config, task, prepared, splits=splits)
+    return Restored(prepared, trainer, *_restore(folder, trainer))
+
+
+def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Classifier, int]:
+    """Classifier of one seed, on the default device, and the step of its parameters.
+
+    Args:
+        restored: The restored run.
+        seed: Seed of the run.
+        last: Whether to take the parameters of the last step instead of those with the highest
+            validation accuracy.
+
+    Raises:
+        UserError: If the run does not have this seed, or best parameters are requested before the
+            first validation.
+    """
+    trainer, seeds = restored.trainer, restored.trainer.config.seeds
+    if seed not in seeds:
+        raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
+    row, source = seeds.index(seed), restored.state if last else restored.state.best
+    diverged_step, val_accuracy = trainer.fetch(
+        (restored.state.diverged_step, restored.state.best.val_accuracy)
+    )
+    if not last and val_accuracy[row] < 0:
+        if diverged_step[row] < 0:
+            problem = f"has no validation yet (step {restored.step})"
+        else:
+            problem = f"diverged at step {diverged_step[row]}, before its first validation"
+        raise UserError(
+            f"seed {seed} {problem}, so no best parameters: choose those of the last step "
+            "(--last, last=True)"
+        )
+    # Copied by way of the host: arrays on the run's mesh cannot be combined with the caller's.
+    params, rest = jax.tree.map(
+        lambda x: jnp.asarray(x[row]), trainer.fetch((source.params, source.rest))
+    )
+    step = restored.step if last else int(trainer.fetch(source.step)[row])
+    return nnx.merge(trainer.graphdef, params, rest), step
+
+
+def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
+    restored = None
+    if folder.checkpoints.is_dir():
+        checkpoints = Checkpoints(folder.checkpoints)
+        restored = checkpoints.restore(trainer.abstract_state())
+        checkpoints.close()
+    if restored is None:
+        raise UserError(f"no checkpoint in {folder.root} yet; train.py writes them")
+    state, progress = restored
+    return state, progress.step
