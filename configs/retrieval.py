@@ -8,8 +8,8 @@ Published: standard 79.35, nystrom 79.56, linformer 79.37, performer 78.62, refo
 Here:      nystrom 82.10, linformer 77.39, performer 79.21, reformer 79.66
            one seed each, on AAN (reconstructed)
 Chance:    about 50; 77.2 on AAN (reconstructed) by the second document alone
-Time:      6 to 9 min a run, on an H200, beside others; alone, without compilation, 2 to 3, and 10
-           for standard
+Time:      6 to 9 min a run, on an H200, beside others; alone, without compilation, with LRA's
+           pairs, 2 to 3, and 10 for standard
 
 Two documents of up to 4,000 bytes, 2 classes, 147,086 / 18,090 / 17,437 pairs.
 """

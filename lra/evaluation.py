@@ -1,4 +1,4 @@
-"""Evaluation of a run from its folder, and its trained models."""
+"""Evaluation of a run from its folder, and `load_model` to call its models from other code."""
 
 import io
 import os

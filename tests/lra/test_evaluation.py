@@ -11,6 +11,7 @@ from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate_workdir, load_model
 from lra.loop import train
+from lra.restored import restore_workdir
 from lra.stopping import STATUS_STOPPED, Stop
 
 
@@ -25,7 +26,7 @@ def held_out(tiny_config, data_dir, tmp_path_factory):
 
 def restored_with_other_last_parameters(workdir):
     """As a run is restored whose last parameters are far from its best."""
-    restored = evaluation.restore_workdir(workdir, splits=("validation", "test"))
+    restored = restore_workdir(workdir, splits=("validation", "test"))
     last = jax.tree.map(lambda x: -x, restored.state.params)
     return restored._replace(state=restored.state._replace(params=last))
 
