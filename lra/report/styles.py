@@ -41,7 +41,7 @@ RC = {
     "ytick.labelsize": 7,
     "legend.fontsize": 7,
     "legend.frameon": False,
-    "legend.handlelength": 2.4,
+    "legend.handlelength": 3.2,  # a marker leaves gaps of the dashes to be seen
     "legend.columnspacing": 1.2,
     "legend.handletextpad": 0.5,
     "axes.linewidth": 0.6,

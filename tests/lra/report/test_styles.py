@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 
 from lra.report.figures import figures
 from lra.report.groups import group
-from lra.report.styles import STYLES, area_of_marker, shade, styles
+from lra.report.styles import LINES, RC, STYLES, area_of_marker, shade, styles
 from tests.lra.row_factory import make_row
 
 
@@ -50,3 +51,11 @@ def test_shades_of_an_attention_look_like_no_other(attention):
 @pytest.mark.parametrize(("marker", "area"), [("o", math.pi / 4), ("s", 1), ("D", 1), ("^", 0.5)])
 def test_areas_of_markers(marker, area):
     assert area_of_marker(marker) == pytest.approx(area, rel=1e-3)
+
+
+@pytest.mark.parametrize("line", LINES[1:])
+def test_a_legend_shows_gaps_of_a_line_that_its_marker_leaves_free(line):
+    width, middle = RC["lines.linewidth"], RC["legend.handlelength"] * RC["legend.fontsize"] / 2
+    ends = np.cumsum(np.tile(line[1], 9)) * width  # of dashes and gaps in turns
+    before_marker = ends[ends < middle - RC["lines.markersize"] / 2]
+    assert len(before_marker) >= 2
