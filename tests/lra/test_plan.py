@@ -11,7 +11,9 @@ from lra.plan import (
     choose_packed_lengths,
     evaluation_order,
     number_of_parts,
+    plan_batches,
 )
+from lra.settings import load_config
 
 SPREAD = np.arange(500, 2001)
 
@@ -59,6 +61,15 @@ def test_buckets_hold_about_equally_many_examples():
     counts = np.unique(bucket_ends(SPREAD, ends), return_counts=True)[1]
     assert counts.max() <= 0.35 * len(SPREAD)
     assert (bucket_ends(SPREAD, ends) >= SPREAD).all()
+
+
+@pytest.mark.parametrize(("batch", "parts", "number_of_lengths"), [(4, 1, 1), (8, 2, 4)])
+def test_a_batch_in_one_part_is_not_cut_but_its_evaluations_are(batch, parts, number_of_lengths):
+    config = load_config("configs/listops.py:standard", [f"train.batch_size={batch}"])
+    chosen = plan_batches(config, SPREAD, 2048, pairs=False, devices=1)
+    assert (chosen.parts, len(chosen.buckets.ends)) == (parts, number_of_lengths)
+    assert chosen.buckets.ends[-1] == 2048
+    assert len(chosen.eval_buckets.ends) > 4
 
 
 def test_evaluations_have_finer_buckets():
