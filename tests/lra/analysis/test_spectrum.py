@@ -35,6 +35,16 @@ def test_a_matrix_of_equal_rows_has_rank_one(float64):
         assert row["at_128"] is None
 
 
+def test_shares_are_named_by_their_ranks(float64):
+    """The rank i is at index i - 1."""
+    (row,) = spectrum_rows(random_inputs(examples=2, length=136, heads=1, head_dim=8))
+    shares, rank = row["cumulative"], row["rank_of_90_percent"]
+    assert shares[rank - 2] < 0.9 <= shares[rank - 1]
+    assert row["at_quarter"] == pytest.approx(shares[33], abs=1e-6)
+    assert row["at_128"] == pytest.approx(shares[127], abs=1e-6)
+    assert shares[127] < shares[128] - 1e-5
+
+
 def test_masked_positions_do_not_count(float64):
     """As without them, ranks scaled: their rows and columns add singular values 0."""
     mask = np.ones((2, 12), bool)
