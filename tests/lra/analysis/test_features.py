@@ -3,7 +3,7 @@
 import numpy as np
 from flax import nnx
 
-from lra.analysis.features import EPSILONS, covered, feature_rows
+from lra.analysis.features import EPSILONS, covered, feature_rows, from_mean
 from lra.analysis.inputs import random_inputs
 from models.attention import make
 
@@ -46,6 +46,11 @@ def test_keys_of_zero_give_the_mean_by_every_epsilon(float64):
     rows = list(feature_rows(INPUTS._replace(k=0 * INPUTS.k)))
     assert all(max(row["from_mean"], row["exact_from_mean"]) < 1e-12 for row in rows)
     assert all(row["below"] == 0 for row in rows)
+
+
+def test_an_output_of_zero_is_at_its_mean():
+    _, _, v, mask = INPUTS.layer(0)
+    np.testing.assert_array_equal(from_mean(0 * v, 0 * v, mask), np.zeros((2, 2)))
 
 
 def test_a_performer_is_judged_by_its_own_projection(float64):

@@ -23,6 +23,7 @@ def test_cumulative_shares():
     np.testing.assert_allclose(cumulative(np.array([3.0, 1.0, 0.0])), [0.75, 1, 1])
     assert spectrum_rank(512) == 128
     assert spectrum_rank(63) == 16
+    assert spectrum_rank(1) == 1
 
 
 def test_a_matrix_of_equal_rows_has_rank_one(float64):
