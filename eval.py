@@ -9,7 +9,7 @@ diverged seed are not results. Its example i is example `index[i]` of the split 
 the prepared data: with `data.holdout`, train and validation are both parts of the stored train.
 """
 
-from lra.command_line import ArgumentParser, file_to_write, folder, importing_jax, run
+from lra.command_line import ArgumentParser, file_to_write, folder, import_jax, run
 from lra.errors import TRAIN_IN_LESS, UserError
 
 
@@ -30,8 +30,8 @@ def main(argv: list[str]) -> int:
     if options.predictions and not options.predictions.endswith(".npz"):
         raise UserError(f"--predictions={options.predictions} does not end in .npz")
 
-    with importing_jax():
-        from lra.evaluation import evaluate_workdir
+    import_jax()
+    from lra.evaluation import evaluate_workdir
 
     return evaluate_workdir(
         options.workdir,

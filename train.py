@@ -18,7 +18,7 @@ import argparse
 from lra.command_line import (
     ArgumentParser,
     folder,
-    importing_jax,
+    import_jax,
     parse_with_overrides,
     positive_minutes,
     run,
@@ -56,8 +56,8 @@ def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int
         raise UserError("--workdir=DIR is needed to train; see --help")
 
     # JAX is imported only now, so that the errors above are reported at once.
-    with importing_jax():
-        from lra import hosts
+    import_jax()
+    from lra import hosts
 
     address = (options.coordinator_address, options.num_processes, options.process_id)
     with hosts.connected(hosts.addresses(options.distributed, *address)):

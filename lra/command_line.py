@@ -4,12 +4,13 @@ import argparse
 import contextlib
 import difflib
 import errno
+import importlib
 import io
 import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from lra.disk_space import is_full
@@ -164,15 +165,14 @@ def file_to_write(text: str) -> str:
     return text
 
 
-@contextlib.contextmanager
-def importing_jax() -> Iterator[None]:
-    """Block that imports JAX, which reads its environment variables at that moment.
+def import_jax() -> None:
+    """Import JAX and Flax, which read their environment variables at that moment.
 
     Raises:
-        UserError: If one of them has a value that JAX rejects.
+        UserError: If one of them has a value that they reject.
     """
     try:
-        yield
+        importlib.import_module("flax")  # imports JAX
     except ValueError as error:
         raise UserError(f"{NO_JAX}{first_line(error)}; correct that variable or unset it") from None
 

@@ -41,10 +41,11 @@ def test_a_device_that_is_not_there(command):
     ("name", "value", "cause"),
     [
         ("JAX_ENABLE_X64", "perhaps", "invalid truth value 'perhaps'"),
+        ("FLAX_USE_ORBAX_CHECKPOINTING", "perhaps", "invalid truth value 'perhaps'"),
         ("JAX_DISABLE_JIT", "1", "JAX_DISABLE_JIT is set, and training needs jit; unset it"),
     ],
 )
-def test_a_variable_that_jax_cannot_work_with(name, value, cause):
+def test_a_variable_that_jax_or_flax_cannot_work_with(name, value, cause):
     ended = run("train.py", "--config=configs/listops.py", "--workdir=nowhere", **{name: value})
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1
