@@ -1,4 +1,4 @@
-"""Evaluation of a run from its folder, and `load_model` to call its models from other code."""
+"""Evaluation of a run from its folder."""
 
 import io
 import os
@@ -12,9 +12,8 @@ from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.files import write_atomically
 from lra.pace import Pace
-from lra.restored import Restored, restore_workdir, seed_model
+from lra.restored import Restored, restore_workdir
 from lra.trainer import Trainer
-from models.heads import Classifier
 
 
 def evaluate_workdir(
@@ -69,49 +68,6 @@ def evaluate_workdir(
             f"{best_step[index]}, {last_accuracy} with those of step {step}"
         )
     return 0
-
-
-def load_model(
-    workdir: str | os.PathLike,
-    seed: int | None = None,
-    *,
-    last: bool = False,
-    data_dir: str | os.PathLike | None = None,
-) -> Classifier:
-    """Load the trained classifier of one seed; `model(ids, mask)` gives logits [batch, classes].
-
-    `lra.arrays.gather` makes ids (int32) and mask (bool), both [batch, length] or, for pairs,
-    [batch, 2, length], from stored tokens. For the first eight test examples, with `arrays` from
-    `lra`, `prepared` from `lra.data` and `get_task` from `lra.tasks`:
-
-        data = prepared.load("data", "listops")
-        examples = arrays.load_examples(data, ("test",), holdout=0)["test"]
-        batch = arrays.gather(examples, np.arange(8), get_task("listops"), zero_is_padding=False)
-        logits = load_model("runs/listops-nystrom")(batch.ids, batch.mask)
-
-    `holdout` and `zero_is_padding` must be those of the run's `config.data`. `lra.arrays.pad` makes
-    the tokens and lengths of such `Examples` from other sequences, given as
-    `prepared.Sequences(tokens, offsets)`: all tokens in one uint8 array, sequence i from
-    `offsets[i]` to `offsets[i + 1]`. They may be padded to fewer positions than the run's data
-    (`lra.arrays.padded_length`), but not to more. On a GPU or TPU, call the model within
-    `jax.default_matmul_precision(config.matmul_precision)` to get the logits of the run; JAX's
-    default rounds products more.
-
-    Args:
-        workdir: Folder of a run, complete or not.
-        seed: Seed of the run, diverged or not; None for the first.
-        last: Whether to take the parameters of the last step instead of those with the highest
-            validation accuracy.
-        data_dir: Folder of the prepared data; None for the one the run was trained on.
-
-    Raises:
-        UserError: If there is no run or checkpoint, the data are not those of the run, the run does
-            not have this seed, or best parameters are requested before the seed's first validation.
-    """
-    restored = restore_workdir(workdir, data_dir=data_dir)
-    seed = restored.trainer.config.seeds[0] if seed is None else seed
-    model, _ = seed_model(restored, seed, last=last)
-    return model
 
 
 def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation:

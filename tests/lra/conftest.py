@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lra.data.task_writer import TaskWriter
+from lra.loop import train
 from lra.settings import load_config
 from lra.stopping import Stop
 from tests.attention_cases import overrides_of
@@ -117,6 +118,15 @@ def tiny_trainer(tiny_config, data_dir):
         return make_trainer(tiny_config(*arguments), data_dir, **options)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def held_out(tiny_config, data_dir, tmp_path_factory):
+    """The folder of a run of two seeds, with untrained arrays and a held-out validation set."""
+    workdir = tmp_path_factory.mktemp("held_out")
+    config = tiny_config("listops", "performer", "seeds=(3, 5)", "data.holdout=0.2")
+    assert train(config, workdir, data_dir) == 0
+    return workdir
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
-from lra.evaluation import evaluate_workdir, load_model
+from lra.evaluation import evaluate_workdir
 from lra.loop import train
+from lra.restored import load_model
 from lra.warm_start import initial_state
 from tests.lra.trainings import final_state
 

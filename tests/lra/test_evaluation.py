@@ -1,34 +1,15 @@
 """Evaluating what a training left, complete or not."""
 
-import itertools
-
-import jax
 import numpy as np
 import pytest
 
-from lra import arrays, evaluation, records
+from lra import evaluation, records
 from lra.data import prepared
 from lra.errors import UserError
-from lra.evaluation import evaluate_workdir, load_model
+from lra.evaluation import evaluate_workdir
 from lra.loop import train
-from lra.restored import restore_workdir
 from lra.stopping import STATUS_STOPPED, Stop
-
-
-@pytest.fixture(scope="module")
-def held_out(tiny_config, data_dir, tmp_path_factory):
-    """The folder of a run of two seeds, with untrained arrays and a held-out validation set."""
-    workdir = tmp_path_factory.mktemp("held_out")
-    config = tiny_config("listops", "performer", "seeds=(3, 5)", "data.holdout=0.2")
-    assert train(config, workdir, data_dir) == 0
-    return workdir
-
-
-def restored_with_other_last_parameters(workdir):
-    """As a run is restored whose last parameters are far from its best."""
-    restored = restore_workdir(workdir, splits=("validation", "test"))
-    last = jax.tree.map(lambda x: -x, restored.state.params)
-    return restored._replace(state=restored.state._replace(params=last))
+from tests.lra.trainings import restored_with_other_last_parameters
 
 
 def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, capsys, monkeypatch):
@@ -107,36 +88,3 @@ def test_best_and_last_parameters_are_told_apart(
         f"seed 0: test accuracy {best:.4f} with the parameters of step {state.best.step[0]}, "
         f"{other:.4f} with those of step 12\n"
     )
-
-
-def test_a_loaded_model_gives_the_logits_of_the_evaluation(held_out, monkeypatch):
-    restored = restored_with_other_last_parameters(held_out)
-    data, trainer, state, _ = restored
-    monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: restored)
-    examples = arrays.load_examples(data, ("validation",), holdout=0.2)["validation"]
-    batch = arrays.gather(examples, np.arange(4), trainer.task, zero_is_padding=False)
-
-    def logits(*arguments, **options):
-        return load_model(held_out, *arguments, **options)(batch.ids, batch.mask)
-
-    for last, chosen in ((False, state.best), (True, state)):
-        expected = evaluation.evaluate(trainer, chosen.params, chosen.rest, "validation").logits
-        for row, seed in enumerate((3, 5)):
-            found = logits(seed, last=last)
-            np.testing.assert_allclose(found, expected[row, :4], rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(logits(), logits(3))
-    distinct = [logits(3), logits(5), logits(3, last=True), logits(5, last=True)]
-    for one, other in itertools.combinations(distinct, 2):
-        assert np.max(np.abs(one - other)) > 1e-2
-
-
-def test_a_model_of_a_seed_that_the_run_has_not_is_refused(held_out):
-    with pytest.raises(UserError, match="the run has no seed 4, only 3, 5"):
-        load_model(held_out, 4)
-
-
-def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
-    assert train(tiny_config(), tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
-    with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*last=True"):
-        load_model(tmp_path)
-    assert load_model(tmp_path, last=True).length == 16

@@ -8,6 +8,7 @@ import numpy as np
 from lra import records
 from lra.checkpoints import Checkpoints
 from lra.data import prepared
+from lra.restored import restore_workdir
 from lra.tasks import TASKS
 from lra.trainer import Trainer
 
@@ -38,3 +39,10 @@ def final_state(config, data_dir, workdir):
 def assert_same_bits(one, other):
     for a, b in zip(one, other, strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def restored_with_other_last_parameters(workdir):
+    """As a run is restored whose last parameters are far from its best."""
+    restored = restore_workdir(workdir, splits=("validation", "test"))
+    last = jax.tree.map(lambda x: -x, restored.state.params)
+    return restored._replace(state=restored.state._replace(params=last))
