@@ -10,7 +10,7 @@ compilation is timed separately.
 import itertools
 import time
 
-from lra.command_line import ArgumentParser, positive_integer, run
+from lra.command_line import ArgumentParser, positive_integer, run, worker_count
 from lra.data.listops_generator import (
     ATTEMPTS_PER_BLOCK,
     Rules,
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--count", type=positive_integer, default=100_000, help="expressions (%(default)s)"
     )
-    parser.add_argument("--workers", type=positive_integer, default=1, help="threads (%(default)s)")
+    parser.add_argument("--workers", type=worker_count, default=1, help="threads (%(default)s)")
     options = parser.parse_args(argv)
     start = time.perf_counter()
     accepted = len(block_of_expressions(Rules(), 1, 0))

@@ -11,7 +11,7 @@ per image. Compilation, or loading compiled code, is timed separately; writing i
 import itertools
 import time
 
-from lra.command_line import ArgumentParser, positive_integer, positive_number, run
+from lra.command_line import ArgumentParser, positive_number, run, worker_count
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
 from lra.process import peak_memory_bytes
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     parser = ArgumentParser(prog="python -m benchmarks.pathfinder_generation", description=__doc__)
     parser.add_argument("--size", type=int, choices=SIZES, help="only this one")
     parser.add_argument("--difficulty", choices=tuple(DASHES), help="only this one")
-    parser.add_argument("--workers", type=positive_integer, default=1, help="threads (1)")
+    parser.add_argument("--workers", type=worker_count, default=1, help="threads (1)")
     parser.add_argument("--seconds", type=positive_number, default=5, help="for each line (5)")
     options = parser.parse_args(argv)
     sizes = SIZES if options.size is None else (options.size,)

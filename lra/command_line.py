@@ -20,6 +20,8 @@ STATUS_BAD_INPUT = 2
 STATUS_INTERRUPTED = 130
 STATUS_BROKEN_PIPE = 141
 
+_MAX_WORKERS = 1024
+
 
 def near_match(name: str, known: Iterable[str]) -> str:
     """Hint for an unknown name: the most similar of `known`, or else all of them.
@@ -99,6 +101,14 @@ def positive_integer(text: str) -> int:
 def positive_integers(text: str) -> list[int]:
     """Flag type: integers of at least 1, separated by commas."""
     return [positive_integer(part) for part in text.split(",")]
+
+
+def worker_count(text: str) -> int:
+    """Flag type of `--workers`: a number of threads that operating systems can start."""
+    number = positive_integer(text)
+    if number > _MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{number} are more than {_MAX_WORKERS:,}")
+    return number
 
 
 def integer_from_0(text: str) -> int:

@@ -33,8 +33,8 @@ from lra.command_line import (
     folder,
     integer_from_0,
     near_match,
-    positive_integer,
     run,
+    worker_count,
 )
 from lra.data import atomic_folder, prepared, raw
 from lra.data.summary import counts, estimate_line, megabytes, summary
@@ -51,7 +51,6 @@ MODULES = {
     "pathfinder": "lra.data.pathfinder",
     "pathx": "lra.data.pathfinder",
 }
-_MAX_WORKERS = 1024
 ALL = "all"  # tasks of the table; Path-X has 3.3 GB and is prepared only when named
 
 # Flags that affect neither the prepared data nor their name.
@@ -143,7 +142,7 @@ def _parser(task: str | None) -> ArgumentParser:
     parser.add_argument("--source", metavar="SOURCE", help=sources if module else "raw files")
     parser.add_argument("--seed", type=integer_from_0, default=0, metavar="N", help="(%(default)s)")
     parser.add_argument(
-        "--workers", type=_workers, default=cores(), metavar="N", help="(%(default)s)"
+        "--workers", type=worker_count, default=cores(), metavar="N", help="(%(default)s)"
     )
     parser.add_argument("--dry_run", action="store_true", help="say size and time, write nothing")
     parser.set_defaults(raw_dir=None, data_label=None)
@@ -297,13 +296,6 @@ def _folder(options: argparse.Namespace) -> pathlib.Path:
 
 def _module(task: str) -> ModuleType:
     return importlib.import_module(MODULES[task])
-
-
-def _workers(text: str) -> int:
-    number = positive_integer(text)
-    if number > _MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"{number} are more than {_MAX_WORKERS:,}")
-    return number
 
 
 def _label(text: str) -> str:

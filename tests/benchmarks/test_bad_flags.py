@@ -19,6 +19,8 @@ from lra.errors import UserError
     [
         (listops_generation, "--count=0", "'0' is not a positive integer"),
         (listops_generation, "--workers=0", "'0' is not a positive integer"),
+        (listops_generation, "--workers=1025", "1025 are more than 1,024"),
+        (pathfinder_generation, "--workers=9999", "9999 are more than 1,024"),
         (pathfinder_generation, "--workers=0", "'0' is not a positive integer"),
         (pathfinder_generation, "--seconds=nan", "'nan' is not a positive number"),
         (report_rendering, "--seeds=0", "'0' is not a positive integer"),
