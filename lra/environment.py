@@ -13,6 +13,7 @@ import jax
 from lra import process
 from lra.errors import NO_JAX, UserError, first_line
 from lra.row import SEPARATOR
+from models.machine import this_machine
 
 _CODE = ("configs", "lra", "models", "benchmarks", "train.py", "eval.py")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -62,7 +63,8 @@ def commit() -> str:
 def check_jax() -> None:
     """Raise UserError if JAX finds no device, has no jit or has settings other than `_SETTINGS`.
 
-    Random numbers and rounding depend on these settings, and rows do not record them.
+    Random numbers and rounding depend on these settings, and rows do not record them. A value of
+    `LRA_KERNELS` that is neither on nor off is an error too.
     """
     if jax.config.jax_disable_jit:
         raise UserError(f"{NO_JAX}JAX_DISABLE_JIT is set, and training needs jit; unset it")
@@ -80,17 +82,24 @@ def check_jax() -> None:
             f"{NO_JAX}it finds no device for JAX_PLATFORMS='{platforms}'; unset it, or install JAX "
             f"for that device (make JAX=cuda13 install). {first_line(error)}"
         ) from error
+    try:
+        this_machine()
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def device_name() -> str:
     """Kind of device that JAX computes on; of a CPU, its model and number of usable cores.
 
     On a GPU without the kernels of `models`, which change speed and rounding, the name says so.
+    They are off (`models.machine.Machine`) if several devices are visible, even to a run on one.
     """
     device = jax.devices()[0]
     name = cpu_name() if device.platform == "cpu" else device.device_kind
     if device.platform == "gpu" and os.environ.get("LRA_KERNELS") == "off":
         name += " (LRA_KERNELS=off)"
+    elif device.platform == "gpu" and jax.device_count() > 1:
+        name += f" (no kernels: {jax.device_count()} devices visible)"
     return name.replace(SEPARATOR, " ")  # rows separate several devices of a run by it
 
 
@@ -124,6 +133,15 @@ def is_deterministic() -> bool:
     # As XLA parses flags (xla/tsl/util/command_line_flags.cc): the last of several values counts.
     flags = dict(flag.partition("=")[::2] for flag in os.environ.get("XLA_FLAGS", "").split())
     return flags.get(_DETERMINISTIC_FLAG, "false").lower() in ("", "true", "1")
+
+
+def of_every_host() -> dict[str, Any]:
+    """What rows record once for all hosts of a run, which must therefore agree in it, by name."""
+    return {
+        "the commit": commit(),
+        "whether operations are deterministic (XLA_FLAGS)": is_deterministic(),
+        **{f"the version of {name}": version for name, version in versions().items()},
+    }
 
 
 def facts(num_devices: int) -> dict[str, Any]:

@@ -65,10 +65,9 @@ def train(
     task = get_task(config.task)
     protocol_of(config)  # needed for the rows: raises now if the config file alone is not valid
     prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
-    versions = {
-        f"the version of {name}": version for name, version in environment.versions().items()
-    }
-    hosts.check_equal(flatten(config) | {"the data (sha256)": prepared.sha256} | versions)
+    hosts.check_equal(
+        flatten(config) | {"the data (sha256)": prepared.sha256} | environment.of_every_host()
+    )
     # A call that may be repeated to find a NaN must not donate its arguments.
     trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
     first = None

@@ -58,15 +58,17 @@ def test_a_comma_in_a_devices_name_does_not_make_it_two(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("platform", "switch", "expected"),
+    ("platform", "switch", "visible", "expected"),
     [
-        ("gpu", "off", "an H100 (LRA_KERNELS=off)"),
-        ("gpu", "on", "an H100"),
-        ("tpu", "off", "a TPU"),
+        ("gpu", "off", 1, "an H100 (LRA_KERNELS=off)"),
+        ("gpu", "on", 1, "an H100"),
+        ("gpu", "on", 8, "an H100 (no kernels: 8 devices visible)"),
+        ("tpu", "off", 8, "a TPU"),
     ],
 )
-def test_a_devices_name_says_if_kernels_are_off(monkeypatch, platform, switch, expected):
+def test_a_devices_name_says_if_kernels_are_off(monkeypatch, platform, switch, visible, expected):
     kind = {"gpu": "an H100", "tpu": "a TPU"}[platform]
+    monkeypatch.setattr(jax, "device_count", lambda: visible)
     device = types.SimpleNamespace(platform=platform, device_kind=kind)
     monkeypatch.setattr(jax, "devices", lambda: [device])
     monkeypatch.setenv("LRA_KERNELS", switch)
@@ -106,6 +108,21 @@ def test_settings_that_give_seeds_other_results_are_refused(name, value):
             environment.check_jax()
     finally:
         jax.config.update(name, usual)
+
+
+def test_a_switch_of_kernels_that_is_neither_on_nor_off_is_refused(monkeypatch):
+    monkeypatch.setenv("LRA_KERNELS", "yes")
+    with pytest.raises(UserError, match="LRA_KERNELS=yes: it can be on or off"):
+        environment.check_jax()
+
+
+def test_hosts_must_agree_in_what_rows_say_once(monkeypatch):
+    monkeypatch.setattr(environment, "commit", lambda: "abc")
+    assert environment.of_every_host() == {
+        "the commit": "abc",
+        "whether operations are deterministic (XLA_FLAGS)": True,
+        **{f"the version of {name}": value for name, value in environment.versions().items()},
+    }
 
 
 def test_the_peak_memory_of_accelerators_is_that_of_the_fullest(monkeypatch):
