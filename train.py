@@ -60,7 +60,10 @@ def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int
     from lra import hosts
 
     address = (options.coordinator_address, options.num_processes, options.process_id)
-    with hosts.connected(hosts.addresses(options.distributed, *address)):
+    addresses = hosts.addresses(options.distributed, *address)
+    if options.debug_nans and addresses is not None:
+        raise UserError("--debug_nans works on one host: one that ends would leave the others")
+    with hosts.connected(addresses):
         from lra.loop import train
 
         return train(

@@ -10,9 +10,24 @@ from lra.tasks import get_task
 DTYPES = ("float32", "bfloat16")
 MATMUL_PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
 
-_CHOICES = {"dtype": DTYPES, "matmul_precision": MATMUL_PRECISIONS}
-# Keys whose values must be at least 1. Other keys are checked below; models check names and what
-# depends on the data. Each configuration has the options of its own attention only.
+# Names that keys, and options of attentions, can take. Those of models are listed here again, since
+# importing models would import JAX.
+CHOICES = {
+    "dtype": DTYPES,
+    "matmul_precision": MATMUL_PRECISIONS,
+    "model.positions": ("learned", "sinusoidal", "none"),
+    "model.pooling": ("padded_mean", "mean", "max", "first"),
+}
+CHOICES_OF = {
+    "standard": {"implementation": ("auto", "xla", "chunked", "cudnn", "flash")},
+    "linformer": {
+        "projection": ("linear", "conv", "mean_pool", "max_pool"),
+        "share": ("kv", "heads", "layers"),
+    },
+    "performer": {"kernel": ("softmax", "relu")},
+}
+# Keys whose values must be at least 1. Other keys are checked below; models check what depends on
+# the data. Each configuration has the options of its own attention only.
 _POSITIVE = (
     "model.num_layers",
     "model.dim",
@@ -76,13 +91,23 @@ def check_values(flat: Mapping[str, Any]) -> None:
     for key in _FRACTIONS:
         if key in flat and not 0 <= flat[key] < 1:
             raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
-    for key, choices in _CHOICES.items():
-        if flat[key] not in choices:
-            raise UserError(f"{key} must be one of {', '.join(choices)}, not '{flat[key]}'")
+    options = CHOICES_OF.get(flat["model.attention.name"], {})
+    for key, choices in (
+        CHOICES | {f"model.attention.{option}": choices for option, choices in options.items()}
+    ).items():
+        _check_names(key, flat[key], choices)
     _check_seeds(flat["seeds"])
     _check_rates(flat["train.learning_rate"], flat["train.weight_decay"])
     _check_sizes(flat)
     _check_is_text("train.init_from", flat["train.init_from"])
+
+
+def _check_names(key: str, value: str | tuple[Any, ...], choices: tuple[str, ...]) -> None:
+    """Check a name, or each of several."""
+    which = f"each name in {key}" if isinstance(value, tuple) else key
+    for name in value if isinstance(value, tuple) else (value,):
+        if name not in choices:
+            raise UserError(f"{which} must be one of {', '.join(choices)}, not {name!r}")
 
 
 def _check_is_text(key: str, value: str) -> None:

@@ -67,6 +67,11 @@ def _flags() -> list[Case]:
             "--process_id=2 is not from 0 to",
         ),
         Case(
+            f"{NYSTROM} --debug_nans --coordinator_address=localhost:1 --num_processes=2 "
+            "--process_id=0",
+            "--debug_nans works on one host",
+        ),
+        Case(
             f"{NYSTROM} --coordinator_address=a --num_processes=2 --process_id=0",
             "--coordinator_address=a is not HOST:PORT",
         ),
@@ -108,8 +113,8 @@ def _values() -> list[Case]:
                 ("model.dropout=1.5", "less than 1"),
                 ("model.remat=perhaps", "model.remat is True or False, not 'perhaps'"),
                 ("train.warmup_steps=3000000000", "must be at most 2,147,483,647"),
-                ("model.pooling=median", "unknown pooling 'median'"),
-                ("model.positions=absolute", "unknown positions 'absolute'"),
+                ("model.pooling=median", "model.pooling must be one of padded_mean, mean,"),
+                ("model.positions=absolute", "model.positions must be one of learned, sinus"),
                 ("model.attention.num_landmarks=0", "num_landmarks"),
                 ("model.attention.num_landmarks=5000", "num_landmarks"),
                 ("data.zero_is_padding=True", "data.zero_is_padding is for pixels"),
@@ -120,9 +125,9 @@ def _values() -> list[Case]:
         Case(f"{STANDARD} --config.data.holdout=0.99999", "leaves a split empty"),
         Case(f"{STANDARD} --config.train.init_from=nowhere", "nowhere holds no run"),
         Case(f"{LINFORMER} --config.model.attention.share=kv", "=\"('kv',)\""),
-        Case(f"{LINFORMER} --config.model.attention.share=\"('rows',)\"", "rows"),
+        Case(f"{LINFORMER} --config.model.attention.share=\"('rows',)\"", "not 'rows'"),
         Case(f"{LINFORMER} --config.model.attention.proj_dim='(8, 8, 8)'", "has 3 entries"),
-        Case(f"{LINFORMER} --config.model.attention.projection=magic", "magic"),
+        Case(f"{LINFORMER} --config.model.attention.projection=magic", "not 'magic'"),
     ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs import default
-from lra import protocol, settings
+from lra import protocol, setting_values, settings
 from lra.errors import UserError
 from lra.tasks import TASKS
 
@@ -256,6 +256,27 @@ def test_config_files_do_not_see_each_other(tmp_path):
     (tmp_path / "mine.py").write_text("")
     with pytest.raises(UserError, match=r"mine\.py.*has no attribute 'get_config'"):
         settings.load_config(str(tmp_path / "mine.py"))
+
+
+def test_names_are_refused_before_models_are_made_exactly_if_models_refuse_them():
+    from models import encoder, heads
+    from models.attention import linformer, performer, standard
+
+    assert setting_values.CHOICES["model.positions"] == encoder.POSITIONS
+    assert setting_values.CHOICES["model.pooling"] == heads.POOLINGS
+    assert setting_values.CHOICES_OF == {
+        "standard": {"implementation": standard.IMPLEMENTATIONS},
+        "linformer": {"projection": linformer.PROJECTIONS, "share": linformer.SHARES},
+        "performer": {"kernel": performer.KERNELS},
+    }
+    for key, value in (("model.pooling", "foo"), ("model.attention.num_landmarks", "0")):
+        with pytest.raises(UserError, match=key):
+            settings.load_config(SPEC, [f"{key}={value}"])
+    refused = {"performer:kernel": "elu", "linformer:share": "('kv', 'foo')"}
+    for option, value in refused.items():
+        name, option = option.split(":")
+        with pytest.raises(UserError, match=f"{option} must be one of .* not '(elu|foo)'"):
+            settings.load_config(f"configs/text.py:{name}", [f"model.attention.{option}={value}"])
 
 
 def test_the_schema_has_an_option_for_every_one_of_an_attention():
