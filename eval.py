@@ -9,8 +9,17 @@ diverged seed are not results. Its example i is example `index[i]` of the split 
 the prepared data: with `data.holdout`, train and validation are both parts of the stored train.
 """
 
-from lra.command_line import ArgumentParser, file_to_write, folder, import_jax, run
-from lra.errors import TRAIN_IN_LESS, UserError
+from lra.command_line import (
+    ArgumentParser,
+    file_to_write,
+    folder,
+    import_jax,
+    positive_integer,
+    run,
+)
+from lra.errors import UserError
+
+_EVALUATE_IN_LESS = "a smaller --eval_batch_size needs less"
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +35,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--predictions", type=file_to_write, metavar="FILE.npz", help="write logits per seed there"
     )
+    parser.add_argument(
+        "--eval_batch_size",
+        type=positive_integer,
+        metavar="N",
+        help="examples at a time, which affects rounding only (as in training)",
+    )
     options = parser.parse_args(argv)
     if options.predictions and not options.predictions.endswith(".npz"):
         raise UserError(f"--predictions={options.predictions} does not end in .npz")
@@ -38,8 +53,9 @@ def main(argv: list[str]) -> int:
         data_dir=options.data_dir,
         split=options.split,
         predictions=options.predictions,
+        eval_batch_size=options.eval_batch_size,
     )
 
 
 if __name__ == "__main__":
-    run(main, out_of_memory=TRAIN_IN_LESS)
+    run(main, out_of_memory=_EVALUATE_IN_LESS)

@@ -22,6 +22,7 @@ def evaluate_workdir(
     data_dir: str | os.PathLike | None = None,
     split: str = "test",
     predictions: str | os.PathLike | None = None,
+    eval_batch_size: int | None = None,
 ) -> int:
     """Print the accuracy of each seed's best and last parameters; return the exit status, 0.
 
@@ -34,12 +35,15 @@ def evaluate_workdir(
             n is example `index[i]` of `prepared.split(str(stored_split))`: with `data.holdout` the
             splits `train` and `validation` are both parts of the stored `train`, and where the
             validation set is the test set, it is stored as `test`.
+        eval_batch_size: Number of examples at a time; None for that of the run.
 
     Raises:
         UserError: If there is no run or checkpoint, the data are not those of the run, predictions
             are requested before the first validation, or the file cannot be written.
     """
-    restored = restore_workdir(workdir, data_dir=data_dir, splits=(split,))
+    restored = restore_workdir(
+        workdir, data_dir=data_dir, splits=(split,), eval_batch_size=eval_batch_size
+    )
     _, trainer, state, step = restored
     diverged_step, val_accuracy, best_step = trainer.fetch(
         (state.diverged_step, state.best.val_accuracy, state.best.step)
@@ -49,8 +53,11 @@ def evaluate_workdir(
             f"no predictions: {workdir} has no validation yet (step {step}), so no best parameters "
             "that they could be of; let it train on"
         )
-    best = evaluate(trainer, state.best.params, state.best.rest, split)
     last = evaluate(trainer, state.params, state.rest, split)
+    if np.all((val_accuracy < 0) | (best_step == step)):  # no others are the best of any seed
+        best = last
+    else:
+        best = evaluate(trainer, state.best.params, state.best.rest, split)
     if predictions is not None:  # before printing, which a closed pipe would interrupt
         _write_predictions(pathlib.Path(predictions), restored, split, best)
     for index, seed in enumerate(trainer.config.seeds):

@@ -75,6 +75,7 @@ def restore_workdir(
     *,
     data_dir: str | os.PathLike | None = None,
     splits: tuple[str, ...] = (),
+    eval_batch_size: int | None = None,
 ) -> Restored:
     """Restore the latest state of a run onto the devices of this machine.
 
@@ -82,6 +83,7 @@ def restore_workdir(
         workdir: Folder of a run, complete or not.
         data_dir: Folder of the prepared data; None for the one the run was trained on.
         splits: Names of the splits that the trainer puts on the devices.
+        eval_batch_size: Number of examples to evaluate at a time; None for that of the run.
 
     Raises:
         UserError: If there is no run or checkpoint, or the data are not those of the run.
@@ -95,6 +97,8 @@ def restore_workdir(
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
     with config.unlocked():
         config.mesh.update(seed=0, data=0)  # chosen for the devices of this machine
+        if eval_batch_size is not None:
+            config.train.eval_batch_size = eval_batch_size
     trainer = Trainer(config, task, prepared, splits=splits)
     return Restored(prepared, trainer, *_restore(folder, trainer))
 

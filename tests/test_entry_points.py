@@ -39,12 +39,15 @@ def test_flags_reach_the_evaluation(calls, tmp_path):
     assert evaluating.main(["--workdir=runs/x"]) == 0
     file = tmp_path / "out.npz"
     flags = ["--data_dir=elsewhere", "--split=validation", f"--predictions={file}"]
+    flags += ["--eval_batch_size=8"]
     assert evaluating.main(["--workdir=runs/x", *flags]) == 0
     (_, plain), ((workdir,), told) = calls
     assert str(workdir) == "runs/x"
-    assert plain == {"data_dir": None, "split": "test", "predictions": None}
+    options = ("data_dir", "predictions", "eval_batch_size")
+    assert plain == dict.fromkeys(options) | {"split": "test"}
     assert {key: str(value) for key, value in told.items()} == {
         "data_dir": "elsewhere",
         "split": "validation",
         "predictions": str(file),
+        "eval_batch_size": "8",
     }

@@ -95,7 +95,7 @@ def test_expected_errors_are_one_line(error, line, capsys):
     ("command", "cure"),
     [
         ("train.py", "train.microbatches=2"),
-        ("eval.py", "train.microbatches=2"),
+        ("eval.py", "a smaller --eval_batch_size needs less"),
         ("lra/analysis/__main__.py", "a smaller --length or fewer --examples"),
         ("benchmarks/speed_memory.py", "shorter --lengths or a smaller --batch"),
         ("benchmarks/standard_memory.py", "shorter --lengths or a smaller --batch"),

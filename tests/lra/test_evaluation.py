@@ -8,6 +8,7 @@ from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate_workdir
 from lra.loop import train
+from lra.restored import restore_workdir
 from lra.stopping import STATUS_STOPPED, Stop
 from tests.lra.trainings import restored_with_other_last_parameters
 
@@ -58,6 +59,39 @@ def test_predictions_say_where_their_examples_are_stored(
     # In the tiny data the first symbol says the label.
     first = stored.sequences.tokens[stored.sequences.offsets[found["index"]]]
     np.testing.assert_array_equal(first % 10, found["label"])
+
+
+def test_smaller_batches_give_the_same_evaluation(held_out, tmp_path, capsys):
+    said, logits = [], []
+    for size in (None, 3):
+        evaluate_workdir(held_out, predictions=tmp_path / "out.npz", eval_batch_size=size)
+        said.append(capsys.readouterr().out)
+        logits.append(np.load(tmp_path / "out.npz")["logits"])
+    assert said[0] == said[1]
+    np.testing.assert_allclose(*logits, atol=1e-5)
+
+
+@pytest.mark.parametrize(("best_step", "count"), [(0, 1), (5, 1), (6, 2)])
+def test_parameters_that_are_best_and_last_are_evaluated_once(
+    tiny_config, data_dir, tmp_path, monkeypatch, best_step, count
+):
+    assert train(tiny_config("listops", "linear", "train.steps=6"), tmp_path, data_dir) == 0
+    restored = restore_workdir(tmp_path, splits=("test",))
+    best = restored.state.best
+    changed = restored.state._replace(
+        best=best._replace(
+            step=np.full_like(best.step, best_step),
+            val_accuracy=np.full_like(best.val_accuracy, 0.5 if best_step else -1),
+        )
+    )
+    monkeypatch.setattr(
+        evaluation, "restore_workdir", lambda *_, **__: restored._replace(state=changed, step=5)
+    )
+    calls = []
+    evaluate = evaluation.evaluate
+    monkeypatch.setattr(evaluation, "evaluate", lambda *a: calls.append(a) or evaluate(*a))
+    assert evaluate_workdir(tmp_path) == 0
+    assert len(calls) == count
 
 
 def test_predictions_need_a_validation(tiny_config, data_dir, tmp_path, capsys):
