@@ -105,14 +105,22 @@ def to_json(config: config_dict.ConfigDict) -> str:
 
 
 def from_json(text: str | bytes) -> config_dict.ConfigDict:
-    """Parse a configuration, the inverse of `to_json`; keys added since then get their defaults.
+    """Parse a configuration, the inverse of `to_json`.
+
+    Keys that were added since then get the defaults of the task.
 
     Raises:
-        ValueError: If the text is not such a configuration.
+        ValueError, UserError: If the text is not such a configuration.
     """
     config = config_dict.ConfigDict(_tuples(json.loads(text)))
-    defaults = default.get_config(config.model.attention.name)
-    for key, value in flatten(defaults).items():
+    present, attention = flatten(config), config.model.attention.name
+    if all(key in present for key in flatten(default.get_config(attention))):
+        return config.lock()
+    file = CONFIGS / f"{config.task}.py"
+    of_task = (
+        load_config(f"{file}:{attention}") if file.is_file() else default.get_config(attention)
+    )
+    for key, value in flatten(of_task).items():
         *blocks, name = key.split(".")
         block = functools.reduce(lambda outer, inner: outer[inner], blocks, config)
         if name not in block:

@@ -59,7 +59,7 @@ class Workdir:
         Raises:
             UserError: If the folder cannot be written, a file is in place of one of its folders,
                 another process is training in it, or it holds a run with another configuration (the
-                message names the keys) or other data.
+                message names the keys) or other data, or checkpoints without a configuration.
         """
         self._start = run
         with self._acquire():
@@ -68,6 +68,11 @@ class Workdir:
                     raise UserError(f"{folder} is not a folder, as a run needs there: move it away")
             if self.config.exists():
                 self._compare(config, run)
+            elif self.checkpoints.is_dir() and any(self.checkpoints.iterdir()):
+                raise UserError(
+                    f"{self.checkpoints} is of a run whose {self.config.name} is not there: "
+                    "restore that file, or move the checkpoints away"
+                )
             elif not self.rows.exists():
                 write_atomically(self.run, seal(json.dumps(run, indent=1)))
                 write_atomically(self.config, seal(to_json(config)))

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from lra.errors import UserError
+from lra.settings import from_json, load_config
 from lra.workdir import Metrics, Workdir, read_metrics
 
 FACTS = {
@@ -114,6 +115,28 @@ def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
     folder.config.write_text(json.dumps(values))
     with pytest.raises(UserError, match="is damaged"):
         folder.load_config()
+
+
+def test_a_configuration_of_before_a_key_has_its_tasks_default(tmp_path):
+    config = load_config("configs/image.py:standard")
+    open_again(tmp_path, config)
+    folder = Workdir(tmp_path)
+    values = json.loads(folder.config.read_text())
+    del values["sha256"], values["train"]["eval_batch_size"], values["train"]["steps"]
+    folder.config.write_text(json.dumps(values))
+    assert folder.load_config() == config
+    values["task"] = "mine"  # its config file is not among ours
+    assert from_json(json.dumps(values)).train.eval_batch_size == 32
+
+
+def test_checkpoints_without_a_configuration_are_not_gone_on_with(tmp_path, tiny_config):
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
+    with (
+        pytest.raises(UserError, match=r"of a run whose config\.json is not there: restore"),
+        Workdir(tmp_path).open_for(tiny_config(), FACTS),
+    ):
+        pass
+    assert not (tmp_path / "config.json").exists()
 
 
 @pytest.mark.parametrize(
