@@ -14,7 +14,14 @@ memory grow with --length squared (singular values: cubed).
 
 import pathlib
 
-from lra.command_line import ArgumentParser, folder, positive_integer, positive_integers, run
+from lra.command_line import (
+    ArgumentParser,
+    folder,
+    import_jax,
+    positive_integer,
+    positive_integers,
+    run,
+)
 from lra.errors import UserError
 
 
@@ -33,6 +40,7 @@ def main(argv: list[str]) -> None:
         raise UserError("--random needs --out=DIR")
     out = options.out or pathlib.Path(options.workdir) / "analysis"
 
+    import_jax()
     from lra.analysis.analyse import analyse
 
     analyse(

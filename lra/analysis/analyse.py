@@ -66,8 +66,10 @@ def analyse(
     Raises:
         UserError: There is no run or checkpoint, or no best parameters yet (before the first
             validation), a seed or method is unknown, or sequences are too short to approximate
-            anything, too long for the memory, or nearly all padding.
+            anything, too long for the memory, or nearly all padding, or JAX cannot be used
+            (`environment.check_jax`).
     """
+    environment.check_jax()
     chosen_methods = choose_methods(methods)
     run_row: dict[str, Any] = {"kind": "run", "workdir": None}
     shape, trained = _HEADS_OF_LRA, None

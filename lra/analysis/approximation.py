@@ -190,6 +190,7 @@ def own_rows(
     method = own[-1]._replace(variant="own")
     for layer, attention in enumerate(attentions):
         if config["name"] == "nystrom":
+            attention = nnx.clone(attention)
             attention.kernel = None  # without its convolution, as in `METHODS`
         if config["name"] == "reformer":
             method = method._replace(options={"chunk_length": attention.chunk_length})
