@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
 from models import kernel_choice
-from models.attention.contract import check_choice
+from models.attention.contract import check_choice, check_fraction, check_positive
 from models.attention.packing import make_packing, pack, spread
 from models.block import Block, LayerNorm
 from models.dropout import dropout, row_seeds
@@ -66,7 +66,8 @@ class Encoder(nnx.Module):
         rngs: Streams `params` and `attention`.
 
     Raises:
-        ValueError: An unknown kind of positions, attention or option, or a size that does not fit.
+        ValueError: An unknown kind of positions, attention or option, a size that is below 1
+            or does not fit, or a dropout rate outside [0, 1).
     """
 
     def __init__(
@@ -87,6 +88,9 @@ class Encoder(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_choice("positions", positions, POSITIONS)
+        check_positive(vocab_size=vocab_size, length=length, num_layers=num_layers)
+        check_positive(dim=dim, mlp_dim=mlp_dim, num_heads=num_heads, head_dim=head_dim)
+        check_fraction(dropout=dropout)
         normal = nnx.initializers.normal(_EMBEDDING_STD)
         self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim), jnp.float32))
         learned = positions == "learned"
@@ -117,7 +121,8 @@ class Encoder(nnx.Module):
             blocks.append(block)
         self.blocks = nnx.List(blocks)
         self.norm = LayerNorm(dim, rngs=rngs)
-        self.dim, self.dropout, self.remat, self.dtype = dim, dropout, remat, dtype
+        self.length, self.dim = length, dim
+        self.dropout, self.remat, self.dtype = dropout, remat, dtype
         self.sinusoidal = positions == "sinusoidal"
 
     def __call__(
@@ -136,7 +141,14 @@ class Encoder(nnx.Module):
             packed_length: Number of positions that blocks compute, enough for the real tokens of
                 every sequence (`models.attention.packing`). Packing changes rounding and, in
                 training, the dropout masks. None: blocks compute all positions.
+
+        Raises:
+            ValueError: A sequence longer than `length`.
         """
+        if ids.shape[-1] > self.length:
+            raise ValueError(
+                f"{ids.shape[-1]} positions, but the encoder is made for {self.length}"
+            )
         embedding_key, *block_keys = split(key, 1 + len(self.blocks))
         x, block_mask = self._embed(ids, embedding_key), mask
         packing = None if packed_length is None else make_packing(mask, packed_length)

@@ -30,7 +30,11 @@ def pool(
     `x`), like the code behind Table 3 of the Nyströmformer paper; `mean` divides by the number of
     real tokens; `max` is over real tokens; `first` is the first position unless it is padding, as
     in LRA's own code for Retrieval (for its other tasks, that prepends a learned vector to pool).
+
+    Raises:
+        ValueError: An unknown pooling.
     """
+    check_choice("pooling", pooling, POOLINGS)
     wide = x.astype(accumulation_dtype(x.dtype))
     real = mask[..., None]
     if pooling == "first":

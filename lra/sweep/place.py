@@ -86,7 +86,9 @@ def find(
         to the reason.
     """
     tasks = {run.task for run in runs}
-    takes = {task: data.takes(task) if mark is None else mark.__eq__ for task in tasks}
+    takes = {
+        task: data.takes(task) if mark is None else lambda found: found == mark for task in tasks
+    }
     wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
     matches, unreadable = [], {}
     for path in filter(os.path.exists, files):

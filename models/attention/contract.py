@@ -13,7 +13,8 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
   and gradients at real positions. Outputs at masked positions are arbitrary but finite.
 - q, k and v have the same shape: cross-attention is outside this contract. Other shapes, dtypes
   that are not real floating-point ones, and masks that are not bool raise ValueError
-  (`check_inputs`), in modules and in the pure functions that attend.
+  (`check_inputs`), in modules and in the pure functions named after a method. The implementations
+  that these choose from, such as `chunked_attention`, expect inputs that were checked.
 - Gradients are those of reverse mode (`jax.grad`, `jax.vjp`); forward mode is not supported.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its

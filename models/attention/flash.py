@@ -106,7 +106,7 @@ def flash_attention(
     if dropout > 0:
         seeds = jnp.swapaxes(weight_seeds(key, (batch, lengths[1], heads)), 1, 2)
         seeds = jnp.pad(seeds, ((0, 0), (0, 0), (0, k.shape[1] - lengths[1])))
-    counts = None if query_mask is None else _count(query_mask), _count(mask)
+    counts = (None if query_mask is None else _count(query_mask)), _count(mask)
     return _attention(q, k, v, bias, seeds, counts, options)[:, :length]
 
 

@@ -94,7 +94,11 @@ def pool(
         pooling: Key of `POOLINGS`.
         num_windows: Number of windows; `length` positions are split as by `numpy.array_split`.
         length: Length to which `x` is padded, at least its own.
+
+    Raises:
+        ValueError: An unknown pooling.
     """
+    check_choice("pooling", pooling, POOLINGS)
     x, mask = padded_to(x, length), padded_to(mask, length)
     return POOLINGS[pooling](x, mask, num_windows), segment_any(mask, num_windows)
 

@@ -80,9 +80,10 @@ def iterative_pinv(
     Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4                          (paper, Eq. 14)
     from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of |A|.
     The order of convergence is three; six steps are often far from converged, so their number is
-    part of the method. Computed in at least float32. Time O(iterations m^3); Z is kept after each
-    step for the backward pass. On one GPU, `models.attention.pinv_kernel` computes it and keeps two
-    more matrices per step. Among equally large sums the first gets the gradient (`models.largest`).
+    part of the method. Of a matrix of zeros, which no softmax gives, it is NaN. Computed in at
+    least float32. Time O(iterations m^3); Z is kept after each step for the backward pass. On one
+    GPU, `models.attention.pinv_kernel` computes it and keeps two more matrices per step. Among
+    equally large sums the first gets the gradient (`models.largest`).
     """
     dtype, a = a.dtype, a.astype(accumulation_dtype(a.dtype))
     identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)

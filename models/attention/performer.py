@@ -112,7 +112,12 @@ def query_features(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
-    """Returns f(q), in at least float32; the softmax kernel's maximum is per query."""
+    """Returns f(q), in at least float32; the softmax kernel's maximum is per query.
+
+    Raises:
+        ValueError: An unknown kernel.
+    """
+    check_choice("kernel", kernel, KERNELS)
     q = swap_heads(q)
     projected = _project(q, projection)
     if kernel == "relu":
@@ -133,7 +138,11 @@ def key_features(
     """Returns f(k), in at least float32, and 0 at padding.
 
     The softmax kernel's maximum is over real positions and features, per sequence and head.
+
+    Raises:
+        ValueError: An unknown kernel.
     """
+    check_choice("kernel", kernel, KERNELS)
     # Padding is masked per row, not per entry of the [length, features] arrays.
     real = mask[:, None, :, None]
     k = jnp.where(real, swap_heads(k), 0)

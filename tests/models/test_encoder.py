@@ -186,6 +186,25 @@ def test_unknown_positions_are_refused():
         build(positions="rotary")
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be a positive integer, not 0"),
+        ({"mlp_dim": -1}, "mlp_dim must be a positive integer, not -1"),
+        ({"dropout": 2.0}, "dropout must be a number from 0 to less than 1, not 2.0"),
+    ],
+)
+def test_sizes_and_rates_that_no_encoder_has_are_refused(changed, message):
+    with pytest.raises(ValueError, match=message):
+        build(**changed)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+def test_a_sequence_longer_than_the_encoders_is_refused(positions):
+    with pytest.raises(ValueError, match="17 positions, but the encoder is made for 16"):
+        build(positions=positions)(jnp.ones((1, 17), jnp.int32), jnp.ones((1, 17), bool))
+
+
 def test_every_draw_has_a_key_of_its_own(inputs, monkeypatch):
     """Each key is used once: split, or given to a dropout or to an attention. One rate for all."""
     keys, rates, split = [], set(), encoders.split

@@ -118,8 +118,11 @@ def test_the_classifier_pools_as_it_is_told(pooling):
 
 
 def test_an_unknown_pooling_is_refused():
-    with pytest.raises(ValueError, match=r"unknown pooling .*known: first, max, mean, padded_mean"):
+    known = r"unknown pooling .*known: first, max, mean, padded_mean"
+    with pytest.raises(ValueError, match=known):
         build(Classifier, pooling="last")
+    with pytest.raises(ValueError, match=known):
+        pool(jnp.ones((1, 2, 3)), jnp.ones((1, 2), bool), "last")
 
 
 def test_both_texts_of_a_pair_draw_for_themselves(monkeypatch):

@@ -236,3 +236,7 @@ def test_unknown_kernel_of_the_function():
     q, k, v = random_inputs(0, 1, 4, 1, 4)
     with pytest.raises(ValueError, match="unknown kernel 'gelu'"):
         performer_attention(q, k, v, jnp.ones((1, 4), bool), jnp.ones((4, 4)), kernel="gelu")
+    with pytest.raises(ValueError, match="unknown kernel 'gelu'"):
+        query_features(q, jnp.ones((4, 4)), kernel="gelu")
+    with pytest.raises(ValueError, match="unknown kernel 'gelu'"):
+        key_features(k, jnp.ones((1, 4), bool), jnp.ones((4, 4)), kernel="gelu")
