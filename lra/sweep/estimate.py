@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lra.records import Row
+from lra.row import NUMBER_FORMAT
 from lra.sweep.plan import Run, count
 from lra.sweep.under_way import UnderWay
 
@@ -31,7 +32,7 @@ class Estimate(NamedTuple):
         seconds: Number of seconds left.
         basis: What the estimate is based on, in words.
         rough: Whether the rows used are from another device than the latest row, or on other data
-            than the run's.
+            or in another number format than the run's.
     """
 
     seconds: float
@@ -84,27 +85,37 @@ def _from_rows(
     """Estimate from the rows most similar to the run.
 
     Of the rows from one device, use those on the run's data if there are any; of these, those with
-    the same model and training settings if there are any. `basis` says how they differ from the
-    run. Data take precedence, since examples of other data may have another length.
+    the same model and training settings if there are any, else those in the same number format if
+    there are any. `basis` says how they differ from the run. Data take precedence, since examples
+    of other data may have another length.
     """
     rows = [row for row in rows if row.devices == rows[-1].devices]
     on_data = [row for row in rows if takes(row.data)]
     rows = on_data or rows
     alike = [row for row in rows if _cost_settings(row.config) == _cost_settings(run.config)]
-    rows = alike or rows
+    in_format = [row for row in rows if not differing_formats(row, run)]
+    rows = alike or in_format or rows
     seconds_per_example = statistics.median(
         # Successive divisions, since the product of the divisors may overflow.
         row.wall_seconds / row.steps / _batch_size(row.config) / row.seeds_in_program
         for row in rows
     )
     basis = f"by {count(len(rows), 'row')}"
-    if not alike:
+    if in_format and not alike:
         basis += " of other settings"
     if not on_data:
         basis += " on other data"
+    if not in_format:
+        basis += " in another number format"
     if elsewhere:
         basis += f" on {rows[-1].devices}"
-    return Estimate(seconds_per_example * examples, basis, elsewhere or not on_data)
+    rough = elsewhere or not on_data or not in_format
+    return Estimate(seconds_per_example * examples, basis, rough)
+
+
+def differing_formats(row: Row, run: Run) -> list[str]:
+    """Return the keys of the number format in which `row` and `run` differ."""
+    return [name for name in NUMBER_FORMAT if getattr(row, name) != run.config[name]]
 
 
 def _batch_size(config: dict[str, Any]) -> int:

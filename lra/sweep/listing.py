@@ -4,9 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from lra.records import Key, Row, key, latest, make_key
-from lra.row import NUMBER_FORMAT, without_number_format
+from lra.row import without_number_format
 from lra.sweep import under_way
-from lra.sweep.estimate import Estimate, duration, estimate, rows_with_costs
+from lra.sweep.estimate import (
+    Estimate,
+    differing_formats,
+    duration,
+    estimate,
+    rows_with_costs,
+)
 from lra.sweep.place import Place, find, to_train
 from lra.sweep.plan import Done, Run, Sweep, count, in_order, older_defaults
 from lra.sweep.under_way import UnderWay
@@ -105,30 +111,28 @@ def _in_other_formats(
     plain = without_number_format(run.changed)
     names = [make_key(run.task, run.attention, plain, seed, run.protocol, "") for seed in run.seeds]
     formats = {
-        " ".join(f"{name}={getattr(row, name)}" for name in _differing_formats(row, run))
+        " ".join(f"{name}={getattr(row, name)}" for name in differing_formats(row, run))
         for row in (row for name in names for row in results.get(name, ()))
-        if takes(row.data) and _differing_formats(row, run)
+        if takes(row.data) and differing_formats(row, run)
     }
     return [f"results with {text} do not count" for text in sorted(formats)]
-
-
-def _differing_formats(row: Row, run: Run) -> list[str]:
-    return [name for name in NUMBER_FORMAT if getattr(row, name) != run.config[name]]
 
 
 def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
     """Return lines with the total time left and the device of the rows it is based on."""
     if not estimates:
         return []
-    known = [e for e in estimates if e]
-    unknown, rough = len(estimates) - len(known), any(e.rough for e in known)
-    total = duration(sum(e.seconds for e in known))
-    times = [f"{'~' if rough else 'about '}{total}"] if known else []
+    sure = [e.seconds for e in estimates if e and not e.rough]
+    rough = [e.seconds for e in estimates if e and e.rough]
+    unknown = len(estimates) - len(sure) - len(rough)
+    times = [f"about {duration(sum(sure))}"] if sure else []
+    # Not one sum: a run may take much longer here than on the device of its rows.
+    times += [f"~{duration(sum(rough))} for {count(len(rough))}"] if rough else []
     times += [f"unknown for {count(unknown)}"] if unknown else []
     lines = [f"time left: {', '.join(times)}"]
     if costs:
         basis = f"times by rows are those of {costs[-1].devices}, where the latest was made"
         if rough:
-            basis += "; those with ~ are of another device or on other data, as they say"
+            basis += "; those with ~ are of another device, other data or another number format"
         lines.append(basis)
     return lines

@@ -93,9 +93,9 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
         "missing  listops standard, seeds 0 1 (~40 s by 2 rows on other data; "
         "failed before: killed by SIGKILL)",
         "0 of 2 rows done, 2 missing",
-        "time left: ~40 s",
+        "time left: ~40 s for 1 run",
         "times by rows are those of a GPU, where the latest was made; those with ~ are of another "
-        "device or on other data, as they say",
+        "device, other data or another number format",
     ]
 
 
@@ -109,9 +109,9 @@ def test_a_row_that_two_files_have_tells_the_time_once(place, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "missing  listops standard, seeds 0 1 (~40 s by 1 row on other data)",
         "0 of 2 rows done, 2 missing",
-        "time left: ~40 s",
+        "time left: ~40 s for 1 run",
         "times by rows are those of unknown device, where the latest was made; those with ~ are of "
-        "another device or on other data, as they say",
+        "another device, other data or another number format",
     ]
 
 
@@ -131,9 +131,9 @@ def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, ca
         "(~7 min by 1 row of other settings on other data)",
         "missing  listops linformer, seeds 0 1 (time unknown)",
         "0 of 6 rows done, 6 missing",
-        "time left: ~7 min, unknown for 1 run",
+        "time left: ~7 min for 2 runs, unknown for 1 run",
         "times by rows are those of a CPU, where the latest was made; those with ~ are of another "
-        "device or on other data, as they say",
+        "device, other data or another number format",
     ]
 
 
@@ -201,6 +201,30 @@ def test_rows_on_other_data_tell_the_time_only_where_there_are_none_on_these(pla
     wider = timed_row(wall_seconds=600.0, config_overrides={"model.mlp_dim": 512})
     found = estimate(run, UnderWay(), [wider, shorter], OURS)
     assert (found.seconds, found.basis) == (pytest.approx(400), "by 1 row of other settings")
+
+
+def test_rows_in_another_number_format_tell_the_time_only_roughly(place, capsys):
+    """On a GPU, 16 bits have programs of their own."""
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    formats = {"dtype": "bfloat16"}
+    bfloat16 = timed_row(wall_seconds=60.0, dtype="bfloat16", config_overrides=formats)
+    found = estimate(run, UnderWay(), [bfloat16], OURS)
+    assert (found.rough, found.basis) == (True, "by 1 row in another number format")
+    wider = timed_row(wall_seconds=600.0, config_overrides={"model.mlp_dim": 512})
+    found = estimate(run, UnderWay(), [wider, bfloat16], OURS)
+    assert (found.rough, found.basis) == (False, "by 1 row of other settings")
+
+
+def test_times_that_are_rough_are_summed_for_themselves(place, capsys):
+    place.file.write_text(SWEEP)
+    rows = [
+        timed_row(wall_seconds=600.0, data="generated"),
+        timed_row(attention="nystrom", data="another", wall_seconds=600.0),
+    ]
+    records.append(place.results, rows)
+    assert place.run("--dry_run") == 0
+    assert "time left: about 3 min, ~7 min for 1 run, unknown for 1 run" in capsys.readouterr().out
 
 
 def test_rows_of_another_batch_tell_the_time_by_the_examples(place):
