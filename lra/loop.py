@@ -138,8 +138,9 @@ class Run:
         """Run until the last step or a stop, and return the exit status."""
         try:
             params = self._trainer.num_params(self._state)
+            data = self._prepared.manifest["data"]
             device, root = environment.devices_name(self._trainer.num_devices), self._folder.root
-            self._reporter.say(describe_start(self._config, device, params, self._step, root))
+            self._reporter.say(describe_start(self._config, data, device, params, self._step, root))
             while not self._is_complete():
                 self._evaluate_if_due()
                 self._train_to_next_boundary()

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.programs import CallMetrics
-from lra.row import Row
+from lra.row import LRA_DATA, Row
 from lra.workdir import Metrics, read_metrics
 
 _Values = list[float | None]  # one value per seed, None for seeds that have diverged
@@ -144,23 +144,31 @@ class Silence:
 
 
 def describe_start(
-    config: config_dict.ConfigDict, device: str, params: int, step: int, workdir: pathlib.Path
+    config: config_dict.ConfigDict,
+    data: str,
+    device: str,
+    params: int,
+    step: int,
+    workdir: pathlib.Path,
 ) -> str:
     """Describe in one line what is going to be trained; the next line may take minutes.
 
     Args:
         config: Config of the run.
+        data: Data mark (`lra.row.Row.data`).
         device: Name of the device or devices.
         params: Number of trained parameters per seed.
         step: Step that the run starts or continues at.
         workdir: Folder of the run.
     """
     model = f"{config.task} {config.model.attention.name}"
+    source = f"data {data}" if data in LRA_DATA else f"data {data}: not LRA's"
     noun = "seeds" if len(config.seeds) > 1 else "seed"
     seeds = f"{noun} {' '.join(map(str, config.seeds))}"
     start = f"from step {step:,} " if step > 0 else ""
     steps = f"{start}to step {config.train.steps:,}"
-    return f"{model}, {params:,} parameters, {seeds}, {steps}, on {device}, in {workdir}; compiling"
+    what = f"{model}, {source}, {params:,} parameters, {seeds}, {steps}"
+    return f"{what}, on {device}, in {workdir}; compiling"
 
 
 def describe(row: Row) -> str:

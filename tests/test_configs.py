@@ -8,8 +8,7 @@ import pytest
 from configs.sweeps.table import ATTENTIONS
 from lra import records
 from lra.published import TABLE3
-from lra.report.groups import LRA_DATA
-from lra.row import Row
+from lra.row import LRA_DATA, Row
 from lra.tasks import TASKS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -16,8 +16,7 @@ from lra.published import TABLE3, TABLE_TASKS
 from lra.report import __main__ as report
 from lra.report.cells import task_title
 from lra.report.formats import plain
-from lra.report.groups import LRA_DATA
-from lra.row import Row
+from lra.row import LRA_DATA, Row
 from lra.settings import load_config
 from lra.sweep.sweep_file import load_sweep
 from lra.training_rows import LossRow, PeerRow, StepRow

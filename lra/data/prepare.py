@@ -42,6 +42,8 @@ from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.process import cores
 from lra.published import TABLE_TASKS
+from lra.row import LRA_DATA
+from lra.stderr import say
 
 MODULES = {
     "listops": "lra.data.listops",
@@ -177,6 +179,11 @@ def _prepare(options: argparse.Namespace, *, replace: bool = True) -> tuple[dict
         return manifest, True
     module = _module(options.task)
     _check_space(options, module.estimate(options))
+    if earlier := _manifest(options):
+        say(
+            f"{options.task}: replacing {_folder(options)}, {counts(earlier)}, {earlier['data']}; "
+            "another --data_dir keeps both"
+        )
     with TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
         # Another process may have prepared the data while this one waited for the lock.
         manifest = _existing_manifest(options, request, replace)
@@ -265,13 +272,18 @@ def _existing_manifest(
     Data are kept if they satisfy the request or, without `replace`, whatever it is. Data from files
     (`request` is None) are always prepared again.
     """
-    if request is None:
-        return None
+    manifest = None if request is None else _manifest(options)
+    if manifest is None or not replace:
+        return manifest
+    return manifest if manifest.get("request") == request else None
+
+
+def _manifest(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the manifest of prepared data; None if there are none or they are damaged."""
     try:
-        manifest = prepared.load(options.data_dir, options.task).manifest
+        return prepared.load(options.data_dir, options.task).manifest
     except UserError:
         return None
-    return manifest if not replace or manifest.get("request") == request else None
 
 
 def _check_space(options: argparse.Namespace, estimate: prepared.Estimate) -> None:
@@ -302,7 +314,7 @@ def _label(text: str) -> str:
     name = text.strip()
     if not name or not text.isprintable():
         raise argparse.ArgumentTypeError("the name is one line that is not empty")
-    if name in ("official", "generated") or name.startswith("differs ("):
+    if name in LRA_DATA or name.startswith("differs ("):
         raise argparse.ArgumentTypeError(f"'{name}' is what a comparison with LRA's data finds")
     return name
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from lra.published import TABLE3
 from lra.report.cells import Cell, Stat, average
-from lra.report.groups import LRA_DATA, Group, Line
+from lra.report.groups import Group, Line
 from lra.report.noise import noise
-from lra.row import STATUSES, Row
+from lra.row import LRA_DATA, STATUSES, Row
 
 _DIFFERENCE = ("difference", "difference_error", "difference_least")
 _PLACE = ("group", "task", "attention", "options")

@@ -30,11 +30,9 @@ from lra.report.cells import (
     value_order,
 )
 from lra.report.provenance import FLOAT32, Program, number_format_of
-from lra.row import Row
+from lra.row import LRA_DATA, Row
 from lra.tasks import TASKS
 
-# Values of `Row.data` whose accuracies are comparable with LRA's; tables mark all others.
-LRA_DATA = ("official", "generated")
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
 _LONGEST_SLUG, _LONGEST_NAME = 60, 120
 _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lra.published import TABLE3, TABLE_TASKS
 from lra.report.cells import Cell
-from lra.report.groups import LRA_DATA
+from lra.row import LRA_DATA
 from lra.tasks import TASKS
 
 BELOW = "▼"

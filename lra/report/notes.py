@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report.cells import number_format, task_title
 from lra.report.changes import is_table3
-from lra.report.groups import LRA_DATA, Group, Line
+from lra.report.groups import Group, Line
 from lra.report.provenance import FLOAT32, platform_of
-from lra.row import Row
+from lra.row import LRA_DATA, Row
 
 OTHER_DATA = "†"
 OTHER_FORMATS = "Other number formats"

@@ -10,9 +10,9 @@ from lra.report.cells import (
     number_formats,
     seeds,
 )
-from lra.report.groups import LRA_DATA
 from lra.report.noise import mark_of_noise, noise
 from lra.report.notes import OTHER_DATA
+from lra.row import LRA_DATA
 
 MISSING = "–"
 

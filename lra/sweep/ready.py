@@ -111,6 +111,8 @@ class Ready:
 def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, int]]:
     """Return the data marks of all tasks, and the runs that cannot start.
 
+    Data that are neither LRA's nor those of the sweep file are reported on stderr.
+
     Returns:
         Marks by task, None for data still to be generated and no entry for unavailable data; and
         a dictionary from lines that say why runs cannot start to the number of these runs.
@@ -122,6 +124,8 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, 
             if mark is None:
                 place.data.seconds_to_generate(task)
             data_marks[task] = mark
+            if note := place.data.note(task, mark):
+                say(note)
         except UserError as error:
             cannot |= _cannot_start(task, runs, place, str(error))
     return data_marks, cannot

@@ -74,11 +74,18 @@ def test_the_pace_is_told_once_after_the_call_that_compiles(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("step", "steps"), [(0, "to step 5,000"), (1200, "from step 1,200 to step 5,000")]
 )
-def test_the_first_line_says_what_is_trained(step, steps):
+@pytest.mark.parametrize(
+    ("data", "source"),
+    [
+        ("generated", "data generated"),
+        ("differs (50 examples)", "data differs (50 examples): not LRA's"),
+    ],
+)
+def test_the_first_line_says_what_is_trained(step, steps, data, source):
     config = load_config("configs/listops.py:nystrom", ["seeds=(0, 5)"])
-    assert describe_start(config, "2 x a device", 207_018, step, pathlib.Path("runs/x")) == (
-        f"listops nystrom, 207,018 parameters, seeds 0 5, {steps}, on 2 x a device, in runs/x; "
-        "compiling"
+    assert describe_start(config, data, "2 x a device", 207_018, step, pathlib.Path("runs/x")) == (
+        f"listops nystrom, {source}, 207,018 parameters, seeds 0 5, {steps}, on 2 x a device, "
+        "in runs/x; compiling"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from lra.command_line import STATUS_BAD_INPUT
 from lra.data import prepare, prepared
+from lra.data.summary import counts
 from lra.errors import UserError
 from lra.published import TABLE_TASKS
 
@@ -120,10 +121,15 @@ def test_the_same_request_is_kept(tmp_path, toy, capsys):
 
 
 @pytest.mark.parametrize("more", [["--seed=1"], ["--size=5"], ["--data_label=mine"]])
-def test_another_request_replaces(tmp_path, toy, more):
+def test_another_request_replaces_and_says_so(tmp_path, toy, more, capsys):
     command(tmp_path, "listops")
     before = prepared.load(tmp_path, "listops").manifest
+    assert capsys.readouterr().err == ""
     command(tmp_path, "listops", *more)
+    assert capsys.readouterr().err == (
+        f"listops: replacing {tmp_path / 'listops'}, {counts(before)}, {before['data']}; another "
+        "--data_dir keeps both\n"
+    )
     assert len(toy["listops"].calls) == 2
     assert prepared.load(tmp_path, "listops").manifest["sha256"] != before["sha256"]
 

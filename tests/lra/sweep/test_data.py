@@ -69,6 +69,18 @@ def test_data_that_a_sweep_asks_for_are_generated_in_its_own_folder(place, capsy
     assert place.rows()[0].data.startswith("differs")
 
 
+@pytest.mark.parametrize("flags", [(), ("--dry_run",)])
+def test_data_that_are_not_lras_are_said_unless_the_sweep_asks_for_them(place, capsys, flags):
+    place.file.write_text(ONE_RUN)
+    said = f"listops: the data in {place.root / 'data'} are not LRA's: "
+    for label, count in (("generated", 0), ("differs (9 examples)", 1)):
+        write_data(place.root / "data", "listops", label)
+        assert place.run(*flags) == 0
+        assert capsys.readouterr().err.count(said + label) == count
+    asked = Data(str(place.root / "data"), {"listops": {"train": 9}})
+    assert asked.note("listops", "differs (9 examples)") is None
+
+
 def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place):
     place.file.write_text(GENERATED)
     with pytest.raises(UserError, match="choose another --data_dir"):
