@@ -25,7 +25,7 @@ import shutil
 import sys
 import time
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lra.command_line import (
     STATUS_BAD_INPUT,
@@ -43,7 +43,6 @@ from lra.errors import UserError
 from lra.process import cores
 from lra.published import TABLE_TASKS
 from lra.row import LRA_DATA
-from lra.stderr import say
 
 MODULES = {
     "listops": "lra.data.listops",
@@ -74,9 +73,9 @@ def main(argv: list[str]) -> int:
         print(_estimate_line(options))
         return 0
     start = time.monotonic()
-    manifest, kept = _prepare(options)
-    seconds = None if kept else time.monotonic() - start
-    print(summary(task, _folder(options), manifest, seconds))
+    outcome = _prepare(options)
+    seconds = None if outcome.kept else time.monotonic() - start
+    print(summary(task, _folder(options), outcome.manifest, seconds, outcome.replaced))
     return 0
 
 
@@ -94,7 +93,7 @@ def prepare_task(
     Raises:
         UserError: The task or a flag is unknown, or the command would fail.
     """
-    return _prepare(_options(task, data_dir, flags), replace=replace)[0]
+    return _prepare(_options(task, data_dir, flags), replace=replace).manifest
 
 
 def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepared.Estimate:
@@ -170,26 +169,29 @@ def _options(task: str, data_dir: str | os.PathLike, flags: dict[str, Any]) -> a
     return options
 
 
-def _prepare(options: argparse.Namespace, *, replace: bool = True) -> tuple[dict[str, Any], bool]:
-    """Return the manifest, and whether the data had been prepared before."""
+class _Outcome(NamedTuple):
+    """Manifest of prepared data, whether they had been prepared before, and what they replace."""
+
+    manifest: dict[str, Any]
+    kept: bool = False
+    replaced: dict[str, Any] | None = None  # its manifest
+
+
+def _prepare(options: argparse.Namespace, *, replace: bool = True) -> _Outcome:
     request = _request(options)
     manifest = _existing_manifest(options, request, replace)
     if manifest is not None:
         atomic_folder.tidy(_folder(options).resolve())
-        return manifest, True
+        return _Outcome(manifest, kept=True)
     module = _module(options.task)
     _check_space(options, module.estimate(options))
-    if earlier := _manifest(options):
-        say(
-            f"{options.task}: replacing {_folder(options)}, {counts(earlier)}, {earlier['data']}; "
-            "another --data_dir keeps both"
-        )
     with TaskWriter(options.data_dir, options.task, request, _flags(options)) as writer:
         # Another process may have prepared the data while this one waited for the lock.
         manifest = _existing_manifest(options, request, replace)
         if manifest is not None:
-            return manifest, True
-        return module.prepare(options, writer), False
+            return _Outcome(manifest, kept=True)
+        replaced = _manifest(options)
+        return _Outcome(module.prepare(options, writer), replaced=replaced)
 
 
 def _prepare_all(options: argparse.Namespace) -> int:
@@ -223,7 +225,7 @@ def _prepare_one(task: str, common: argparse.Namespace) -> str:
         except raw.NoRawFiles as error:
             return f"{task:<10}  needs raw files: {error.cure}"
     start = time.monotonic()
-    manifest, _ = _prepare(options)
+    manifest = _prepare(options).manifest
     return summary(task, _folder(options), manifest, time.monotonic() - start)
 
 

@@ -42,7 +42,7 @@ from lra.sweep.data import Data
 from lra.sweep.listing import listing
 from lra.sweep.place import Place
 from lra.sweep.plan import Sweep, count
-from lra.sweep.ready import Ready, marks
+from lra.sweep.ready import Ready, marks, notes_on_data
 from lra.sweep.runner import execute
 from lra.sweep.sweep_file import load_sweep
 
@@ -85,9 +85,10 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN, again: tuple[str, ...
         records.read(path, repair=False)  # fail early on invalid files
     if options.dry_run:
         data_marks, problems = marks(sweep, place)
-        for line in problems:
+        text = listing(sweep, place, data_marks)
+        for line in (*problems, *notes_on_data(place, data_marks)):
             say(line)
-        print(listing(sweep, place, data_marks))
+        print(text)
         return 0
     if options.jobs > 1:
         number = min(options.jobs, len(sweep.runs))
@@ -132,7 +133,11 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
         say(f"{count(failed)} failed or could not start; the same command tries again")
     if stopped or ready.postponed:
         return STATUS_STOPPED
-    return _STATUS_SOME_FAILED if failed or ready.older else 0
+    if failed or ready.older:
+        return _STATUS_SOME_FAILED
+    if local:
+        place.results.touch()  # missing if other files had all rows; the report reads it
+    return 0
 
 
 def _check_writable(workdir: pathlib.Path) -> None:

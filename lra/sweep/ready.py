@@ -45,7 +45,7 @@ class Ready:
         self._report_unreadable(unreadable)
         if cannot and not len(self):
             raise UserError("; ".join(cannot))
-        for line in cannot:
+        for line in (*cannot, *notes_on_data(place, self._marks)):
             say(line)
 
     def __len__(self) -> int:
@@ -111,8 +111,6 @@ class Ready:
 def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, int]]:
     """Return the data marks of all tasks, and the runs that cannot start.
 
-    Data that are neither LRA's nor those of the sweep file are reported on stderr.
-
     Returns:
         Marks by task, None for data still to be generated and no entry for unavailable data; and
         a dictionary from lines that say why runs cannot start to the number of these runs.
@@ -124,11 +122,15 @@ def marks(sweep: Sweep, place: Place) -> tuple[dict[str, str | None], dict[str, 
             if mark is None:
                 place.data.seconds_to_generate(task)
             data_marks[task] = mark
-            if note := place.data.note(task, mark):
-                say(note)
         except UserError as error:
             cannot |= _cannot_start(task, runs, place, str(error))
     return data_marks, cannot
+
+
+def notes_on_data(place: Place, data_marks: dict[str, str | None]) -> list[str]:
+    """Return a line for each task whose data are neither LRA's nor asked for by the sweep."""
+    notes = (place.data.note(task, mark) for task, mark in data_marks.items())
+    return [note for note in notes if note]
 
 
 def _cannot_start(task: str, runs: list[Run], place: Place, reason: str) -> dict[str, int]:

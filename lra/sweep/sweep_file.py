@@ -83,7 +83,10 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
     except BaseException as error:  # including SystemExit and GeneratorExit
         raise UserError(f"{_location(path, error)}: {type(error).__name__}: {error}") from error
     if not isinstance(runs, list):
-        raise UserError(f"{path} has no list RUNS and no function runs(tasks) that returns one")
+        raise UserError(
+            f"{path} has no list RUNS and no function `runs` that returns one, as in "
+            "def runs(tasks=('listops', 'image'))"
+        )
     wanted = names.get("DATA", {})
     try:
         data.check(wanted)

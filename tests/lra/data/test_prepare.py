@@ -124,10 +124,10 @@ def test_the_same_request_is_kept(tmp_path, toy, capsys):
 def test_another_request_replaces_and_says_so(tmp_path, toy, more, capsys):
     command(tmp_path, "listops")
     before = prepared.load(tmp_path, "listops").manifest
-    assert capsys.readouterr().err == ""
+    assert "  replaces  " not in capsys.readouterr().out
     command(tmp_path, "listops", *more)
-    assert capsys.readouterr().err == (
-        f"listops: replacing {tmp_path / 'listops'}, {counts(before)}, {before['data']}; another "
+    assert capsys.readouterr().out.endswith(
+        f"  replaces  {counts(before)}, {before['data']}, sha256 {before['sha256']}; another "
         "--data_dir keeps both\n"
     )
     assert len(toy["listops"].calls) == 2

@@ -14,6 +14,7 @@ from lra import records
 from lra.errors import UserError
 from lra.protocol import identity
 from lra.report import groups as report
+from lra.report import reading
 from lra.row import Row, from_json, to_json
 from lra.settings import flatten, load_config
 from lra.sweep import place as places
@@ -82,6 +83,16 @@ def test_results_of_known_files_are_done(place, capsys):
     assert table.read_bytes() == before
     with pytest.raises(UserError, match="no rows in other"):
         place.run("--known=other.jsonl")
+
+
+def test_where_other_files_have_all_rows_the_results_are_an_empty_file(place):
+    place.file.write_text(ONE_RUN)
+    assert place.run() == 0
+    table = place.results.rename(place.root / "table.jsonl")
+    shutil.rmtree(place.workdir)
+    assert place.run(f"--known={table}") == 0
+    assert place.results.read_text() == ""
+    assert reading.read([str(place.results), str(table)]).accuracies == records.read(table)
 
 
 def test_known_rows_of_older_defaults_are_not_in_the_way(place):
