@@ -11,6 +11,8 @@ from lra.report.places import mark_of_data
 from lra.report.provenance import Platform
 from lra.report.speeds import Speeds
 
+UNSTEADY = 1.3  # speeds that differ more tell more of their machine than of the method
+
 
 class Dot(NamedTuple):
     """A cell, or an average over five, in a figure.
@@ -34,6 +36,11 @@ class Dot(NamedTuple):
     slowest: float | None = None
     marked: bool = False
     seeds: tuple[float, ...] = ()
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the fastest of these programs is at most `UNSTEADY` times as fast as others."""
+        return not self.speed or not self.slowest or self.speed <= UNSTEADY * self.slowest
 
 
 class Panels(NamedTuple):

@@ -196,7 +196,9 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
         small = {"marker": "o", "markersize": 2.5, "markeredgecolor": "white"}
         upper.plot(*zip(*seeds, strict=True), markeredgewidth=0.3, **small, **alone)
     timed = {value: dot for value, dot in dots.items() if dot.speed}
-    lower.plot(list(timed), [dot.speed for dot in timed.values()], **look)
+    # A line would show as an effect of the option what is one of the machines.
+    joined = {} if all(dot.is_steady for dot in timed.values()) else {"linestyle": ""}
+    lower.plot(list(timed), [dot.speed for dot in timed.values()], **look | joined)
     for value, dot in timed.items():
         if dot.slowest != dot.speed:
             lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)

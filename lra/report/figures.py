@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from lra.files import write_atomically
 from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
-from lra.report.dots import Dot, panels
+from lra.report.dots import UNSTEADY, Dot, panels
 from lra.report.groups import Group, file_name
 from lra.report.notes import on_other_data
 from lra.report.speeds import Speeds
@@ -192,6 +192,11 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
             f"{option}{f', {fixed}' if fixed else ''}; lines are means, small dots the seeds, "
             f"open marks single seeds. {_RUNS_APART}{_platforms(shown)}.{_left_out(shown)}"
         )
+        if not all(dot.is_steady for sweep in shown for dot in _dots(sweep)):
+            caption += (
+                f" Speeds are not joined where those of one cell differ by more than {UNSTEADY} "
+                "times."
+            )
         if len(all_sweeps) > len(shown):
             caption += f" Not drawn: {len(all_sweeps) - len(shown)} with other options fixed."
         name = file_name(f"{group.slug}-{attention}-{option}")
@@ -235,9 +240,7 @@ def _left_out(shown: list[Sweep]) -> str:
 
 def _platforms(shown: list[Sweep]) -> str:
     """Name the platform of all curves of a figure, `a device, float32`, or that of each."""
-    programs = _programs(
-        dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()
-    )
+    programs = _programs(dot for sweep in shown for dot in _dots(sweep))
     titles = {
         _curve_name(shown, sweep, task): platform.title_with_jax
         for sweep in shown
@@ -247,6 +250,10 @@ def _platforms(shown: list[Sweep]) -> str:
         places = "; ".join(f"{place}: {title}" for place, title in titles.items())
         return f"{places}{programs}"
     return f"{next(iter(titles.values()))}{programs}"
+
+
+def _dots(sweep: Sweep) -> list[Dot]:
+    return [dot for dots in sweep.by_task.values() for dot in dots.values()]
 
 
 def _curve_name(shown: list[Sweep], sweep: Sweep, task: str) -> str:

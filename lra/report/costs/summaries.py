@@ -37,8 +37,9 @@ def exponents(setting_sheets: list[Sheet]) -> Table:
     caption = (
         "Exponent of cost against length, least squares of the logarithms over what one run has "
         f"measured between {FIT[0]:,} and {FIT[1]:,}, or at the three longest lengths, memory by "
-        "one source; where that is not the whole range, the lengths are in brackets. Over a few "
-        "lengths an exponent also tells of noise, caches and memory running short. "
+        "one source; where that is not the whole range, the lengths are in brackets. None of three "
+        "times of which one's repeats scatter. Over a few lengths an exponent also tells of noise, "
+        "caches and memory running short. "
         f"{setting.place}; {setting.shape}, {sheets[0].batches}."
     )
     return Table("Fitted exponents", caption, ["Attention", *header], lines, [])

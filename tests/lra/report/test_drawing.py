@@ -89,6 +89,19 @@ def test_a_single_loss_is_visible(steps, marked):
     assert (line.get_marker() == STYLES["nystrom"][1]) == marked
 
 
+@pytest.mark.parametrize(("slowest", "joined"), [(None, True), (77.0, True), (76.0, False)])
+def test_speeds_that_other_work_held_up_are_not_joined(slowest, joined):
+    dots = {size: Dot(Stat(0.5, None, 1), 100.0) for size in (16, 64)}
+    dots[16] = dots[16]._replace(slowest=slowest)
+    drawn = drawing.draw_sweep(
+        "proj_dim", [Sweep("", {"listops": dots}, {}, {})], STYLES["linformer"]
+    )
+    upper, lower = drawn.axes
+    assert (lower.lines[0].get_linestyle() != "None") == joined
+    assert upper.lines[0].get_linestyle() != "None"
+    assert lower.lines[0].get_marker() == upper.lines[0].get_marker()
+
+
 def test_every_value_of_the_default_sweep_has_its_label():
     dots = {size: Dot(Stat(0.3655, 0.0012, 3), 1e6 / size) for size in (16, 32, 64, 128, 256, 512)}
     sweep = Sweep("", {"listops": dots, "image": dots}, {}, {})

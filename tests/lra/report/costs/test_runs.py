@@ -110,6 +110,17 @@ def test_exponents_are_of_three_long_sequences_at_least(lengths, expected):
     assert (found.low, found.high, found.exponent) == (*expected[:2], pytest.approx(expected[2]))
 
 
+@pytest.mark.parametrize(
+    ("lengths", "has_exponent"), [((8192, 16384), False), ((8192, 16384, 32768), True)]
+)
+def test_three_times_of_which_one_scatters_have_no_exponent(lengths, has_exponent):
+    noisy = {"seconds_min": 0.9, "seconds_max": 1.25}
+    rows = [cost_row(1.0, length=4096, **noisy), *(cost_row(1.0, length=n) for n in lengths)]
+    sheet = only(rows)
+    assert (fit(sheet, sheet.lines[0], "seconds") is not None) == has_exponent
+    assert fit(sheet, sheet.lines[0], "peak_memory_mb") is not None
+
+
 def test_two_lengths_have_no_exponent():
     sheet = only([cost_row(n, length=n) for n in (4096, 8192)])
     assert fit(sheet, sheet.lines[0], "seconds") is None
