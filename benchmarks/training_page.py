@@ -4,9 +4,9 @@
     python -m benchmarks.torch_train_step --out=results/training/torch_train_step.jsonl
     python -m benchmarks.training_page results/training
 
-The page has a table for each device, precision, version of JAX and commit of the first file, and
-for each device, sizes and versions of the second. If a case has several rows, the latest is shown.
-Either file may be missing.
+The page has a table for each device, precision, version of JAX and commit of the first file, the
+newest first, and for each device, sizes and versions of the second. If a case has several rows, the
+latest is shown. Either file may be missing.
 """
 
 import pathlib
@@ -65,6 +65,8 @@ def _failed(rows: Iterable[Row], benchmark: str) -> Iterator[str]:
 _LEGEND = (
     f"Rendered by `python -m benchmarks.training_page` from {STEPS} and {PEERS} beside this page. "
     "[benchmarks/README.md](../../benchmarks/README.md#training) says what they are good for. "
+    "Newest steps first: where a case is in several sections of a device, the first is of the "
+    "latest code. "
     "≤ marks bounds: these rows count operations of padding too, unless it is cut before a step."
 )
 
@@ -81,7 +83,7 @@ def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
         fields = ("num_devices", "dtype", "matmul_precision", "deterministic")
         return (*_provenance(row), *(row[name] for name in fields), overrides)
 
-    for group in _groups(rows, conditions, case_fields):
+    for group in reversed(_groups(rows, conditions, case_fields)):
         first = group[0]
         overrides = "".join(f", {override}" for override in first.get("overrides", ()))
         devices = f"{first['num_devices']} x " if first["num_devices"] > 1 else ""

@@ -76,6 +76,14 @@ def test_the_committed_page_is_that_of_the_committed_rows():
     )
 
 
+def test_the_newest_steps_are_first(tmp_path):
+    write(tmp_path, steps=[STEP, STEP | {"commit": "9876543210"}, STEP | {"dtype": "bfloat16"}])
+    captions = [line for line in training_page.page(tmp_path).splitlines() if ", commit " in line]
+    titles = [line for line in training_page.page(tmp_path).splitlines() if line[:2] == "##"]
+    assert titles == ["## a device, bfloat16", "## a device, float32", "## a device, float32"]
+    assert ["9876543" in caption for caption in captions] == [False, True, False]
+
+
 def test_the_page_says_which_compilation_had_company(tmp_path):
     write(tmp_path, steps=[STEP, STEP | {"attention": "nystrom", "compiled_beside": 3}])
     assert "Compiled beside up to 3 other cases, timed alone." in training_page.page(tmp_path)
