@@ -9,7 +9,8 @@ Here:      30.63, 30.75 and 30.38 with 16, 32 and 128 landmarks on ListOps (mean
            of which seed 2 never learned; results/sweeps.jsonl, discussed in
            results/LISTOPS.md); for 64 see the table; the others not run yet
 Chance:    in the config of each task
-Time:      --dry_run estimates it from the rows there are
+Time:      --dry_run estimates it from the rows there are; on a GPU the inverse has no kernel above
+           64 landmarks (benchmarks/README.md)
 """
 
 NUM_LANDMARKS = (16, 32, 64, 128, 256, 512)
