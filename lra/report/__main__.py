@@ -154,7 +154,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--speeds", metavar="STEPS.jsonl", help="rows of benchmarks.train_step")
     parser.add_argument(
-        "--curves", nargs="+", default=[], metavar="WORKDIR", help="folders of runs to draw"
+        "--curves",
+        nargs="+",
+        default=[],
+        metavar="WORKDIR",
+        help="folders of runs, or files of curves, to draw",
     )
     return parser
 

@@ -1,14 +1,15 @@
-"""Learning curves, read from the workdirs of runs."""
+"""Learning curves, read from the workdirs of runs or from files (`lra.report.curve_files`)."""
 
 import itertools
 import os
 import pathlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
 from lra.protocol import ATTENTION_KEYS, overrides_of
+from lra.report import curve_files
 from lra.report.cells import attention_order, attention_title, value_order
 from lra.report.changes import short_names
 from lra.settings import flatten
@@ -49,42 +50,59 @@ class History(NamedTuple):
     val_is_test: bool = False
 
 
-def histories(workdirs: Iterable[str]) -> dict[str, list[History]]:
-    """Read the curves of the runs in `workdirs`, by task; folders that hold no run are skipped.
-
-    They are sorted as in tables: by attention, then by the values that differ.
-
-    Raises:
-        UserError: No folder holds a run that has been evaluated, or one is missing or damaged.
-    """
-    runs_by_task: dict[str, list[_Run]] = {}
-    for root in sorted(workdirs):
-        folder = Workdir(root)
-        if not folder.root.exists():
-            raise UserError(f"--curves names {root}, which is not there")
-        if not (folder.config.exists() and folder.metrics.exists()):
-            continue
-        config = folder.load_config()
-        loss, accuracy = _read_metrics(folder.metrics)
-        if not accuracy:
-            continue
-        seeds, attention = len(config.seeds), config.model.attention.name
-        ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
-        curves = _curve(loss, MOST_LOSSES, spans=True), _curve(accuracy, MOST_EVALUATIONS)
-        val_is_test = get_task(config.task).lacks_validation and not config.data.holdout
-        history = History(attention, "", *curves, seeds, ends, val_is_test)
-        runs_by_task.setdefault(config.task, []).append(_Run(str(root), config, history))
-    if not runs_by_task:
-        raise UserError("--curves names no folder of a run that has been evaluated")
-    return {task: _titled(runs) for task, runs in runs_by_task.items()}
-
-
 class _Run(NamedTuple):
     """A run: its folder, its config, and its curves without a title."""
 
     root: str
     config: Any
     history: History
+
+
+def histories(places: Iterable[str]) -> dict[str, list[History]]:
+    """Read the curves of the runs in `places`, by task; folders that hold no run are skipped.
+
+    They are sorted as in tables: by attention, then by the values that differ.
+
+    Args:
+        places: Workdirs, and files of curves.
+
+    Raises:
+        UserError: Nothing holds a run that has been evaluated, or a place is missing or damaged.
+    """
+    runs_by_task: dict[str, list[_Run]] = {}
+    for place in sorted(places):
+        for run in _runs(place):
+            runs_by_task.setdefault(run.config.task, []).append(run)
+    if not runs_by_task:
+        raise UserError("--curves names no folder of a run that has been evaluated")
+    return {task: _titled(runs) for task, runs in runs_by_task.items()}
+
+
+def _runs(place: str) -> Iterator[_Run]:
+    """Yield the evaluated runs of a workdir, of which there is one at most, or of a file."""
+    folder = Workdir(place)
+    if not folder.root.exists():
+        raise UserError(f"--curves names {place}, which is not there")
+    if folder.root.is_file():
+        for curve in curve_files.read(folder.root):
+            loss, accuracy = (
+                [(step, [value]) for step, value in zip(curve.step, values, strict=bool(values))]
+                for values in (curve.train_loss, curve.val_accuracy)
+            )
+            yield _run(place, curve.config, loss, accuracy)
+    elif folder.config.exists() and folder.metrics.exists():
+        config, (loss, accuracy) = folder.load_config(), _read_metrics(folder.metrics)
+        if accuracy:
+            yield _run(place, config, loss, accuracy)
+
+
+def _run(place: str, config: Any, loss: list, accuracy: list) -> _Run:
+    seeds, attention = len(config.seeds), config.model.attention.name
+    ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
+    curves = _curve(loss, MOST_LOSSES, spans=True), _curve(accuracy, MOST_EVALUATIONS)
+    val_is_test = get_task(config.task).lacks_validation and not config.data.holdout
+    history = History(attention, "", *curves, seeds, ends, val_is_test)
+    return _Run(str(place), config, history)
 
 
 def _titled(runs: list[_Run]) -> list[History]:

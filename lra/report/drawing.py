@@ -24,6 +24,7 @@ _TICK_FONT_SIZE = 6.5  # points
 # has room for `_LONGEST_TITLE` characters.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
+_BAND = {"alpha": 0.13, "linewidth": 0}
 _LEAST_POINTS = 5  # shortest accuracy axis (percent): on a shorter one noise looks like a trend
 
 # Axis labels of the options that are sizes.
@@ -248,18 +249,25 @@ def _labels_with_room(values: list[float], places: list[float], width: float) ->
 def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
     """Draw training loss above validation accuracy (%) against steps; bands span the seeds.
 
+    Without any losses, which some files of curves lack, only accuracy is drawn.
+
     Args:
         runs: Runs in the order of the legend.
         looks: Style of each attention; its runs after the first have shades of it.
     """
     from matplotlib import pyplot
 
-    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(COLUMN, 3.6), sharex=True)
+    has_losses = any(run.loss.steps for run in runs)
+    size = (COLUMN, 3.6 if has_losses else 2.2)
+    figure, axes = pyplot.subplots(1 + has_losses, 1, figsize=size, sharex=True, squeeze=False)
+    upper, lower = axes[0, 0], axes[-1, 0]
     for run, (colour, marker, line) in zip(runs, run_styles(runs, looks), strict=True):
         look = {"color": colour, "linestyle": line}
         loss, accuracy = run.loss, run.accuracy
-        single = marker if len(loss.steps) == 1 else None  # a line through one point is invisible
-        upper.plot(loss.steps, loss.mean, linewidth=1, marker=single, **look)
+        if loss.steps:
+            single = marker if len(loss.steps) == 1 else None  # a line of one point is invisible
+            upper.plot(loss.steps, loss.mean, linewidth=1, marker=single, **look)
+            upper.fill_between(loss.steps, loss.low, loss.high, color=colour, **_BAND)
         lower.plot(
             accuracy.steps,
             [100 * value for value in accuracy.mean],
@@ -268,10 +276,10 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
             label=run.title,
             **look,
         )
-        for axis, curve, scale in ((upper, loss, 1), (lower, accuracy, 100)):
-            bounds = [[scale * value for value in bound] for bound in (curve.low, curve.high)]
-            axis.fill_between(curve.steps, *bounds, color=colour, alpha=0.13, linewidth=0)
-    upper.set_ylabel("training loss")
+        bounds = [[100 * value for value in bound] for bound in (accuracy.low, accuracy.high)]
+        lower.fill_between(accuracy.steps, *bounds, color=colour, **_BAND)
+    if has_losses:
+        upper.set_ylabel("training loss")
     on_test = all(run.val_is_test for run in runs)
     lower.set_ylabel(f"{'validation = test' if on_test else 'validation'} accuracy (%)")
     lower.set_xlabel("step")

@@ -206,8 +206,9 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
 
 
 def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
+    losses = "training loss and " if any(run.loss.steps for run in runs) else ""
     caption = (
-        f"{task_title(task)}: training loss and validation accuracy; lines are means over the "
+        f"{task_title(task)}: {losses}validation accuracy; lines are means over the "
         "seeds that have not diverged, bands reach from their lowest to their highest. A point "
         f"is a mean over at least 1/{curves.MOST_LOSSES} of the steps (losses) or "
         f"1/{curves.MOST_EVALUATIONS} (evaluations)."

@@ -1,0 +1,125 @@
+"""Files of curves: written from folders of runs, drawn without them."""
+
+import json
+import pathlib
+
+import pytest
+
+from lra import records
+from lra.errors import UserError
+from lra.report import curve_files, curves
+from lra.report.figures import figures
+from tests.lra.report.drawn_texts import draw, plain_texts
+from tests.lra.row_factory import diverged_row, make_row
+from tests.lra.run_folder import write_run
+
+COMMITTED = sorted((pathlib.Path(__file__).resolve().parents[3] / "results/curves").glob("*.jsonl"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a complete run: of its two seeds, the second diverged."""
+    folder = write_run(tmp_path / "run", overrides=["model.attention.num_landmarks=32"])
+    rows = [make_row(seed=0), diverged_row(seed=1)]
+    records.append(folder / "rows.jsonl", rows)
+    return folder
+
+
+@pytest.fixture
+def file(run, tmp_path, capsys):
+    """What the command prints of that run, as a file."""
+    curve_files.main([str(run)])
+    path = tmp_path / "curves.jsonl"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+def test_a_line_has_the_validations_of_a_seed_and_the_means_between_them(run, file):
+    row = json.loads((run / "rows.jsonl").read_text().splitlines()[0])
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+        {
+            "task": "listops",
+            "attention": "nystrom",
+            "config_overrides": {"model.attention.num_landmarks": 32},
+            "seed": 0,
+            "row_sha256": row["sha256"],
+            "step": [10, 20],
+            "val_accuracy": [0.2, 0.5],
+            "val_loss": [2.0, 2.0],
+            "train_loss": [2.0, 2.0],
+            "train_accuracy": [0.5, 0.5],
+        }
+    ]
+
+
+def test_means_weigh_each_step_alike():
+    entries = [
+        {"kind": "train", "step": step, "loss": [loss], "accuracy": [0.0]}
+        for step, loss in ((3, 1.0), (4, 5.0))
+    ]
+    evaluation = {"kind": "eval", "split": "validation", "step": 4, "loss": [1.0]}
+    entries += [evaluation | {"accuracy": [0.1]}, evaluation | {"split": "test", "accuracy": [9.0]}]
+    assert curve_files._series(entries, 0)["train_loss"] == [2.0]
+
+
+def test_a_file_is_drawn_as_its_run_is(file):
+    ((found,),) = curves.histories([str(file)]).values()
+    assert (found.title, found.attention, found.seeds) == ("Nyströmformer", "nystrom", 1)
+    assert found.accuracy == ([10, 20], [0.2, 0.5], [0.2, 0.5], [0.2, 0.5])
+    assert found.loss == ([5.5, 15.5], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0])
+    (figure,) = figures([], [str(file)])[1]
+    assert figure.caption.startswith("ListOps: training loss and validation accuracy;")
+    assert "training loss" in plain_texts(draw(figure))
+
+
+def test_lines_without_losses_show_accuracies_alone(file):
+    line = json.loads(file.read_text())
+    del line["train_loss"], line["train_accuracy"]
+    file.write_text(json.dumps(line))
+    (figure,) = figures([], [str(file)])[1]
+    assert figure.caption.startswith("ListOps: validation accuracy;")
+    drawn = draw(figure)
+    assert len(drawn.axes) == 1
+    assert "training loss" not in plain_texts(drawn)
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        ({"step": [10]}, "line 1: not one number for each of its steps"),
+        ({"step": [], "val_accuracy": []}, "line 1: not one number for each of its steps"),
+        ({"train_loss": [1.0]}, "line 1: not one number for each of its steps"),
+        ({"val_accuracy": [0.1, None]}, "line 1: not one number for each of its steps"),
+        ({"step": 3}, "line 1: no learning curve"),
+        ({"attention": "nystorm"}, "line 1: no learning curve"),
+        ({"config_overrides": {"train.stesp": 3}}, "did you mean 'train.steps'"),
+        ({"config_overrides": 3}, "line 1: no learning curve"),
+    ],
+)
+def test_a_line_that_is_no_curve_is_named(file, damage, cause):
+    file.write_text(json.dumps(json.loads(file.read_text()) | damage))
+    with pytest.raises(UserError, match=cause):
+        curves.histories([str(file)])
+
+
+def test_a_run_without_its_end_has_no_line(tmp_path):
+    folder = write_run(tmp_path / "run")
+    with pytest.raises(UserError, match=r"run holds no complete run; train\.py goes on with it"):
+        curve_files.lines_of(str(folder))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_the_committed_curves_can_be_drawn_and_end_where_their_rows_do(path):
+    rows = {}
+    for name in ("accuracy", "sweeps"):
+        for text in (path.parents[1] / f"{name}.jsonl").read_text().splitlines():
+            row = json.loads(text)
+            rows[row["sha256"]] = row
+    for line in map(json.loads, path.read_text().splitlines()):
+        row = rows[line["row_sha256"]]
+        assert (
+            (line["task"], line["seed"]) == (row["task"], row["seed"]) == (path.stem, row["seed"])
+        )
+        best = line["val_accuracy"][line["step"].index(row["best_step"])]
+        assert best == max(line["val_accuracy"]) == pytest.approx(row["val_accuracy"], abs=1e-5)
+    assert sum(map(len, curves.histories([str(path)]).values())) == len(curve_files.read(path))
