@@ -12,9 +12,9 @@ from tqdm import tqdm
 
 from lra.errors import UserError
 from lra.evaluation_run import Evaluation
+from lra.metrics import Metrics, read_metrics
 from lra.programs import CallMetrics
 from lra.row import LRA_DATA, Row
-from lra.workdir import Metrics, read_metrics
 
 _Values = list[float | None]  # one value per seed, None for seeds that have diverged
 

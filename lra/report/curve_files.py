@@ -18,9 +18,10 @@ from ml_collections import config_dict
 
 from lra.command_line import ArgumentParser, folder, run
 from lra.errors import UserError
+from lra.metrics import read_metrics
 from lra.protocol import overrides_of
 from lra.settings import CONFIGS, load_config
-from lra.workdir import Workdir, read_metrics
+from lra.workdir import Workdir
 
 _ACCURACY_DIGITS, _LOSS_DIGITS = 5, 4
 

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lra.errors import UserError
+from lra.metrics import read_metrics
 from lra.protocol import ATTENTION_KEYS, overrides_of
 from lra.report import curve_files
 from lra.report.cells import attention_order, attention_title, value_order
 from lra.report.changes import short_names
 from lra.settings import flatten
 from lra.tasks import get_task
-from lra.workdir import Workdir, read_metrics
+from lra.workdir import Workdir
 
 # Maximal number of points of a curve. More losses than a column can show are noise. Evaluations
 # select the parameters, so every evaluation of every task's protocol has a point.

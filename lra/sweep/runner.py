@@ -210,7 +210,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     log = folder.root / "log.txt"
     say(f"{run.title()}: running; its progress is in {log}")
     started = time.monotonic()
-    before = under_way.progress(folder)
+    before = under_way.fingerprint(folder)
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
     child.forget_unreadable(place.workdir, ended.output)
     damage = _copy_rows(run, place, folder, mark)
@@ -220,7 +220,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
         say(f"{run.title()}: {_format_results(run, place, mark)} ({seconds / 60:.1f} min)")
         return _OUTCOME_OF_SIGNAL.get(ended.stop_signal, Outcome.DONE)
     if ended.stop_signal or ended.status == STATUS_STOPPED:
-        made_progress = under_way.progress(folder) != before
+        made_progress = under_way.fingerprint(folder) != before
         return _report_stopped(
             run, ended.stop_signal, by_budget=minutes is not None, made_progress=made_progress
         )

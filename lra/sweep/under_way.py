@@ -5,7 +5,8 @@ import pathlib
 import statistics
 from typing import Any, NamedTuple
 
-from lra.workdir import Workdir, read_metrics
+from lra.metrics import read_metrics
+from lra.workdir import Workdir
 
 # Number of latest training calls whose median is the speed. The first call is excluded, since it
 # compiles; so does the first call of each later start, but these are too few to affect the median.
@@ -45,7 +46,7 @@ def _lines(metrics: pathlib.Path) -> list[dict[str, Any]]:
         return []
 
 
-def progress(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:
+def fingerprint(folder: Workdir) -> tuple[UnderWay, dict[str, str]]:
     """Return a fingerprint that changes with every step, evaluation or new part of an evaluation.
 
     A part that is merely saved again has the same bytes and does not change it.

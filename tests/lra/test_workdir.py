@@ -7,7 +7,7 @@ import pytest
 
 from lra.errors import UserError
 from lra.settings import from_json, load_config
-from lra.workdir import Metrics, Workdir, read_metrics
+from lra.workdir import Workdir
 
 FACTS = {
     "data_dir": "data",
@@ -172,46 +172,3 @@ def test_every_flipped_bit_that_changes_a_value_is_noticed(tmp_path, tiny_config
             with contextlib.suppress(UserError):
                 assert load() == value
         path.write_bytes(sound)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"loss": [1e308]},
-        {"accuracy": [0.5, -(10**400)]},
-        {"accuracy": [0.5]},
-        {"loss": None},
-        {"loss": [float("nan")]},
-        {"loss": [float("inf")]},
-        {"step": -1},
-        {"step": 2**63},
-        {"step": 10**400},
-        {"examples_per_second": 1e308},
-        {"examples_per_second": -1.0},
-        {"examples_per_second": "64"},
-    ],
-)
-def test_metrics_that_no_run_writes_are_left_out(tmp_path, damage):
-    path = tmp_path / "metrics.jsonl"
-    sound = {"kind": "train", "step": 2**63 - 1, "loss": [3.4028234663852886e38, None]}
-    sound |= {"accuracy": [0.5, None], "examples_per_second": 64.0}
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in (sound | damage, sound)))
-    assert read_metrics(path) == [sound]
-
-
-def test_metrics_go_on_behind_what_was_saved(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"kind": "train"}\n3\n\xff\n')  # none of ours
-    metrics = Metrics(path, 0, 0)
-    for step in (5, 10):
-        metrics.write(kind="train", step=step, loss=[1.0], accuracy=[0.5])
-        metrics.write(kind="eval", step=step, loss=[1.0], accuracy=[None])
-    metrics.close()
-    with open(path, "a") as file:
-        file.write('{"kind": "train", "st')
-    Metrics(path, 10, 5).close()
-    assert [(line["kind"], line["step"]) for line in read_metrics(path)] == [
-        ("train", 5),
-        ("eval", 5),
-        ("train", 10),
-    ]

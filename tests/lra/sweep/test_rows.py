@@ -343,10 +343,10 @@ def test_a_part_of_an_evaluation_is_progress_unless_it_is_only_saved_again(tmp_p
     folder = Workdir(tmp_path)
     folder.evaluations.mkdir()
     part = folder.evaluations / "test-best.npz"
-    seen = [under_way.progress(folder)]
+    seen = [under_way.fingerprint(folder)]
     for done in (1, 2, 2):
         np.savez(part, done=done)
-        seen.append(under_way.progress(folder))
+        seen.append(under_way.fingerprint(folder))
     assert seen[0] != seen[1] != seen[2] == seen[3]
 
 
