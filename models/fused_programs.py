@@ -4,7 +4,8 @@
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,9 @@ from models.kernel_math import dropped, product, product_over_rows
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 _ERF_P = 0.3275911
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+# References to rows; those to parts of an array have no public type.
+Refs = Sequence[Any]
 
 
 class Norm(NamedTuple):
@@ -41,7 +45,9 @@ class Rest(NamedTuple):
     mlp_out: Dense
 
 
-def project_rows(rows, weights, outputs, *, epsilon):
+def project_rows(
+    rows: Refs, weights: tuple[Norm, Sequence[Dense]], outputs: Refs, *, epsilon: float
+) -> None:
     """Writes the moments of x, and the products with LN x."""
     (x,), (norm, projections), (mean, inverse, *products) = rows, weights, outputs
     wide = _wide(x[...])
@@ -51,7 +57,9 @@ def project_rows(rows, weights, outputs, *, epsilon):
         output[...] = _linear(y, projection).astype(output.dtype)
 
 
-def project_rows_backward(rows, weights, outputs):
+def project_rows_backward(
+    rows: Refs, weights: tuple[Norm, Sequence[Dense]], outputs: Refs
+) -> list[Dense]:
     """Writes the gradient of x; returns these rows' share of the gradients of the weights."""
     (x, mean, inverse, g, *d_products), (norm, projections), (dx,) = rows, weights, outputs
     moments = mean[...], inverse[...]
@@ -66,7 +74,9 @@ def project_rows_backward(rows, weights, outputs):
     return shares
 
 
-def finish_rows(rows, weights, outputs, *, epsilon, dropout):
+def finish_rows(
+    rows: Refs, weights: Rest, outputs: Refs, *, epsilon: float, dropout: float
+) -> None:
     """Writes the moments of y, and the residual stream after a block."""
     (x, attended, *seeds), (*moments, out) = rows, outputs
     drop = _dropping(seeds, dropout)
@@ -77,7 +87,9 @@ def finish_rows(rows, weights, outputs, *, epsilon, dropout):
     out[...] = (y + drop(2, update)).astype(out.dtype)
 
 
-def finish_rows_backward(rows, weights, outputs, *, dropout):
+def finish_rows_backward(
+    rows: Refs, weights: Rest, outputs: Refs, *, dropout: float
+) -> list[Dense]:
     """Writes the gradients of x and attended; returns these rows' share of those of weights."""
     (x, attended, mean, inverse, g, *seeds), (dx, d_attended) = rows, outputs
     drop, dtype = _dropping(seeds, dropout), x.dtype
@@ -142,7 +154,7 @@ def _share(x, d):
     return Dense(product_over_rows(x, d), product_over_rows(ones, d))
 
 
-def gelu(x):
+def gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """x Phi(x) and its slope, Phi(x) + x Phi'(x), with Phi the normal distribution function."""
     density = jnp.exp2((-0.5 * math.log2(math.e)) * (x * x))  # times sqrt(2 pi)
     t = 1 / (1 + (_ERF_P / math.sqrt(2)) * jnp.abs(x))

@@ -45,12 +45,12 @@ from jaxtyping import Array, Float
 from models.attention.blocks import padded, padded_to
 from models.attention.contract import Heads, Mask
 from models.attention.favor_programs import (
+    attend_queries,
     d_keys,
     d_queries,
     d_summary,
     half_square,
     parts,
-    read,
     summarise,
 )
 
@@ -149,7 +149,7 @@ def _forward(q, k, v, mask, projection, options):
     summary = jnp.stack(parts(summary), axis=2)
     arrays |= {"summary": summary, "total": total + epsilon * count, "centre": centre}
     out, rest, offset, inverse = _call(
-        functools.partial(read, epsilon=epsilon),
+        functools.partial(attend_queries, epsilon=epsilon),
         "n",
         options.queries,
         _named(arrays | {"added": added}, "q projection summary total centre added"),

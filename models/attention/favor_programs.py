@@ -18,7 +18,18 @@ _LEAST = float(jnp.finfo(jnp.float32).tiny) * 2**24
 _UPPER_HALF = -(2**16)  # mask of the bits of a float32 that make a bfloat16
 
 
-def summarise(p_ref, k_ref, v_ref, bias_ref, summary_ref, total_ref, peak_ref, *, size, epsilon):
+def summarise(
+    p_ref: jax.Ref,
+    k_ref: jax.Ref,
+    v_ref: jax.Ref,
+    bias_ref: jax.Ref,
+    summary_ref: jax.Ref,
+    total_ref: jax.Ref,
+    peak_ref: jax.Ref,
+    *,
+    size: int,
+    epsilon: float,
+) -> None:
     """Writes sum_j e_jr v_j and sum_j e_jr, both divided by exp2 of each feature's peak, and peaks.
 
     The bias of a key is -|k|^2 / 2 to base 2, -inf at padding.
@@ -45,7 +56,15 @@ def summarise(p_ref, k_ref, v_ref, bias_ref, summary_ref, total_ref, peak_ref, *
     summary_ref[...], total_ref[...], peak_ref[...] = summary, total, peak
 
 
-def read(q_ref, p_ref, summary_ref, total_ref, *refs, size, epsilon):
+def attend_queries(
+    q_ref: jax.Ref,
+    p_ref: jax.Ref,
+    summary_ref: jax.Ref,
+    total_ref: jax.Ref,
+    *refs: jax.Ref | None,
+    size: int,
+    epsilon: float,
+) -> None:
     """Writes out_i, u_i, o_i to base 2 and 1 / T_i.
 
     `added` is epsilon sum_r S_r, or None if epsilon is 0.
@@ -81,7 +100,7 @@ def read(q_ref, p_ref, summary_ref, total_ref, *refs, size, epsilon):
     offset_ref[...], inverse_ref[...] = offset, inverse
 
 
-def d_queries(*refs, size):
+def d_queries(*refs: jax.Ref | None, size: int) -> None:
     """Writes dq and m_i."""
     q_ref, g_ref, rest_ref, offset_ref, inverse_ref, p_ref, summary_ref, total_ref = refs[:8]
     q, g, offset = q_ref[...], g_ref[...], offset_ref[...][:, None]
@@ -100,7 +119,17 @@ def d_queries(*refs, size):
     mean_ref[...] = mean
 
 
-def d_summary(p_ref, q_ref, g_ref, offset_ref, inverse_ref, mean_ref, *refs, size, epsilon):
+def d_summary(
+    p_ref: jax.Ref,
+    q_ref: jax.Ref,
+    g_ref: jax.Ref,
+    offset_ref: jax.Ref,
+    inverse_ref: jax.Ref,
+    mean_ref: jax.Ref,
+    *refs: jax.Ref,
+    size: int,
+    epsilon: float,
+) -> None:
     """Writes dS in two parts, dt, and the sum of dS over the features."""
     centre_ref, d_summary_ref, d_total_ref, sums_ref = refs
     p = p_ref[0], p_ref[1]
@@ -120,7 +149,7 @@ def d_summary(p_ref, q_ref, g_ref, offset_ref, inverse_ref, mean_ref, *refs, siz
     sums_ref[...] = jnp.sum(d_summary, axis=0)
 
 
-def d_keys(*refs, size):
+def d_keys(*refs: jax.Ref | None, size: int) -> None:
     """Writes dk and dv.
 
     The bias includes minus the peak; `added` is epsilon sum_r dS_r, or None if epsilon is 0.
@@ -157,13 +186,13 @@ def _gradient(state, x):
     return weighted * math.log(2) - x.astype(jnp.float32) * (total * x.shape[1] ** -0.5)[:, None]
 
 
-def half_square(x):
+def half_square(x: jax.Array) -> jax.Array:
     """|x|^2 / 2 over the last axis for the scaled `x`, to base 2."""
     factor = math.log2(math.e) / (2 * math.sqrt(x.shape[-1]))
     return jnp.sum(jnp.square(x.astype(jnp.float32)), axis=-1) * factor
 
 
-def parts(x):
+def parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns two bfloat16 arrays whose sum is `x`, within 2^-16 of it.
 
     The first has the upper bits of `x`: XLA would simplify the rounding of `x` away.

@@ -15,7 +15,7 @@ from models.dropout import WEIGHTS_APART, keep_entries, keep_probability, seeds_
 from models.kernel_math import product
 
 
-def flash_forward(*refs, keys, dropout):
+def flash_forward(*refs: jax.Ref | None, keys: int, dropout: float) -> None:
     """Writes the output of a block of queries, and its logsumexp to base 2."""
     *counts, q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
     q = q_ref[...]
@@ -45,7 +45,7 @@ def flash_forward(*refs, keys, dropout):
     logsumexp_ref[...] = jnp.where(total > 0, peak + jnp.log2(safe_total), jnp.inf)
 
 
-def flash_dk_dv(*refs, queries, dropout):
+def flash_dk_dv(*refs: jax.Ref | None, queries: int, dropout: float) -> None:
     """Writes the gradients of a block of keys and values."""
     *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
     q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs[6:]
@@ -72,7 +72,7 @@ def flash_dk_dv(*refs, queries, dropout):
     dv_ref[...] = (dv * factor).astype(dv_ref.dtype)
 
 
-def flash_dq(*refs, keys, dropout):
+def flash_dq(*refs: jax.Ref | None, keys: int, dropout: float) -> None:
     """Writes the gradient of a block of queries."""
     *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
     q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs[6:]

@@ -6,6 +6,7 @@ round.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,9 @@ _LOG2E = math.log2(math.e)
 _SELF, _LOWEST = -(2.0**17), -(2.0**120)
 
 
-def number_buckets(real_ref, q_ref, *refs, factors, padded):
+def number_buckets(
+    real_ref: jax.Ref, q_ref: jax.Ref, *refs: jax.Ref, factors: Sequence[int], padded: int
+) -> None:
     """Writes sort keys `bucket * padded + position` of a block of positions, for each round.
 
     Args:
@@ -140,7 +143,16 @@ def _ring(order_ref: Any, count_ref: Any, size: int) -> _Ring:
     return _Ring(order_ref, count_ref[0], size, number, chunks, pl.program_id(1) * chunks)
 
 
-def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size):
+def attend_chunk(
+    order_ref: jax.Ref,
+    count_ref: jax.Ref,
+    q_ref: jax.Ref,
+    v_ref: jax.Ref,
+    out_ref: jax.Ref,
+    total_ref: jax.Ref,
+    *,
+    size: int,
+) -> None:
     """Writes o_r and z_r (to base 2) of a chunk of `size` queries, at their positions."""
     ring = _ring(order_ref, count_ref, size)
     # The chunk before the first of a round is the last of a round.
@@ -185,7 +197,7 @@ def attend_chunk(order_ref, count_ref, q_ref, v_ref, out_ref, total_ref, *, size
         total_ref[here.positions] = jnp.full(size, _LOWEST * _LOG2E, jnp.float32)
 
 
-def attend_backward(*refs, size):
+def attend_backward(*refs: jax.Ref, size: int) -> None:
     """Writes one round's contribution to the gradients of a chunk's q (also as keys) and v."""
     order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
     ring = _ring(order_ref, count_ref, size)
