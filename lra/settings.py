@@ -18,6 +18,7 @@ from configs import default
 from lra.command_line import near_file, near_match
 from lra.errors import UserError
 from lra.setting_values import check_values
+from lra.tasks import TASKS
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
@@ -116,10 +117,9 @@ def from_json(text: str | bytes) -> config_dict.ConfigDict:
     present, attention = flatten(config), config.model.attention.name
     if all(key in present for key in flatten(default.get_config(attention))):
         return config.lock()
-    file = CONFIGS / f"{config.task}.py"
-    of_task = (
-        load_config(f"{file}:{attention}") if file.is_file() else default.get_config(attention)
-    )
+    of_task = default.get_config(attention)
+    if config.task in TASKS:  # not any file that the text may name
+        of_task = load_config(f"{CONFIGS / config.task}.py:{attention}")
     for key, value in flatten(of_task).items():
         *blocks, name = key.split(".")
         block = functools.reduce(lambda outer, inner: outer[inner], blocks, config)

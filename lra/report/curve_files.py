@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 
 from ml_collections import config_dict
 
+from lra import records
 from lra.command_line import ArgumentParser, folder, run
 from lra.errors import UserError
 from lra.metrics import read_metrics
 from lra.protocol import overrides_of
 from lra.settings import CONFIGS, load_config
+from lra.tasks import get_task
 from lra.workdir import Workdir
 
 _ACCURACY_DIGITS, _LOSS_DIGITS = 5, 4
@@ -53,8 +55,11 @@ def lines_of(workdir: str) -> list[dict[str, Any]]:
     config = found.load_config()
     if not (found.rows.exists() and found.metrics.exists()):
         raise UserError(f"{workdir} holds no complete run; train.py goes on with it")
-    rows = [json.loads(line) for line in found.rows.read_text().splitlines()]
-    entries = read_metrics(found.metrics)
+    number = len(records.read(found.rows))  # raises if they are damaged
+    rows = [json.loads(line) for line in found.rows.read_text().splitlines()[:number]]
+    entries = [
+        each for each in read_metrics(found.metrics) if len(each["loss"]) == len(config.seeds)
+    ]
     return [
         {
             "task": config.task,
@@ -80,7 +85,7 @@ def _series(entries: list[dict[str, Any]], index: int) -> dict[str, list]:
         if entry["kind"] == "train":
             since.append((entry["step"] - before, loss, accuracy))
             before = entry["step"]
-        elif entry["split"] == "validation" and since:
+        elif entry.get("split") == "validation" and since:
             count = sum(steps for steps, _, _ in since)
             series["step"].append(entry["step"])
             series["val_accuracy"].append(round(accuracy, _ACCURACY_DIGITS))
@@ -102,11 +107,12 @@ def read(path: pathlib.Path) -> list[SeedCurve]:
 
 
 def _read(path: pathlib.Path) -> Iterator[SeedCurve]:
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    content = path.read_text(encoding="utf-8", errors="replace")
+    for number, text in enumerate(content.splitlines(), start=1):
         try:
             line = json.loads(text)
             overrides = {**line["config_overrides"], "seeds": [line["seed"]]}
-            spec = f"{CONFIGS / line['task']}.py:{line['attention']}"
+            spec = f"{CONFIGS / get_task(line['task']).name}.py:{line['attention']}"
             config = load_config(
                 spec, [f"{key}={_text(value)}" for key, value in overrides.items()]
             )

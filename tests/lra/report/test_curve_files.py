@@ -92,6 +92,7 @@ def test_lines_without_losses_show_accuracies_alone(file):
         ({"val_accuracy": [0.1, None]}, "line 1: not one number for each of its steps"),
         ({"step": 3}, "line 1: no learning curve"),
         ({"attention": "nystorm"}, "line 1: no learning curve"),
+        ({"task": "../mine"}, "line 1: no learning curve .unknown task '../mine'"),
         ({"config_overrides": {"train.stesp": 3}}, "did you mean 'train.steps'"),
         ({"config_overrides": 3}, "line 1: no learning curve"),
     ],
@@ -106,6 +107,19 @@ def test_a_run_without_its_end_has_no_line(tmp_path):
     folder = write_run(tmp_path / "run")
     with pytest.raises(UserError, match=r"run holds no complete run; train\.py goes on with it"):
         curve_files.lines_of(str(folder))
+
+
+def test_text_that_is_no_json_is_no_curve(file):
+    file.write_bytes(file.read_bytes() + b"\xff\n")
+    with pytest.raises(UserError, match="line 2: no learning curve"):
+        curves.histories([str(file)])
+
+
+def test_damaged_rows_are_refused(run):
+    rows = run / "rows.jsonl"
+    rows.write_text(rows.read_text().replace('"test_accuracy": 0.5', '"test_accuracy": 0.6'))
+    with pytest.raises(UserError, match=r"rows\.jsonl, line 1: was edited or damaged"):
+        curve_files.lines_of(str(run))
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
