@@ -26,7 +26,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
 from models import kernel_choice
-from models.attention.contract import check_choice, check_fraction, check_positive
+from models.attention.contract import (
+    check_choice,
+    check_fraction,
+    check_not_negative,
+    check_positive,
+)
 from models.attention.packing import make_packing, pack, spread
 from models.block import Block, LayerNorm
 from models.dropout import dropout, row_seeds
@@ -88,8 +93,9 @@ class Encoder(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_choice("positions", positions, POSITIONS)
-        check_positive(vocab_size=vocab_size, length=length, num_layers=num_layers)
-        check_positive(dim=dim, mlp_dim=mlp_dim, num_heads=num_heads, head_dim=head_dim)
+        check_not_negative(num_layers=num_layers)
+        check_positive(vocab_size=vocab_size, length=length, dim=dim, mlp_dim=mlp_dim)
+        check_positive(num_heads=num_heads, head_dim=head_dim)
         check_fraction(dropout=dropout)
         normal = nnx.initializers.normal(_EMBEDDING_STD)
         self.token = nnx.Param(normal(rngs.params(), (vocab_size, dim), jnp.float32))

@@ -245,7 +245,7 @@ def _report() -> list[Case]:
         Case("lra.report", "required: ROWS.jsonl"),
         Case("lra.report nowhere.jsonl", "no rows in nowhere.jsonl: no such file"),
         Case(f"{command} --format=pdf", "unknown format 'pdf'"),
-        Case(f"{command} --curves mine.py", "--curves names no folder of a run"),
+        Case(f"{command} --curves mine.py", "mine.py, line 1: no learning curve"),
         Case("lra.report results/accuracy.jsonl --out=mine.py", "mine.py"),
         Case(command, "no rows in", write(rows, "")),
         Case(command, "line 1: not JSON", write(rows, "test 0.37\ntest 0.38\n")),

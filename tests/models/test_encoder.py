@@ -189,7 +189,7 @@ def test_unknown_positions_are_refused():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be a positive integer, not 0"),
+        ({"num_layers": -1}, "num_layers must be 0 or a positive integer, not -1"),
         ({"mlp_dim": -1}, "mlp_dim must be a positive integer, not -1"),
         ({"dropout": 2.0}, "dropout must be a number from 0 to less than 1, not 2.0"),
     ],
