@@ -6,16 +6,19 @@ import jax.numpy as jnp
 from benchmarks.largest_costs import Cost, largest_costs, table, trace
 
 
-def test_a_large_product_is_the_largest_cost(tmp_path):
+def test_costs_are_those_of_operations_the_largest_first(tmp_path):
+    """Which is the largest is not tested: a busy machine may stop in the middle of any."""
     x = jnp.ones((512, 512))
     # A sort is not fused with a product.
     compiled = jax.jit(lambda x: (x @ x, jnp.sort(x[0]))).lower(x).compile()
     compiled(x)
     trace(tmp_path, lambda: compiled(x))
     costs = largest_costs(tmp_path, compiled.as_text())
-    assert costs[0].seconds == max(cost.seconds for cost in costs) > 0
-    assert "dot_general" in costs[0].source
-    assert any("sort" in cost.source for cost in costs[1:])
+    seconds = [cost.seconds for cost in costs]
+    assert seconds == sorted(seconds, reverse=True)
+    assert min(seconds) > 0
+    for operation in ("dot_general", "sort"):
+        assert any(operation in cost.source for cost in costs)
 
 
 def test_a_trace_without_operations_is_said():
