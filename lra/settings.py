@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import logging
+import os
 import pathlib
 import re
 import sys
@@ -87,6 +88,18 @@ def last_of_each_key(overrides: Iterable[str]) -> list[str]:
     The flag parser would concatenate a tuple that is given twice.
     """
     return list({override.partition("=")[0]: override for override in overrides}.values())
+
+
+def text_of(value: Any) -> str:
+    """Format a value as an override on the command line, where sequences are tuples."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    return value if isinstance(value, str) else repr(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # NumPy arrays and scalars
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
 
 
 def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lra.command_line import ArgumentParser, folder, run
 from lra.errors import UserError
 from lra.metrics import read_metrics
 from lra.protocol import overrides_of
-from lra.settings import CONFIGS, load_config
+from lra.settings import CONFIGS, load_config, text_of
 from lra.tasks import get_task
 from lra.workdir import Workdir
 
@@ -114,7 +114,7 @@ def _read(path: pathlib.Path) -> Iterator[SeedCurve]:
             overrides = {**line["config_overrides"], "seeds": [line["seed"]]}
             spec = f"{CONFIGS / get_task(line['task']).name}.py:{line['attention']}"
             config = load_config(
-                spec, [f"{key}={_text(value)}" for key, value in overrides.items()]
+                spec, [f"{key}={text_of(value)}" for key, value in overrides.items()]
             )
             series = [line["step"], line.get("train_loss", []), line["val_accuracy"]]
             steps, losses, accuracies = map(len, series)
@@ -125,15 +125,6 @@ def _read(path: pathlib.Path) -> Iterator[SeedCurve]:
         if not valid:
             raise UserError(f"{path}, line {number}: not one number for each of its steps")
         yield SeedCurve(config, *series)
-
-
-def _text(value: Any) -> str:
-    """Format a value from JSON as on the command line."""
-    return value if isinstance(value, str) else repr(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 
 def _are_numbers(values: Any) -> bool:

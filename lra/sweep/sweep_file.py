@@ -16,7 +16,6 @@ function that returns one for given tasks. A run is a config file with overrides
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 import runpy
 import sys
@@ -28,7 +27,7 @@ from lra.command_line import near_file
 from lra.errors import UserError
 from lra.protocol import ATTENTION_KEYS, overrides_of, protocol_of
 from lra.records import Key
-from lra.settings import flatten, last_of_each_key, load_config
+from lra.settings import flatten, last_of_each_key, load_config, text_of
 from lra.stderr import say
 from lra.sweep import data
 from lra.sweep.plan import Run, Sweep
@@ -102,24 +101,14 @@ def _location(path: str, error: BaseException) -> str:
     return f"{path}, line {lines[-1]}" if lines else path
 
 
-def _text(value: Any) -> str:
-    """Format a value of a sweep file as on the command line, where sequences are tuples."""
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    return value if isinstance(value, str) else repr(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # NumPy arrays and scalars
-        value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
-
-
 def _resolve(path: str, number: int, item: Any, common: tuple[str, ...]) -> Run:
     where = f"{path}, run {number}"
     if not isinstance(item, dict) or not isinstance(item.get("config"), str):
         raise UserError(f"{where}: not of the form {_FORM}: {item!r}")
     try:
-        given = tuple(f"{name}={_text(value)}" for name, value in item.items() if name != "config")
+        given = tuple(
+            f"{name}={text_of(value)}" for name, value in item.items() if name != "config"
+        )
     except (ValueError, RecursionError) as error:  # too many digits, a list that contains itself
         raise UserError(f"{where}: a value that cannot be written out ({error})") from None
     overrides = last_of_each_key(given + common)
