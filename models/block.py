@@ -88,7 +88,7 @@ class MultiHeadAttention(nnx.Module):
         key: Array | None,
         packing: Packing | None = None,
     ) -> Float[Array, "batch length width"]:
-        """Attends between the results of `projections`; returns heads side by side.
+        """Attend between the results of `projections`; return heads side by side.
 
         With a `packing`, `projected` is packed and the mask is not read.
         """

@@ -28,7 +28,7 @@ from models.dtypes import accumulation_dtype, common_dtype
 def times_kernel(
     x: Float[Array, "*shape fan_in"], kernel: Float[Array, "fan_in fan_out"]
 ) -> Float[Array, "*shape fan_out"]:
-    """Returns `x @ kernel` in the dtype of `x`; the gradient of `kernel` has the kernel's dtype."""
+    """Return `x @ kernel` in the dtype of `x`; the gradient of `kernel` has the kernel's dtype."""
     return jnp.einsum("...i,io->...o", x, kernel.astype(x.dtype))
 
 

@@ -35,7 +35,7 @@ _APART, WEIGHTS_APART = 1, 8  # distance p of entries that share a number
 def dropout(
     x: Float[Array, "*shape"], rate: float, key: jax.Array | None
 ) -> Float[Array, "*shape"]:
-    """Zeroes entries with probability `rate` and scales the others up; identity without a key."""
+    """Zero entries with probability `rate` and scale the others up; identity without a key."""
     if key is None or rate == 0:
         return x
     return dropped(x, rate, row_seeds(key, x.shape[:-1]))
@@ -44,7 +44,7 @@ def dropout(
 def dropped(
     x: Float[Array, "*rows entries"], rate: float, seeds: UInt32[Array, "*rows"]
 ) -> Float[Array, "*rows entries"]:
-    """Applies dropout with the mask whose rows have these seeds."""
+    """Apply dropout with the mask whose rows have these seeds."""
     # Dividing in 16 bits would round the probability, and so scale all entries by too much.
     wide = x.astype(accumulation_dtype(x.dtype))
     scaled = (wide / keep_probability(rate)).astype(x.dtype)
@@ -52,7 +52,7 @@ def dropped(
 
 
 def keep_probability(dropout: float) -> float:
-    """Returns the probability that an entry is kept: 1 - dropout, rounded to 1/2^16."""
+    """Return the probability that an entry is kept: 1 - dropout, rounded to 1/2^16."""
     return 1 - _threshold(dropout) / _LEVELS
 
 
@@ -62,7 +62,7 @@ def _keep_rows(seeds, columns, dropout):
 
 
 def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]:
-    """Draws one seed per row of `shape`; of keys [batch], each draws the seeds of its example.
+    """Draw one seed per row of `shape`; of keys [batch], each draws the seeds of its example.
 
     The seeds of a shorter example (positions are its first axis) are a prefix of a longer one's.
     """
@@ -74,7 +74,7 @@ def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]
 
 
 def weight_seeds(key: jax.Array, shape: tuple[int, int, int]) -> UInt32[Array, "*shape"]:
-    """Draws seeds of attention weights [batch, keys, heads]: one per key and head.
+    """Draw seeds of attention weights [batch, keys, heads]: one per key and head.
 
     The seeds of a shorter sequence are a prefix of a longer one's.
     """
@@ -92,7 +92,7 @@ def keep_weights(
 def seeds_from(
     seeds: UInt32[Array, "*shape"], first: Int[Array, ""] | int
 ) -> UInt32[Array, "*shape"]:
-    """Returns seeds whose entry i is entry `first` + i of `seeds`; `first` is a multiple of 16."""
+    """Return seeds whose entry i is entry `first` + i of `seeds`; `first` is a multiple of 16."""
     return seeds + jnp.asarray(first).astype(jnp.uint32) * _STEP
 
 

@@ -6,11 +6,11 @@ from jax.typing import DTypeLike
 
 
 def common_dtype(*dtypes: DTypeLike) -> jnp.dtype:
-    """Returns the dtype that all of these promote to; they are mixed on purpose."""
+    """Return the dtype that all of these promote to; they are mixed on purpose."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.result_type(*dtypes)
 
 
 def accumulation_dtype(dtype: DTypeLike) -> jnp.dtype:
-    """Returns the dtype of softmaxes and sums for inputs of `dtype`: at least float32."""
+    """Return the dtype of softmaxes and sums for inputs of `dtype`: at least float32."""
     return common_dtype(dtype, jnp.float32)

@@ -19,7 +19,7 @@ from models.machine import this_backend
 def lookup(
     table: Float[Array, "vocabulary dim"], ids: Int[Array, "*shape"], dtype: DTypeLike
 ) -> Float[Array, "*shape dim"]:
-    """Returns `table[ids]` in the dtype of `table`; every id must be within the table.
+    """Return `table[ids]` in the dtype of `table`; every id must be within the table.
 
     Args:
         table: Embedding table.
@@ -34,7 +34,7 @@ def lookup(
 def add_positions(
     x: Float[Array, "batch length dim"], position: Float[Array, "length dim"]
 ) -> Float[Array, "batch length dim"]:
-    """Adds the same position embeddings to every example.
+    """Add the same position embeddings to every example.
 
     On a GPU their gradient, a sum over the batch, is a product with ones. With a plain sum XLA lays
     out all activations with the batch innermost, and transposes them for every product: a step of
@@ -69,14 +69,14 @@ def _lookup(table: Array, ids: Array, vocabulary: int, dtype: jnp.dtype) -> Arra
 def sum_by_scatter(
     ids: Int[Array, " n"], rows: Float[Array, "n dim"], vocabulary: int
 ) -> Float[Array, "{vocabulary} dim"]:
-    """Sums the rows of each id, in order."""
+    """Sum the rows of each id, in order."""
     return jnp.zeros((vocabulary, rows.shape[1]), rows.dtype).at[ids].add(rows)
 
 
 def sum_by_product(
     ids: Int[Array, " n"], rows: Float[Array, "n dim"], vocabulary: int, dtype: DTypeLike
 ) -> Float[Array, "{vocabulary} dim"]:
-    """Sums the rows of each id by a product with the one-hot matrix, both factors in `dtype`."""
+    """Sum the rows of each id by a product with the one-hot matrix, both factors in `dtype`."""
     one_hot = jax.nn.one_hot(ids, vocabulary, dtype=dtype)
     narrow = rows.astype(dtype)
     return jnp.einsum("nv,nd->vd", one_hot, narrow, preferred_element_type=rows.dtype)

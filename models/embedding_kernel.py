@@ -48,7 +48,7 @@ def embed(
     dtype: DTypeLike,
     interpret: bool = False,
 ) -> Float[Array, "batch length dim"]:
-    """Embeds tokens and positions, with dropout.
+    """Embed tokens and positions, with dropout.
 
     Args:
         token, position: Tables in float32, as their gradients are; position None: no positions.
@@ -113,7 +113,7 @@ _embed.defvjp(_forward, _backward)
 
 
 def _powers_of_two(number):
-    """Returns few powers of two, as Triton requires, that add up to `number` or slightly more."""
+    """Return few powers of two, as Triton requires, that add up to `number` or slightly more."""
     parts = []
     while number > 0:
         part = 1 << (number.bit_length() - 1)
@@ -133,7 +133,7 @@ def _block_spec(x):
 
 
 def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
-    """Writes the sums over some examples for each of `ranges` ranges of ids.
+    """Write the sums over some examples for each of `ranges` ranges of ids.
 
     Also writes those for positions, if there is a reference for them.
     """

@@ -138,7 +138,7 @@ class Encoder(nnx.Module):
         key: Array | None = None,
         packed_length: int | None = None,
     ) -> Float[Array, "batch length dim"]:
-        """Encodes a batch.
+        """Encode a batch.
 
         Args:
             ids: Token ids.
@@ -172,7 +172,7 @@ class Encoder(nnx.Module):
         return jnp.where(mask[..., None], x, 0)
 
     def _embed(self, ids: Array, key: Array | None) -> Array:
-        """Embeds tokens and positions, with dropout."""
+        """Embed tokens and positions, with dropout."""
         length, token = ids.shape[-1], self.token[...]
         position = None if self.position is None else self.position[...][:length]
         if self.sinusoidal:

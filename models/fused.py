@@ -69,7 +69,7 @@ def project(
     epsilon: float,
     interpret: bool = False,
 ) -> tuple[Float[Array, "*rows dim"], tuple[Float[Array, "*rows width"], ...]]:
-    """Projects LN x; returns `x` for use as the residual, and the projections.
+    """Project LN x; return `x` for use as the residual, and the projections.
 
     The backward kernel adds the gradient of the returned `x` to that through the projections.
 
@@ -98,7 +98,7 @@ def finish(
     seeds: tuple[UInt32[Array, "*rows"], ...] | None,
     interpret: bool = False,
 ) -> Float[Array, "*rows dim"]:
-    """Returns the residual stream after a block.
+    """Return the residual stream after a block.
 
     Args:
         x: Residual stream before the block, as in `project`.
@@ -215,7 +215,7 @@ def _like(x, width):
 
 
 def _call(kernel, arrays, weights, outputs, tile, options, summed=()):
-    """Runs `kernel(rows of arrays, weights, rows of outputs)` for each block of rows.
+    """Run `kernel(rows of arrays, weights, rows of outputs)` for each block of rows.
 
     Weight matrices are passed in the dtype of the arrays; biases and LayerNorms in float32.
 
@@ -277,7 +277,7 @@ def _zero_share(dense):
 
 
 def _write_side_by_side(sums, share_ref):
-    """Concatenates all sums into one array, which XLA then sums over programs in one kernel."""
+    """Concatenate all sums into one array, which XLA then sums over programs in one kernel."""
     start = 0
     for total in sums:
         for part in (total.kernel.reshape(-1), jnp.sum(total.bias, axis=0) / LEAST_SIDE):
@@ -286,7 +286,7 @@ def _write_side_by_side(sums, share_ref):
 
 
 def _cut(totals, summed):
-    """Splits the concatenated sums into a `Dense` for each in `summed`."""
+    """Split the concatenated sums into a `Dense` for each in `summed`."""
     start, sums = 0, []
     for x in summed:
         middle, end = start + x.kernel.size, start + x.kernel.size + x.kernel.shape[1]

@@ -48,7 +48,7 @@ class Rest(NamedTuple):
 def project_rows(
     rows: Refs, weights: tuple[Norm, Sequence[Dense]], outputs: Refs, *, epsilon: float
 ) -> None:
-    """Writes the moments of x, and the products with LN x."""
+    """Write the moments of x, and the products with LN x."""
     (x,), (norm, projections), (mean, inverse, *products) = rows, weights, outputs
     wide = _wide(x[...])
     moments = _moments(wide, epsilon, (mean, inverse))
@@ -60,7 +60,7 @@ def project_rows(
 def project_rows_backward(
     rows: Refs, weights: tuple[Norm, Sequence[Dense]], outputs: Refs
 ) -> list[Dense]:
-    """Writes the gradient of x; returns these rows' share of the gradients of the weights."""
+    """Write the gradient of x; return these rows' share of the gradients of the weights."""
     (x, mean, inverse, g, *d_products), (norm, projections), (dx,) = rows, weights, outputs
     moments = mean[...], inverse[...]
     hat = _normalised(_wide(x[...]), moments)
@@ -77,7 +77,7 @@ def project_rows_backward(
 def finish_rows(
     rows: Refs, weights: Rest, outputs: Refs, *, epsilon: float, dropout: float
 ) -> None:
-    """Writes the moments of y, and the residual stream after a block."""
+    """Write the moments of y, and the residual stream after a block."""
     (x, attended, *seeds), (*moments, out) = rows, outputs
     drop = _dropping(seeds, dropout)
     y = _wide(x[...]) + drop(0, _linear(attended[...], weights.output))
@@ -90,7 +90,7 @@ def finish_rows(
 def finish_rows_backward(
     rows: Refs, weights: Rest, outputs: Refs, *, dropout: float
 ) -> list[Dense]:
-    """Writes the gradients of x and attended; returns these rows' share of those of weights."""
+    """Write the gradients of x and attended; return these rows' share of those of weights."""
     (x, attended, mean, inverse, g, *seeds), (dx, d_attended) = rows, outputs
     drop, dtype = _dropping(seeds, dropout), x.dtype
     heads = attended[...]
@@ -167,7 +167,7 @@ def gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _dropping(seeds, dropout):
-    """Returns a function that applies mask `number` to a block [rows, entries]."""
+    """Return a function that applies mask `number` to a block [rows, entries]."""
 
     def drop(number, x):
         return dropped(x, dropout, seeds[number][...]) if seeds else x

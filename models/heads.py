@@ -24,7 +24,7 @@ def pool(
     pooling: str,
     padded_length: int | None = None,
 ) -> Float[Array, "batch dim"]:
-    """Pools each sequence into one vector, in at least float32; 0 where no token contributes.
+    """Pool each sequence into one vector, in at least float32; 0 where no token contributes.
 
     `padded_mean` divides the sum over real tokens by the padded length (default: the length of
     `x`), like the code behind Table 3 of the Nyströmformer paper; `mean` divides by the number of
@@ -98,7 +98,7 @@ class Classifier(nnx.Module):
         key: Array | None = None,
         packed_length: int | None = None,
     ) -> Float[Array, "batch classes"]:
-        """Returns the logits; arguments are those of the encoder."""
+        """Return the logits; arguments are those of the encoder."""
         return self._classify(self._pooled(ids, mask, key, packed_length))
 
     def _pooled(
@@ -123,7 +123,7 @@ class PairClassifier(Classifier):
         key: Array | None = None,
         packed_length: int | None = None,
     ) -> Float[Array, "batch classes"]:
-        """Returns the logits; see `Classifier`."""
+        """Return the logits; see `Classifier`."""
         flat = ids.shape[0] * 2, ids.shape[2]
         if key is not None and one_per_example(key):
             key = draw(lambda k: jax.random.split(k, 2), key).reshape(flat[0], *key.shape[1:])

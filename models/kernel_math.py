@@ -7,13 +7,13 @@ from models.dropout import keep_entries, keep_probability
 
 
 def product(a: jax.Array, b: jax.Array, axis: int = 0) -> jax.Array:
-    """Contracts the last axis of the matrix `a` with `axis` of `b`, summing in float32."""
+    """Contract the last axis of the matrix `a` with `axis` of `b`, summing in float32."""
     dimensions = (((1,), (axis,)), ((), ()))
     return jax.lax.dot_general(a, b, dimensions, preferred_element_type=jnp.float32)
 
 
 def product_over_rows(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Contracts the first axes of two matrices, summing in float32."""
+    """Contract the first axes of two matrices, summing in float32."""
     return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
 
 

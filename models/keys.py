@@ -20,12 +20,12 @@ def one_per_example(key: Array) -> bool:
 
 
 def draw(function: Callable[[Array], T], key: Array) -> T:
-    """Returns `function(key)`, or for keys [batch] the results stacked along a new first axis."""
+    """Return `function(key)`, or for keys [batch] the results stacked along a new first axis."""
     return jax.vmap(function)(key) if one_per_example(key) else function(key)
 
 
 def split(key: Array | None, number: int) -> tuple[Array | None, ...]:
-    """Splits `key` into `number` independent keys, each [batch] if `key` is; None into Nones."""
+    """Split `key` into `number` independent keys, each [batch] if `key` is; None into Nones."""
     if key is None:
         return (None,) * number
     return draw(lambda k: tuple(jax.random.split(k, number)), key)

@@ -38,7 +38,7 @@ _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machi
 
 @contextlib.contextmanager
 def assumed(machine: Machine) -> Iterator[None]:
-    """Traces programs for `machine` within the context, to compile them ahead of time.
+    """Trace programs for `machine` within the context, to compile them ahead of time.
 
     A function that was traced before keeps its trace.
     """
@@ -50,7 +50,7 @@ def assumed(machine: Machine) -> Iterator[None]:
 
 
 def this_backend() -> str:
-    """Returns the backend of `this_machine`."""
+    """Return the backend of `this_machine`."""
     if machine := _assumed.get():
         return machine.backend
     chosen = _default_device()
@@ -58,7 +58,7 @@ def this_backend() -> str:
 
 
 def this_machine() -> Machine:
-    """Returns the assumed machine, or that of `jax.default_device` or the first local device."""
+    """Return the assumed machine, or that of `jax.default_device` or the first local device."""
     if machine := _assumed.get():
         return machine
     device = _default_device() or jax.local_devices()[0]

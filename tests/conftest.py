@@ -40,13 +40,13 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_a_file():
-    """Frees what the tests of a file have compiled, of which a worker would gather gigabytes."""
+    """Free what the tests of a file have compiled, of which a worker would gather gigabytes."""
     yield
     jax.clear_caches()
 
 
 @pytest.fixture
 def float64():
-    """Turns 64-bit types on for one test."""
+    """Turn 64-bit types on for one test."""
     with jax.enable_x64(True):
         yield

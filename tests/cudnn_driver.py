@@ -4,7 +4,7 @@ import pytest
 
 
 def without_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets the checks aside that ask for the driver; skips where JAX has other ones."""
+    """Set the checks aside that ask for the driver; skip where JAX has other ones."""
     kernel = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
     for name, answer in (
         ("check_cudnn_version", 91_000),

@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 def build(world: pathlib.Path, train: Callable[[str], None]) -> None:
-    """Fills `world`; `train` executes a command there."""
+    """Fill `world`; `train` executes a command there."""
     (world / "configs").symlink_to(ROOT / "configs")
     write_listops(world / "data")
     write_pixels(world / "data", "image", 10)
@@ -165,7 +165,7 @@ def edit_json(name: str, **changes: object) -> Damage:
 
 
 def each_checkpoint(damage: Callable[[str], Damage], pattern: str) -> Damage:
-    """Damages the largest file that matches `pattern` in every checkpoint."""
+    """Damage the largest file that matches `pattern` in every checkpoint."""
 
     def do(world: pathlib.Path) -> None:
         for folder in sorted((world / "run" / "checkpoints").iterdir()):

@@ -32,7 +32,7 @@ _MODULES = {
 
 
 def execute(command: str) -> int:
-    """Runs a command in this process, as its own would; returns its exit status."""
+    """Run a command in this process, as its own would; return its exit status."""
     name, *arguments = shlex.split(command)
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -8,7 +8,7 @@ import train as training
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Records the arguments of a training or an evaluation instead of carrying it out."""
+    """Record the arguments of a training or an evaluation instead of carrying it out."""
     made = []
 
     def record(*arguments, **options):

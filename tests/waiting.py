@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 def wait_for(
     condition: Callable[[], object], processes: Iterable[subprocess.Popen] = (), seconds: float = 60
 ) -> None:
-    """Returns when the condition holds; fails after some time, or when all processes have ended."""
+    """Return when the condition holds; fails after some time, or when all processes have ended."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited for {seconds:g} s"

@@ -42,7 +42,7 @@ def make(
     causal: bool = False,
     **options: Any,
 ) -> nnx.Module:
-    """Builds one layer's attention.
+    """Build one layer's attention.
 
     Args:
         name: Key of `ATTENTIONS`.
@@ -83,7 +83,7 @@ def make(
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """Returns the options of attention `name` with their defaults."""
+    """Return the options of attention `name` with their defaults."""
     parameters = inspect.signature(ATTENTIONS[name].__init__).parameters
     return {
         option: parameter.default

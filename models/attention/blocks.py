@@ -27,7 +27,7 @@ _TILES_IN_MEMORY = 64
 
 
 def tile_bytes(machine: Machine) -> int:
-    """Returns the size in bytes of a tile of scores.
+    """Return the size in bytes of a tile of scores.
 
     For a batch sharded over several devices, it is the size for all of them together.
     """
@@ -37,7 +37,7 @@ def tile_bytes(machine: Machine) -> int:
 
 
 def even_size(length: int, largest: int) -> int:
-    """Returns the size of equal blocks with little padding: a multiple of 8, up to `largest`.
+    """Return the size of equal blocks with little padding: a multiple of 8, up to `largest`.
 
     If `largest` is not a multiple of 8, the size may be the next one.
     """
@@ -47,12 +47,12 @@ def even_size(length: int, largest: int) -> int:
 
 
 def padded(x: jax.Array, size: int, value: float | int = 0) -> jax.Array:
-    """Pads axis 1 to a multiple of `size`."""
+    """Pad axis 1 to a multiple of `size`."""
     return padded_to(x, -(-x.shape[1] // size) * size, value)
 
 
 def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
-    """Pads axis 1 to `length`."""
+    """Pad axis 1 to `length`."""
     missing = length - x.shape[1]
     widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
     return jnp.pad(x, widths, constant_values=value) if missing else x
@@ -63,7 +63,7 @@ _skips_padding = contextvars.ContextVar("skips_padding", default=True)
 
 @contextlib.contextmanager
 def whole_sequences() -> Iterator[None]:
-    """Traces loops over blocks with a fixed number of steps within the context, padding included.
+    """Trace loops over blocks with a fixed number of steps within the context, padding included.
 
     This is for analyses that count operations, and for batches sharded over devices, which would
     have to communicate to agree on a number of steps. A function that was traced before keeps its
@@ -77,7 +77,7 @@ def whole_sequences() -> Iterator[None]:
 
 
 def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] | int:
-    """Returns the number of blocks that a loop should visit.
+    """Return the number of blocks that a loop should visit.
 
     On a CPU these are the blocks up to the last position that is real in any example. On an
     accelerator, whose batches nearly always contain a sequence of about full length, they are all
@@ -103,7 +103,7 @@ def _end_of_all(axis_size, in_batched, mask):
 
 
 def swap_heads(x: jax.Array) -> jax.Array:
-    """Swaps the axes of length and heads: [batch, i, j, width] -> [batch, j, i, width]."""
+    """Swap the axes of length and heads: [batch, i, j, width] -> [batch, j, i, width]."""
     return jnp.swapaxes(x, 1, 2)
 
 
@@ -117,7 +117,7 @@ class Stored:
 
 
 def stored(x: jax.Array) -> jax.Array | Stored:
-    """Returns `x` in the form in which a loop should access its blocks; inverted by `restored`.
+    """Return `x` in the form in which a loop should access its blocks; inverted by `restored`.
 
     On a CPU 16-bit floats are stored as the integers with the same bits; all other arrays are
     returned unchanged. The XLA of JAX 0.10.2 moves 16-bit floats as float32: for every block
@@ -135,7 +135,7 @@ def stored(x: jax.Array) -> jax.Array | Stored:
 
 
 def restored(x: jax.Array | Stored) -> jax.Array:
-    """Returns the array that was given to `stored`."""
+    """Return the array that was given to `stored`."""
     return jax.lax.bitcast_convert_type(x.bits, x.dtype) if isinstance(x, Stored) else x
 
 
@@ -152,7 +152,7 @@ def _no_gradient(primals, tangents):
 def read_block(
     x: jax.Array | Stored, number: jax.Array | int, size: int, axis: int = 2
 ) -> jax.Array:
-    """Returns block `number` of `size` positions."""
+    """Return block `number` of `size` positions."""
     # `Stored` is a pytree with one leaf, other arrays are leaves.
     slices = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, number * size, size, axis), x)
     return restored(slices)
@@ -161,7 +161,7 @@ def read_block(
 def write_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array | int, axis: int = 2
 ) -> jax.Array | Stored:
-    """Returns `x` with block `number` replaced by `block`, rounded to the dtype of `x`."""
+    """Return `x` with block `number` replaced by `block`, rounded to the dtype of `x`."""
     if isinstance(x, Stored):
         bits = _bits(block.astype(x.dtype))
         return Stored(write_block(x.bits, bits, number, axis), x.dtype)
@@ -172,7 +172,7 @@ def write_block(
 def add_to_block(
     x: jax.Array | Stored, block: jax.Array, number: jax.Array | int, axis: int = 2
 ) -> jax.Array | Stored:
-    """Returns `x` with `block` added to block `number`.
+    """Return `x` with `block` added to block `number`.
 
     The sum is computed in the dtype of `block` but stored in that of `x`, so an array that
     accumulates many blocks needs a wide dtype itself.
@@ -182,12 +182,12 @@ def add_to_block(
 
 
 def wide_einsum(spec: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    """Returns the einsum of two arrays, in at least float32."""
+    """Return the einsum of two arrays, in at least float32."""
     return jnp.einsum(spec, a, b, preferred_element_type=accumulation_dtype(a.dtype))
 
 
 def row_sums(x: jax.Array) -> jax.Array:
-    """Returns the sums over the width, as a row [batch, heads, 1, length].
+    """Return the sums over the width, as a row [batch, heads, 1, length].
 
     This is a product with ones: on a CPU, XLA's sums over an axis of 32 take 1.4 to 2.7 times as
     long; those over 64 or more take the same time (JAX 0.10.2 and 0.12.0.1).

@@ -78,7 +78,7 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Blocks:
-    """Returns the size of equal blocks that cover the queries and keys with little padding.
+    """Return the size of equal blocks that cover the queries and keys with little padding.
 
     Args:
         queries, keys: Numbers of queries and keys of each head.
@@ -106,7 +106,7 @@ def chunked_attention(
     key: jax.Array | None = None,
     blocks: Blocks | None = None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Computes softmax attention in O(length) memory, forward and backward.
+    """Compute softmax attention in O(length) memory, forward and backward.
 
     Args:
         q, k, v: See `models.attention.contract`; lengths may be unequal. Different dtypes are
@@ -138,7 +138,7 @@ def _attention(q, k, v, query_mask, mask, seeds, dropout, blocks):
 
 
 def _forward(q, k, v, query_mask, mask, seeds, dropout, blocks):
-    """Returns the output and the residuals of the backward pass."""
+    """Return the output and the residuals of the backward pass."""
     batch, length, heads, head_dim = q.shape
     common, dtype = _dtypes(q, k, v)
     rows, columns = _used_rows_and_columns(query_mask, mask, blocks)

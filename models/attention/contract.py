@@ -75,7 +75,7 @@ def check_inputs(
     heads: int | None = None,
     head_dim: int | None = None,
 ) -> None:
-    """Raises ValueError unless shapes and dtypes satisfy the contract.
+    """Raise ValueError unless shapes and dtypes satisfy the contract.
 
     Without this check, broadcasting could silently combine arrays that do not belong together.
 
@@ -107,21 +107,21 @@ def check_inputs(
 
 
 def check_fraction(**values: object) -> None:
-    """Raises ValueError naming the first of `values` that is not a number in [0, 1)."""
+    """Raise ValueError naming the first of `values` that is not a number in [0, 1)."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value < 1:
             raise ValueError(f"{name} must be a number from 0 to less than 1, not {value!r}")
 
 
 def check_positive(**sizes: object) -> None:
-    """Raises ValueError naming the first of `sizes` that is not a positive integer."""
+    """Raise ValueError naming the first of `sizes` that is not a positive integer."""
     for name, size in sizes.items():
         if not _is_integer(size) or size < 1:
             raise ValueError(f"{name} must be a positive integer, not {size!r}")
 
 
 def check_not_negative(**sizes: object) -> None:
-    """Raises ValueError naming the first of `sizes` that is not a non-negative integer."""
+    """Raise ValueError naming the first of `sizes` that is not a non-negative integer."""
     for name, size in sizes.items():
         if not _is_integer(size) or size < 0:
             raise ValueError(f"{name} must be 0 or a positive integer, not {size!r}")
@@ -133,7 +133,7 @@ def _is_integer(value: object) -> bool:
 
 
 def check_choices(option: str, values: object, known: Collection[str]) -> None:
-    """Raises ValueError unless `values` is a collection whose elements are all in `known`."""
+    """Raise ValueError unless `values` is a collection whose elements are all in `known`."""
     if isinstance(values, str) or not isinstance(values, Collection):
         names = ", ".join(sorted(known))
         raise ValueError(f"{option} must be a collection of names (known: {names}), not {values!r}")
@@ -142,7 +142,7 @@ def check_choices(option: str, values: object, known: Collection[str]) -> None:
 
 
 def check_choice(option: str, value: object, known: Iterable[str]) -> None:
-    """Raises ValueError, listing `known` and the closest match, if `value` is not in `known`."""
+    """Raise ValueError, listing `known` and the closest match, if `value` is not in `known`."""
     known = sorted(known)
     if value in known:
         return

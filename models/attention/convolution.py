@@ -28,7 +28,7 @@ _BLOCK = 64
 
 
 def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Heads:
-    """Correlates each head of `x` with its kernel, preserving the length.
+    """Correlate each head of `x` with its kernel, preserving the length.
 
     `x` is padded with (width - 1) // 2 zeros before and width // 2 after: equally if the width is
     odd, with one more after if it is even.
@@ -53,7 +53,7 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
 
 
 def three_blocks(kernel: Float[Array, "heads width"]) -> Float[Array, "heads three block block"]:
-    """Returns the Toeplitz matrices that multiply the previous, own and next block of inputs."""
+    """Return the Toeplitz matrices that multiply the previous, own and next block of inputs."""
     matrix = _toeplitz(kernel, _BLOCK)
     before = (kernel.shape[1] - 1) // 2
     matrix = jnp.pad(matrix, ((0, 0), (0, 0), (_BLOCK - before, 3 * _BLOCK)))[..., : 3 * _BLOCK]
@@ -61,7 +61,7 @@ def three_blocks(kernel: Float[Array, "heads width"]) -> Float[Array, "heads thr
 
 
 def _toeplitz(kernel: Float[Array, "heads width"], size: int) -> Float[Array, "heads size reach"]:
-    """Returns the matrix with kernel[h, i - t] at [h, t, i], 0 elsewhere; reach = size + width - 1.
+    """Return the matrix with kernel[h, i - t] at [h, t, i], 0 elsewhere; reach = size + width - 1.
 
     Without a gather: repeating a row of length reach + 1 and reshaping the result to rows of length
     reach shifts each row by one.

@@ -33,7 +33,7 @@ def convolve(
     matrices: Float[Array, "heads three block block"],
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Convolves `x`, rounding to its dtype.
+    """Convolve `x`, rounding to its dtype.
 
     Args:
         x: Sequence in 16 bits.
@@ -62,7 +62,7 @@ convolve.defvjp(_forward, _backward)
 
 
 def _call(kernel, arrays, matrices, outputs, shares, interpret):
-    """Runs a program per head and group of blocks; each writes its share of the sums."""
+    """Run a program per head and group of blocks; each writes its share of the sums."""
     batch, length, heads, head_dim = arrays[0].shape
     blocks = length // matrices.shape[-1]
     groups = -(-blocks // _GROUP)

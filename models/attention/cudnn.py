@@ -31,7 +31,7 @@ def cudnn_attention(
     v: Float[Array, "batch keys heads head_dim"],
     mask: Bool[Array, "batch keys"] | None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Computes softmax attention over the real keys (mask None: all) by cuDNN.
+    """Compute softmax attention over the real keys (mask None: all) by cuDNN.
 
     Raises:
         ValueError: Inputs that are not 16-bit, an unsupported head_dim, or an unsupported device.
@@ -50,7 +50,7 @@ def prefix_attention(
     *,
     implementation: str,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Runs `jax.nn.dot_product_attention` on the real keys (mask None: all), moved to the front."""
+    """Run `jax.nn.dot_product_attention` on the real keys (mask None: all), moved to the front."""
     queries = q.shape[1]
     k, v, key_lengths = _move_to_front(k, v, mask)
     query_lengths = jnp.full_like(key_lengths, queries)
@@ -76,7 +76,7 @@ def _move_to_front(k, v, mask):
 
 
 def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
-    """Returns a stable permutation that puts real positions before the others.
+    """Return a stable permutation that puts real positions before the others.
 
     Returns:
         order: Old position of each new one.
@@ -92,7 +92,7 @@ def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batc
 
 @jax.custom_vjp
 def _batched_like(like, x):
-    """Returns x unchanged, but batched under `vmap` if the bools `like` are.
+    """Return x unchanged, but batched under `vmap` if the bools `like` are.
 
     JAX's batching rules for the kernel fail unless all arguments and the gradient of the output are
     batched. Selecting between x and x by a value that depends on all inputs makes them so. It costs
@@ -108,7 +108,7 @@ _batched_like.defvjp(
 
 
 def _even_length(x):
-    """Adds a position of zeros to an odd length, which JAX refuses to differentiate."""
+    """Add a position of zeros to an odd length, which JAX refuses to differentiate."""
     return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
 
 

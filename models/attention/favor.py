@@ -40,7 +40,7 @@ _MIN_POSITIONS = 256
 
 
 def size_of(length: int, features: int, *, heads: int, machine: Machine) -> int:
-    """Returns the number of positions of equal blocks with little padding.
+    """Return the number of positions of equal blocks with little padding.
 
     Args:
         length: Length of the sequence.
@@ -64,7 +64,7 @@ def favor_attention(
     *,
     size: int | None = None,
 ) -> Heads:
-    """Attends by the features of `projection`, computing in the dtype of q.
+    """Attend by the features of `projection`, computing in the dtype of q.
 
     Args:
         q, k: Queries and keys, scaled by head_dim^(-1/4).
@@ -90,7 +90,7 @@ def favor_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def _attention(q, k, v, bias, projection, epsilon, size):
-    """Attends head-major, for lengths that are multiples of `size`.
+    """Attend head-major, for lengths that are multiples of `size`.
 
     v ends with a column that is 1 at real keys and 0 at padding; bias is -inf at padding.
     """
@@ -157,7 +157,7 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _summarise(k, v, bias, projection, epsilon, size):
-    """Returns S and the peak over the real keys."""
+    """Return S and the peak over the real keys."""
 
     def key_block(number, state):
         summary, peak = state

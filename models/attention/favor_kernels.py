@@ -108,7 +108,7 @@ def favor_kernels(
     blocks: Blocks | None = None,
     interpret: bool = False,
 ) -> Heads:
-    """Attends by the features of `projection`.
+    """Attend by the features of `projection`.
 
     Args:
         q, k: Queries and keys, not scaled, unlike in `models.attention.favor`; bfloat16, as v.
@@ -133,7 +133,7 @@ def _attention(q, k, v, mask, projection, options):
 
 
 def _forward(q, k, v, mask, projection, options):
-    """Returns the output and the residuals of the backward pass."""
+    """Return the output and the residuals of the backward pass."""
     length, epsilon = q.shape[1], options.epsilon
     size = math.lcm(*(blocks.positions for blocks in options[2:]))
     real = mask[:, :, None, None]
@@ -160,7 +160,7 @@ def _forward(q, k, v, mask, projection, options):
 
 
 def _summary(arrays, options):
-    """Returns sum_j e_jr v_j [batch, heads, features, head_dim], sum_j e_jr and the peak."""
+    """Return sum_j e_jr v_j [batch, heads, features, head_dim], sum_j e_jr and the peak."""
     batch, _, heads, head_dim = arrays["k"].shape
     total = jax.ShapeDtypeStruct((batch, heads, arrays["projection"].shape[1]), jnp.float32)
     summary = jax.ShapeDtypeStruct((*total.shape, head_dim), jnp.float32)
@@ -201,7 +201,7 @@ def _backward(options, arrays, g):
 
 
 def _d_summary(arrays, options):
-    """Returns dS in two parts, dt, and epsilon times the sum of dS over the features."""
+    """Return dS in two parts, dt, and epsilon times the sum of dS over the features."""
     batch, heads, features = arrays["total"].shape
     shape = batch, heads, features // options.d_summary.features, arrays["q"].shape[3]
     summary, total, sums = _call(
@@ -225,7 +225,7 @@ def _named(arrays, names):
 
 
 def _call(kernel, over, blocks, inputs, outputs, interpret):
-    """Runs a program for each block along `over`, head and example.
+    """Run a program for each block along `over`, head and example.
 
     Args:
         kernel: Function of the references of its block, and of the `size` of the blocks that it

@@ -30,7 +30,7 @@ def summarise(
     size: int,
     epsilon: float,
 ) -> None:
-    """Writes sum_j e_jr v_j and sum_j e_jr, both divided by exp2 of each feature's peak, and peaks.
+    """Write sum_j e_jr v_j and sum_j e_jr, both divided by exp2 of each feature's peak, and peaks.
 
     The bias of a key is -|k|^2 / 2 to base 2, -inf at padding.
     """
@@ -65,7 +65,7 @@ def attend_queries(
     size: int,
     epsilon: float,
 ) -> None:
-    """Writes out_i, u_i, o_i to base 2 and 1 / T_i.
+    """Write out_i, u_i, o_i to base 2 and 1 / T_i.
 
     `added` is epsilon sum_r S_r, or None if epsilon is 0.
     """
@@ -101,7 +101,7 @@ def attend_queries(
 
 
 def d_queries(*refs: jax.Ref | None, size: int) -> None:
-    """Writes dq and m_i."""
+    """Write dq and m_i."""
     q_ref, g_ref, rest_ref, offset_ref, inverse_ref, p_ref, summary_ref, total_ref = refs[:8]
     q, g, offset = q_ref[...], g_ref[...], offset_ref[...][:, None]
     mean = jnp.sum(g.astype(jnp.float32) * rest_ref[...].astype(jnp.float32), axis=1)
@@ -130,7 +130,7 @@ def d_summary(
     size: int,
     epsilon: float,
 ) -> None:
-    """Writes dS in two parts, dt, and the sum of dS over the features."""
+    """Write dS in two parts, dt, and the sum of dS over the features."""
     centre_ref, d_summary_ref, d_total_ref, sums_ref = refs
     p = p_ref[0], p_ref[1]
 
@@ -150,7 +150,7 @@ def d_summary(
 
 
 def d_keys(*refs: jax.Ref | None, size: int) -> None:
-    """Writes dk and dv.
+    """Write dk and dv.
 
     The bias includes minus the peak; `added` is epsilon sum_r dS_r, or None if epsilon is 0.
     """
@@ -175,7 +175,7 @@ def d_keys(*refs: jax.Ref | None, size: int) -> None:
 
 
 def _add_gradient(state, d, p_ref, at):
-    """Adds a block to the sums over features of d P and of d."""
+    """Add a block to the sums over features of d P and of d."""
     weighted, total = state
     return _add_rows(weighted, d, p_ref, at), total + jnp.sum(d, axis=1)
 
@@ -193,7 +193,7 @@ def half_square(x: jax.Array) -> jax.Array:
 
 
 def parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns two bfloat16 arrays whose sum is `x`, within 2^-16 of it.
+    """Return two bfloat16 arrays whose sum is `x`, within 2^-16 of it.
 
     The first has the upper bits of `x`: XLA would simplify the rounding of `x` away.
     """
@@ -213,7 +213,7 @@ def _times_rows(a, ref, at):
 
 
 def _add_rows(total, weights, ref, at):
-    """Adds the rows `at` of an array in two parts, weighted by the rounded `weights`."""
+    """Add the rows `at` of an array in two parts, weighted by the rounded `weights`."""
     weights = weights.astype(jnp.bfloat16)
     # In this order Triton sums in place.
     return total + product(weights, ref[0, at, :]) + product(weights, ref[1, at, :])

@@ -74,7 +74,7 @@ def flash_attention(
     blocks: Blocks | None = None,
     interpret: bool = False,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Computes softmax attention in O(queries + keys) memory, forward and backward.
+    """Compute softmax attention in O(queries + keys) memory, forward and backward.
 
     Args:
         q, k, v: Queries, keys and values, of one dtype.
@@ -117,7 +117,7 @@ def _count(mask):
 
 
 def _fitting(blocks, lengths):
-    """Limits `blocks` to the numbers of queries and keys, rounded up to powers of two."""
+    """Limit `blocks` to the numbers of queries and keys, rounded up to powers of two."""
     shortest = (max(LEAST_SIDE, 1 << (length - 1).bit_length()) for length in lengths)
     return Blocks(*map(min, blocks, shortest))
 
@@ -155,7 +155,7 @@ def _attention(q, k, v, bias, seeds, counts, options):
 
 
 def _forward(q, k, v, bias, seeds, counts, options):
-    """Returns the output and the residuals of the backward pass."""
+    """Return the output and the residuals of the backward pass."""
     queries, keys = options.forward
     # Masked inside the custom gradient, so that gradients, which are 0 at padding anyway, need no
     # further pass. Masking in the kernels' loops would come between the copies of blocks to shared
@@ -204,7 +204,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _call(kernel, count, inputs, outputs, interpret):
-    """Runs `count` programs for each head of each example.
+    """Run `count` programs for each head of each example.
 
     Args:
         inputs, outputs: Pairs of an array (or its shape and dtype) and the number of positions in a

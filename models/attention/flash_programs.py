@@ -16,7 +16,7 @@ from models.kernel_math import product
 
 
 def flash_forward(*refs: jax.Ref | None, keys: int, dropout: float) -> None:
-    """Writes the output of a block of queries, and its logsumexp to base 2."""
+    """Write the output of a block of queries, and its logsumexp to base 2."""
     *counts, q_ref, k_ref, v_ref, bias_ref, seeds_ref, out_ref, logsumexp_ref = refs
     q = q_ref[...]
     first = pl.program_id(0) * len(q)
@@ -46,7 +46,7 @@ def flash_forward(*refs: jax.Ref | None, keys: int, dropout: float) -> None:
 
 
 def flash_dk_dv(*refs: jax.Ref | None, queries: int, dropout: float) -> None:
-    """Writes the gradients of a block of keys and values."""
+    """Write the gradients of a block of keys and values."""
     *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
     q_ref, g_ref, logsumexp_ref, mean_ref, dk_ref, dv_ref = refs[6:]
     k, v, bias = k_ref[...], v_ref[...], bias_ref[...][:, None]
@@ -73,7 +73,7 @@ def flash_dk_dv(*refs: jax.Ref | None, queries: int, dropout: float) -> None:
 
 
 def flash_dq(*refs: jax.Ref | None, keys: int, dropout: float) -> None:
-    """Writes the gradient of a block of queries."""
+    """Write the gradient of a block of queries."""
     *counts, k_ref, v_ref, bias_ref, seeds_ref = refs[:6]
     q_ref, g_ref, logsumexp_ref, mean_ref, dq_ref = refs[6:]
     q, g = q_ref[...], g_ref[...]

@@ -22,7 +22,7 @@ HASH_BLOCK = 4096  # positions hashed at a time, so that memory stays linear in 
 
 
 def bucket_factors(length: int, chunk_length: int) -> tuple[int, ...]:
-    """Returns the number of buckets as one or two factors, chosen as in Hugging Face's code.
+    """Return the number of buckets as one or two factors, chosen as in Hugging Face's code.
 
     The other bound there for a single factor, 2 sqrt(length / chunk_length), never matters.
     """
@@ -38,7 +38,7 @@ def lsh_buckets(
     rotations: Float[Array, "*batch heads head_dim hashes half_buckets"],
     factors: tuple[int, ...] | None = None,
 ) -> Int[Array, "batch heads hashes length"]:
-    """Returns each position's bucket in each round, numbered from 0; padding has an extra last one.
+    """Return each position's bucket in each round, numbered from 0; padding has an extra last one.
 
     Args:
         q, mask: See `models.attention.contract`.

@@ -10,7 +10,7 @@ from models.dense import kernel_einsum
 def project(
     x: Heads, mask: Mask, matrix: Float[Array, "#heads projected columns"]
 ) -> Float[Array, "batch projected heads head_dim"]:
-    """Returns the rows of `matrix` times the real positions of `x`, for each head.
+    """Return the rows of `matrix` times the real positions of `x`, for each head.
 
     Raises:
         ValueError: Fewer columns than positions; of more, the first are used.

@@ -52,7 +52,7 @@ _SMALLEST = 16
 
 
 def block_of(shape: tuple[int, int, int, int], itemsize: int, *, machine: Machine) -> int:
-    """Returns the number of positions in a block, for q of this shape.
+    """Return the number of positions in a block, for q of this shape.
 
     On a CPU it is a power of two, so that it divides most lengths.
     """
@@ -66,7 +66,7 @@ def block_of(shape: tuple[int, int, int, int], itemsize: int, *, machine: Machin
 def linear_attention(
     q: Heads, k: Heads, v: Heads, mask: Mask, *, block: int | None = None
 ) -> Heads:
-    """Attends with weights f(q) . f(k), computing everything in at least float32.
+    """Attend with weights f(q) . f(k), computing everything in at least float32.
 
     Args:
         q, k, v, mask: See `models.attention.contract`; any length, any mask.
@@ -141,9 +141,9 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _over_blocks(function, carry, arrays, like, block):
-    """Scans `function(carry, blocks of arrays) -> carry, blocks of outputs` over the positions.
+    """Scan `function(carry, blocks of arrays) -> carry, blocks of outputs` over the positions.
 
-    Returns the last carry and the outputs in the shapes and dtypes of `like`. The loop itself reads
+    Return the last carry and the outputs in the shapes and dtypes of `like`. The loop itself reads
     and writes blocks along axis 1, so no array has to be transposed.
     """
     length = arrays[0].shape[1]
@@ -214,7 +214,7 @@ class LinearAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Computes `linear_attention`; `key` is ignored.
+        """Compute `linear_attention`; `key` is ignored.
 
         Raises:
             ValueError: Inputs that violate the contract.

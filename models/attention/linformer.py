@@ -58,7 +58,7 @@ def linformer_attention(
     e: Float[Array, "#heads projected columns"],
     f: Float[Array, "#heads projected columns"] | None = None,
 ) -> Heads:
-    """Attends by Equation 7, with `e` projecting the keys and `f` the values.
+    """Attend by Equation 7, with `e` projecting the keys and `f` the values.
 
     Each has one matrix per head, or one for all heads. Without `f`, `e` projects both and is read
     once.
@@ -86,7 +86,7 @@ def _linear(q, k, v, mask, e, f):
 def pool(
     x: Heads, mask: Mask, pooling: str, *, num_windows: int, length: int
 ) -> tuple[Float[Array, "batch num_windows heads head_dim"], Bool[Array, "batch num_windows"]]:
-    """Returns the mean or maximum of each window's real tokens, and which windows have any.
+    """Return the mean or maximum of each window's real tokens, and which windows have any.
 
     Args:
         x: Keys or values.
@@ -106,7 +106,7 @@ def pool(
 def convolution(
     x: Heads, mask: Mask, kernel: Float[Array, "#heads window head_dim head_dim"]
 ) -> tuple[Float[Array, "batch windows heads head_dim"], Bool[Array, "batch windows"]]:
-    """Convolves along the length with stride equal to the window, without bias.
+    """Convolve along the length with stride equal to the window, without bias.
 
     Channels (input: third axis of `kernel`, output: fourth) are mixed within a head. Masked
     positions count as 0, and the last window is completed with padding.
@@ -217,7 +217,7 @@ class LinformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends to projected keys and values; `key` is ignored.
+        """Attend to projected keys and values; `key` is ignored.
 
         Raises:
             ValueError: Inputs that violate the contract, exceed the module's length or have another
@@ -229,7 +229,7 @@ class LinformerAttention(nnx.Module):
     def attend_packed(
         self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends between packed sequences; keys and values are unpacked for the projections.
+        """Attend between packed sequences; keys and values are unpacked for the projections.
 
         Raises:
             ValueError: Unpacked sequences longer than the module's length.
@@ -264,7 +264,7 @@ class LinformerAttention(nnx.Module):
 def head_sizes(
     proj_dim: int | Sequence, *, layer: int, heads: int, length: int, share: Collection[str]
 ) -> tuple[int, ...]:
-    """Returns the projected size of each head of `layer`, after checking those of all layers.
+    """Return the projected size of each head of `layer`, after checking those of all layers.
 
     Raises:
         ValueError: See `LinformerAttention`.

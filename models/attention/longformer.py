@@ -52,7 +52,7 @@ class Tile(NamedTuple):
 def tile_of(
     shape: tuple[int, int, int, int], itemsize: int, *, window: int, machine: Machine
 ) -> Tile:
-    """Returns the tile for q of this shape and scores of `itemsize` bytes."""
+    """Return the tile for q of this shape and scores of `itemsize` bytes."""
     batch, length, heads, _ = shape
     blocks = math.ceil(length / BLOCK)
     reach = math.ceil(min(window, length - 1) / BLOCK) * BLOCK
@@ -232,7 +232,7 @@ def _windows(x, start, tile):
 
 
 def _add(total, gradient, start, tile):
-    """Adds to `total`, the gradient of x, its share from that of `_windows(x, start, tile)`."""
+    """Add to `total`, the gradient of x, its share from that of `_windows(x, start, tile)`."""
     before = _within_reach(total, start, tile)
     (added,) = jax.linear_transpose(lambda x: _cut(x, tile), before)(gradient)
     return jax.lax.dynamic_update_slice_in_dim(total, before + added, start, -1)
@@ -274,7 +274,7 @@ class LongformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends within the window; `key` is ignored.
+        """Attend within the window; `key` is ignored.
 
         Raises:
             ValueError: Inputs that violate the contract.

@@ -26,7 +26,7 @@ def low_rank_attention(
     *,
     query_mask: Bool[Array, "batch queries"] | None = None,
 ) -> Float[Array, "batch queries heads head_dim"]:
-    """Computes softmax(q k^T / sqrt(head_dim)) v over the real keys.
+    """Compute softmax(q k^T / sqrt(head_dim)) v over the real keys.
 
     The few positions may have a wider dtype than the sequence. For kernels they are cast to that of
     the sequence; otherwise blocks of the sequence are cast to the wider one.

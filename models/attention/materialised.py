@@ -30,7 +30,7 @@ from models.dtypes import accumulation_dtype
 def materialised_attention(
     q: Heads, k: Heads, v: Heads, mask: Mask, *, dropout: float = 0.0, key: jax.Array | None = None
 ) -> Heads:
-    """Computes `models.attention.standard.standard_attention`, with the same dropout masks."""
+    """Compute `models.attention.standard.standard_attention`, with the same dropout masks."""
     dtype = accumulation_dtype(q.dtype)
     q, k, v = swap_heads(q), swap_heads(k), swap_heads(v)
     real = mask[:, None, :, None]
@@ -46,7 +46,7 @@ def materialised_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _attention(q, k, v, bias, seeds, dropout):
-    """Attends head-major; `out` is not rounded yet, and without seeds nothing is dropped."""
+    """Attend head-major; `out` is not rounded yet, and without seeds nothing is dropped."""
     return _forward(q, k, v, bias, seeds, dropout)[0]
 
 

@@ -75,7 +75,7 @@ class Factors(NamedTuple):
 def iterative_pinv(
     a: Float[Array, "*batch m m"], iterations: int = 6
 ) -> Float[Array, "*batch m m"]:
-    """Approximates the Moore-Penrose inverse of each matrix by matrix products only.
+    """Approximate the Moore-Penrose inverse of each matrix by matrix products only.
 
     Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4                          (paper, Eq. 14)
     from A^T / (|A|_1 |A|_inf), the largest column sum times the largest row sum of |A|.
@@ -113,7 +113,7 @@ def iterative_pinv(
 def nystrom_factors(
     q: Heads, k: Heads, mask: Mask, *, num_landmarks: int, pinv_iterations: int = 6
 ) -> Factors:
-    """Computes the three factors of the softmax matrix, in at least float32.
+    """Compute the three factors of the softmax matrix, in at least float32.
 
     This is for analysis and as the reference: `nystrom_attention` stores neither f nor b.
 
@@ -142,7 +142,7 @@ def nystrom_attention(
     pinv_iterations: int = 6,
     conv_kernel: Float[Array, "heads width"] | None = None,
 ) -> Heads:
-    """Attends through `num_landmarks` landmarks, and adds the convolution of v if given a kernel.
+    """Attend through `num_landmarks` landmarks, and add the convolution of v if given a kernel.
 
     Args:
         q, k, v, mask: See `models.attention.contract`; at least `num_landmarks` positions.
@@ -220,7 +220,7 @@ class NystromAttention(nnx.Module):
         pinv_iterations: int = 6,
         conv_kernel: int = 35,
     ):
-        """Checks the options and draws the kernel [heads, conv_kernel] in float32.
+        """Check the options and draw the kernel [heads, conv_kernel] in float32.
 
         Args:
             length, heads, head_dim, layer, shared, rngs: See `models.attention.make`.
@@ -242,7 +242,7 @@ class NystromAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends through the landmarks; `key` is ignored.
+        """Attend through the landmarks; `key` is ignored.
 
         Raises:
             ValueError: Inputs that violate the contract.
@@ -266,7 +266,7 @@ class NystromAttention(nnx.Module):
     def attend_packed(
         self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends between packed sequences; landmarks and convolution alone are not packed."""
+        """Attend between packed sequences; landmarks and convolution alone are not packed."""
         length = packing.mask.shape[1]
         num_landmarks, padded = self.segments(length)
         unpacked = (padded_to(spread(x, packing), padded) for x in (q, k))
@@ -278,7 +278,7 @@ class NystromAttention(nnx.Module):
         return out + pack(convolved, packing).astype(out.dtype)
 
     def segments(self, length: int) -> tuple[int, int]:
-        """Returns a sequence's number of landmarks and the total length of their segments.
+        """Return a sequence's number of landmarks and the total length of their segments.
 
         Segments divide the module's length; those that would hold only padding are left out if the
         number of landmarks divides that length.

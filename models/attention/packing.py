@@ -35,7 +35,7 @@ class Packing(NamedTuple):
 
 
 def make_packing(mask: Bool[Array, "batch length"], packed: int) -> Packing:
-    """Returns the packing into `packed` positions, no fewer than any sequence has real tokens.
+    """Return the packing into `packed` positions, no fewer than any sequence has real tokens.
 
     Raises:
         ValueError: `packed` is not in 1 to length.
@@ -53,7 +53,7 @@ def make_packing(mask: Bool[Array, "batch length"], packed: int) -> Packing:
 def pack(
     x: Float[Array, "batch length *features"], packing: Packing
 ) -> Float[Array, "batch packed *features"]:
-    """Returns the real positions of `x`, followed by zeros."""
+    """Return the real positions of `x`, followed by zeros."""
     return _take(x, packing.sources, packing.packed_mask)
 
 
@@ -61,14 +61,14 @@ def pack(
 def spread(
     x: Float[Array, "batch packed *features"], packing: Packing
 ) -> Float[Array, "batch length *features"]:
-    """Undoes `pack`: moves positions of `x` back to where they were, with zeros at padding."""
+    """Undo `pack`: move positions of `x` back to where they were, with zeros at padding."""
     return _take(x, packing.slots, packing.mask)
 
 
 def attend_packed(
     attention: nnx.Module, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: Array | None
 ) -> Heads:
-    """Attends between packed sequences by any attention module.
+    """Attend between packed sequences by any attention module.
 
     A module that depends only on the order of tokens (`reads_positions = False`) is called on the
     packed sequences; one with a method `attend_packed` gets them with the packing; for any other

@@ -70,7 +70,7 @@ _LEAST_FEATURES = 64  # one block of the kernels
 def orthogonal_features(
     key: PRNGKeyArray, num_features: int, head_dim: int
 ) -> Float[Array, "features head_dim"]:
-    """Draws a random projection: blocks of `head_dim` orthogonal rows with the norms of Gaussians.
+    """Draw a random projection: blocks of `head_dim` orthogonal rows with the norms of Gaussians.
 
     The marginal distribution of each row is N(0, I); the last block may be incomplete.
 
@@ -89,7 +89,7 @@ def orthogonal_features(
 
 
 def _orthonormal(rows: Float[Array, "blocks n dim"]) -> Float[Array, "blocks n dim"]:
-    """Orthonormalises each block by Gram-Schmidt, twice against round-off; rows keep their signs.
+    """Orthonormalise each block by Gram-Schmidt, twice against round-off; rows keep their signs.
 
     Used instead of `jnp.linalg.qr`, which on a CPU waits for helpers from the thread pool it runs
     on: two layers' concurrent calls occupy both of two threads and deadlock (jaxlib 0.10.2).
@@ -112,7 +112,7 @@ def query_features(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
-    """Returns f(q), in at least float32; the softmax kernel's maximum is per query.
+    """Return f(q), in at least float32; the softmax kernel's maximum is per query.
 
     Raises:
         ValueError: An unknown kernel.
@@ -135,7 +135,7 @@ def key_features(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Float[Array, "batch heads length features"]:
-    """Returns f(k), in at least float32, and 0 at padding.
+    """Return f(k), in at least float32, and 0 at padding.
 
     The softmax kernel's maximum is over real positions and features, per sequence and head.
 
@@ -184,7 +184,7 @@ def performer_attention(
     kernel: str = "softmax",
     epsilon: float = SOFTMAX_EPSILON,
 ) -> Heads:
-    """Attends by random features; all heads share `projection`.
+    """Attend by random features; all heads share `projection`.
 
     Everything between the inputs and the output is in at least float32, except some products in
     GPU kernels (`prefers_kernels`). `epsilon` applies to the softmax kernel; that of `relu` is
@@ -291,7 +291,7 @@ class PerformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends by `projection`; `key` is ignored.
+        """Attend by `projection`; `key` is ignored.
 
         Raises:
             ValueError: Inputs that violate the contract.
@@ -301,5 +301,5 @@ class PerformerAttention(nnx.Module):
         return performer_attention(q, k, v, mask, self.projection[...], **options)
 
     def redraw(self, key: PRNGKeyArray) -> None:
-        """Replaces the projection by a new draw."""
+        """Replace the projection by a new draw."""
         self.projection[...] = orthogonal_features(key, *self.projection.shape)

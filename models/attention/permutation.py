@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 def permute(
     x: Float[Array, "length ..."], order: Int[Array, " length"], inverse: Int[Array, " length"]
 ) -> Float[Array, "length ..."]:
-    """Returns x[order]; `inverse` is the inverse of the permutation `order`."""
+    """Return x[order]; `inverse` is the inverse of the permutation `order`."""
     del inverse  # used in the backward pass
     return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
 

@@ -37,7 +37,7 @@ def iterate(
     iterations: int,
     interpret: bool = False,
 ) -> Float[Array, "*batch m m"]:
-    """Returns Z after `iterations` steps from `z`, in float32; m is a power of two from 16 to 64.
+    """Return Z after `iterations` steps from `z`, in float32; m is a power of two from 16 to 64.
 
     Args:
         a: Matrices to be inverted.
@@ -87,7 +87,7 @@ def _own(x):
 
 
 def _steps(a_ref, z_ref, out_ref, *kept, iterations):
-    """Writes the last Z and, if `kept` is not empty, each step's Z, X and w."""
+    """Write the last Z and, if `kept` is not empty, each step's Z, X and w."""
     a = _parts(a_ref[...])
 
     def step(number, z):
@@ -104,7 +104,7 @@ def _steps(a_ref, z_ref, out_ref, *kept, iterations):
 
 
 def _gradients(a_ref, z_steps, x_steps, w_steps, g_ref, da_ref, dz_ref, *, iterations):
-    """Writes the gradients of A and of the starting point."""
+    """Write the gradients of A and of the starting point."""
     a = _parts(a_ref[...])
 
     def step(back, gradients):

@@ -56,7 +56,7 @@ def reformer_attention(
     chunk_length: int,
     factors: tuple[int, ...] | None = None,
 ) -> Heads:
-    """Attends within buckets of a hash; the queries also serve as keys.
+    """Attend within buckets of a hash; the queries also serve as keys.
 
     A length that is not a multiple of `chunk_length` is completed with padding; a length up to
     `chunk_length` is a single chunk. For `rotations` and `factors` see `lsh_buckets`.
@@ -135,7 +135,7 @@ def _one_chunk(
     v: Float[Array, "length head_dim"],
     real: Bool[Array, " length"],
 ) -> Float[Array, "length head_dim"]:
-    """Attends within a sequence that is a single chunk."""
+    """Attend within a sequence that is a single chunk."""
     dtype = accumulation_dtype(q.dtype)
     positions = jnp.arange(q.shape[0], dtype=jnp.int32)
     scores = jnp.einsum("qd,kd->qk", q, unit_keys(q), preferred_element_type=dtype)
@@ -243,7 +243,7 @@ class ReformerAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends with new rotations if given a `key`, one draw per example if given keys [batch].
+        """Attend with new rotations if given a `key`, one draw per example if given keys [batch].
 
         `k` is not read, as it is `q`.
 

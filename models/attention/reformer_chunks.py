@@ -33,7 +33,7 @@ PADDING = -1  # position of keys that are padding
 
 
 def unit_keys(q: Float[Array, "*axes head_dim"]) -> Float[Array, "*axes head_dim"]:
-    """Returns the queries normalised to length 1, including the scale head_dim^(-1/2)."""
+    """Return the queries normalised to length 1, including the scale head_dim^(-1/2)."""
     wide = q.astype(accumulation_dtype(q.dtype))
     square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
     return (wide * jax.lax.rsqrt(square + KEY_EPSILON) * q.shape[-1] ** -0.5).astype(q.dtype)
@@ -46,7 +46,7 @@ def attend_chunk_pairs(
 ) -> tuple[
     Float[Array, "batch heads chunks chunk head_dim"], Float[Array, "batch heads chunks chunk"]
 ]:
-    """Attends within each head's ring of chunks, where the last chunk precedes the first.
+    """Attend within each head's ring of chunks, where the last chunk precedes the first.
 
     Args:
         queries_values: Queries, which also give the keys, concatenated with values; 0 at padding.
@@ -69,14 +69,14 @@ def attend_chunk_pairs(
 
 
 def _tile(chunks: int, chunk_bytes: int) -> int:
-    """Returns the number of chunks per loop step, for all heads: a divisor of `chunks`."""
+    """Return the number of chunks per loop step, for all heads: a divisor of `chunks`."""
     fitting = max(1, tile_bytes(this_machine()) // chunk_bytes)
     return max(n for n in range(1, min(chunks, fitting) + 1) if chunks % n == 0)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _attention(queries_values, positions, key_positions, tile):
-    """Attends between arrays [heads, chunks, chunk, ...] with the heads of the whole batch."""
+    """Attend between arrays [heads, chunks, chunk, ...] with the heads of the whole batch."""
     return _attention_forward(queries_values, positions, key_positions, tile)[0]
 
 

@@ -60,7 +60,7 @@ def bucket_kernel(
     block: int,
     interpret: bool = False,
 ) -> UInt[Array, "batch heads hashes padded"]:
-    """Returns sort keys `bucket * padded + position`, with the buckets of `lsh_buckets`.
+    """Return sort keys `bucket * padded + position`, with the buckets of `lsh_buckets`.
 
     Args:
         q, mask, rotations, factors: See `models.attention.hashing.lsh_buckets`.
@@ -96,7 +96,7 @@ def bucket_kernel(
 
 
 def _whole_block(x: Array) -> Array:
-    """Pads the last axis with columns of 0, whose products are never the first largest."""
+    """Pad the last axis with columns of 0, whose products are never the first largest."""
     size = max(LEAST_SIDE, pl.next_power_of_2(x.shape[-1]))
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])])
 
@@ -115,7 +115,7 @@ def chunk_attention(
     chunk_length: int,
     interpret: bool = False,
 ) -> Heads:
-    """Attends from every chunk to itself and the previous chunk, and combines the rounds.
+    """Attend from every chunk to itself and the previous chunk, and combine the rounds.
 
     Args:
         q, v: See `models.attention.contract`; their contents at padding are not used.
@@ -168,7 +168,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _call(kernel: Any, inputs: Sequence[Array], outputs: Sequence[tuple], options: _Options):
-    """Runs a program for each chunk of every round, head and example.
+    """Run a program for each chunk of every round, head and example.
 
     Args:
         inputs: `order`, `count` and arrays [batch, length, heads(, head_dim)]; a program gets all

@@ -27,7 +27,7 @@ _SELF, _LOWEST = -(2.0**17), -(2.0**120)
 def number_buckets(
     real_ref: jax.Ref, q_ref: jax.Ref, *refs: jax.Ref, factors: Sequence[int], padded: int
 ) -> None:
-    """Writes sort keys `bucket * padded + position` of a block of positions, for each round.
+    """Write sort keys `bucket * padded + position` of a block of positions, for each round.
 
     Args:
         real_ref: Whether each position of the block is real.
@@ -70,11 +70,11 @@ class _Chunk(NamedTuple):
         return self.start + _arange(self.positions.shape[0]) < self.count
 
     def load(self, ref: Any) -> Array:
-        """Loads the chunk's rows, 0 at padding."""
+        """Load the chunk's rows, 0 at padding."""
         return self._load(ref, self.real if self.masked else None)
 
     def load_all(self, ref: Any) -> Array:
-        """Loads the chunk's rows (or scalars), 0 only from the length on."""
+        """Load the chunk's rows (or scalars), 0 only from the length on."""
         return self._load(ref, self.positions < ref.shape[0] if self.masked else None)
 
     def _load(self, ref: Any, where: Array | None) -> Array:
@@ -117,7 +117,7 @@ class _Ring(NamedTuple):
     before: Array
 
     def chunk(self, step: Any, *, masked: bool) -> _Chunk:
-        """Returns the chunk `step` after this program's; the last precedes the first."""
+        """Return the chunk `step` after this program's; the last precedes the first."""
         ring = self.order_ref.shape[0] // self.size
         # All int32, also where Python's integers become 64-bit ones.
         step, ring, chunks = (jnp.asarray(x, jnp.int32) for x in (step, ring, self.chunks))
@@ -153,7 +153,7 @@ def attend_chunk(
     *,
     size: int,
 ) -> None:
-    """Writes o_r and z_r (to base 2) of a chunk of `size` queries, at their positions."""
+    """Write o_r and z_r (to base 2) of a chunk of `size` queries, at their positions."""
     ring = _ring(order_ref, count_ref, size)
     # The chunk before the first of a round is the last of a round.
     before = jnp.where(ring.number > 0, ring.number, ring.chunks) - 1
@@ -198,7 +198,7 @@ def attend_chunk(
 
 
 def attend_backward(*refs: jax.Ref, size: int) -> None:
-    """Writes one round's contribution to the gradients of a chunk's q (also as keys) and v."""
+    """Write one round's contribution to the gradients of a chunk's q (also as keys) and v."""
     order_ref, count_ref, q_ref, v_ref, g_ref, out_ref, total_ref, dq_ref, dv_ref = refs
     ring = _ring(order_ref, count_ref, size)
     all_real, none_real = ring.all_real(1), ring.none_real()

@@ -19,7 +19,7 @@ from models.largest import largest
 
 
 def check_segments(num_segments: int, length: int, name: str = "num_segments") -> None:
-    """Raises ValueError, naming option `name`, unless there are 1 to `length` segments."""
+    """Raise ValueError, naming option `name`, unless there are 1 to `length` segments."""
     check_positive(**{name: num_segments})
     if num_segments > length:
         raise ValueError(
@@ -28,7 +28,7 @@ def check_segments(num_segments: int, length: int, name: str = "num_segments") -
 
 
 def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Array]) -> jax.Array:
-    """Reduces each segment of axis 1: [batch, length, ...] to [batch, num_segments, ...].
+    """Reduce each segment of axis 1: [batch, length, ...] to [batch, num_segments, ...].
 
     Args:
         x: Array whose axis 1 is the length.
@@ -49,14 +49,14 @@ def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Ar
 
 
 def segment_any(mask: Mask, num_segments: int) -> Bool[Array, "batch segments"]:
-    """Returns whether each segment has a real token."""
+    """Return whether each segment has a real token."""
     return segment_reduce(mask, num_segments, jnp.any)
 
 
 def segment_means(
     x: Heads, mask: Mask, num_landmarks: int
 ) -> Float[Array, "batch num_landmarks heads head_dim"]:
-    """Returns the mean of each segment's real tokens, 0 without any; sums are at least float32."""
+    """Return the mean of each segment's real tokens, 0 without any; sums are at least float32."""
     dtype = accumulation_dtype(x.dtype)
     real = jnp.where(mask[:, :, None, None], x, 0).astype(dtype)
     total = segment_reduce(real, num_landmarks, jnp.sum)
@@ -67,7 +67,7 @@ def segment_means(
 def segment_max(
     x: Heads, mask: Mask, num_segments: int
 ) -> Float[Array, "batch num_segments heads head_dim"]:
-    """Returns the maximum of each feature over each segment's real tokens, 0 without any."""
+    """Return the maximum of each feature over each segment's real tokens, 0 without any."""
     lowest = jnp.finfo(x.dtype).min
     peak = segment_reduce(jnp.where(mask[:, :, None, None], x, lowest), num_segments, largest)
     return jnp.where(segment_any(mask, num_segments)[:, :, None, None], peak, 0)

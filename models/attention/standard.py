@@ -48,7 +48,7 @@ _UNKNOWN_MEMORY = 2**34  # bytes assumed where the device does not report its me
 def standard_attention(
     q: Heads, k: Heads, v: Heads, mask: Mask, *, dropout: float = 0.0, key: jax.Array | None = None
 ) -> Heads:
-    """Computes softmax attention in its plain form, the reference for the implementations.
+    """Compute softmax attention in its plain form, the reference for the implementations.
 
     Args:
         q, k, v, mask: See `models.attention.contract`.
@@ -73,7 +73,7 @@ def standard_attention(
 def choose_implementation(
     shape: tuple[int, int, int, int], dtype: DTypeLike, *, dropout: bool, machine: Machine
 ) -> str:
-    """Returns the implementation that `auto` stands for.
+    """Return the implementation that `auto` stands for.
 
     On a CPU, `chunked`: forward and backward on one core, at lengths 64 to 2,048 and batches of 1
     to 32, it took 0.7 to 1.2 times as long as `xla` (with dropout 0.6 to 1.3 times, the most for
@@ -126,7 +126,7 @@ class StandardAttention(nnx.Module):
         dropout: float | int = 0.1,
         implementation: str = "auto",
     ):
-        """Checks the options.
+        """Check the options.
 
         Args:
             length, heads, head_dim, layer, shared, rngs: See `models.attention.make`.

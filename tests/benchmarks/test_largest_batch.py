@@ -24,7 +24,7 @@ CASE = {
 
 
 def device(largest):
-    """Tries batches on a device that holds `largest`; a step takes a second an example."""
+    """Try batches on a device that holds `largest`; a step takes a second an example."""
 
     def ask(batch):
         if batch > largest:

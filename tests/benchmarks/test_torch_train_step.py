@@ -46,7 +46,7 @@ def both(task_name, attention):
 
 
 def copy(ours, theirs):
-    """Gives the peer our parameters."""
+    """Give the peer our parameters."""
     import torch
 
     def load(parameter, array):

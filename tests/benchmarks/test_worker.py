@@ -84,7 +84,7 @@ def test_a_short_call_is_repeated_within_its_turns(make_handler):
 
 
 def echo():
-    """Answers with the request."""
+    """Answer with the request."""
     return lambda request: request
 
 

@@ -65,14 +65,14 @@ def kinds(root: pathlib.Path) -> dict[str, Kind]:
 
 
 def flip(path: pathlib.Path, rng: random.Random) -> None:
-    """Turns one bit over."""
+    """Turn one bit over."""
     content = bytearray(path.read_bytes())
     content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
 
 def cut(path: pathlib.Path, rng: random.Random) -> None:
-    """Cuts the file short, not between two lines."""
+    """Cut the file short, not between two lines."""
     content = path.read_bytes()
     ends = [n for n in range(len(content)) if content[n : n + 1] != b"\n" != content[n - 1 : n]]
     path.write_bytes(content[: rng.choice(ends or [0])])
@@ -152,7 +152,7 @@ class _Restoring:
 
 
 def main(argv: list[str]) -> int:
-    """Parses the flags and damages; returns the exit status."""
+    """Parse the flags and damage; return the exit status."""
     parser = ArgumentParser(prog="python -m tests.campaigns.damage", description=__doc__)
     parser.add_argument("--flips", type=int, default=30, metavar="N", help="(%(default)s)")
     parser.add_argument("--cuts", type=int, default=10, metavar="N", help="(%(default)s)")

@@ -91,7 +91,7 @@ class Ended(NamedTuple):
 
 
 def start(place: Place, workdir: pathlib.Path, aim: Aim | None, usual: dict[str, float]) -> Ended:
-    """Runs the training, and kills it as `aim` says."""
+    """Run the training, and kill it as `aim` says."""
     reader, writer = os.pipe()
     process = subprocess.Popen(
         place.command(workdir, writer),
@@ -121,7 +121,7 @@ def start(place: Place, workdir: pathlib.Path, aim: Aim | None, usual: dict[str,
 
 
 def _reached(phases: "_Phases", aim: Aim) -> bool:
-    """Waits for the phase; False if the process ended before."""
+    """Wait for the phase; False if the process ended before."""
     while phases.counts[aim.phase] < aim.occurrence:
         if not phases.read(_SECONDS):
             return False
@@ -141,7 +141,7 @@ class _Phases:
         return self._begun[-1][0]
 
     def read(self, seconds: float) -> bool:
-        """Takes in what was told, waiting for it at most so long; False when there is no more."""
+        """Take in what was told, waiting for it at most so long; False when there is no more."""
         if not select.select([self._reader], [], [], seconds)[0]:
             return False
         told = os.read(self._reader, 1 << 16).decode().split()
@@ -195,7 +195,7 @@ class Tally:
 
 
 def campaign(root: pathlib.Path, kills: int, seed: int, per_run: int = 4) -> Tally:
-    """Kills `kills` times, `per_run` times a run."""
+    """Kill `kills` times, `per_run` times a run."""
     rng, place, tally = random.Random(seed), Place(root), Tally()
     write_listops(root / "data")
     whole = root / "whole"
@@ -300,7 +300,7 @@ def _differences(workdir: pathlib.Path, expected: dict[str, object]) -> list[str
 
 
 def main(argv: list[str]) -> int:
-    """Parses the flags and kills; returns the exit status."""
+    """Parse the flags and kill; return the exit status."""
     parser = ArgumentParser(prog="python -m tests.campaigns.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=50, metavar="N", help="(%(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments")

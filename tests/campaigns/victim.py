@@ -14,7 +14,7 @@ from lra.command_line import run
 
 
 def main(argv: list[str]) -> int:
-    """Trains as `train.py` with all arguments but the first would."""
+    """Train as `train.py` with all arguments but the first would."""
     tell = functools.partial(_tell, int(argv[0]))
     loop.Trainer.train = _announced(loop.Trainer.train, tell, "training", None)
     evaluations = loop.SavedEvaluations

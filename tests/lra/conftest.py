@@ -101,7 +101,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny_config():
-    """Builds a tiny configuration for one device: `tiny_config(task, attention, *overrides)`."""
+    """Build a tiny configuration for one device: `tiny_config(task, attention, *overrides)`."""
 
     def build(task="listops", attention="standard", *overrides):
         spec = f"configs/{task}.py:{attention}"
@@ -112,7 +112,7 @@ def tiny_config():
 
 @pytest.fixture(scope="session")
 def tiny_trainer(tiny_config, data_dir):
-    """Builds the trainer of such a configuration, on the tiny data."""
+    """Build the trainer of such a configuration, on the tiny data."""
 
     def build(*arguments, **options):
         return make_trainer(tiny_config(*arguments), data_dir, **options)
@@ -131,7 +131,7 @@ def held_out(tiny_config, data_dir, tmp_path_factory):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """Makes `Stop.before` answer yes from its n-th question on."""
+    """Make `Stop.before` answer yes from its n-th question on."""
 
     def arrange(questions):
         asked = iter(range(10**9))

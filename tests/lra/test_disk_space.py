@@ -51,7 +51,7 @@ def fill(folder: pathlib.Path, *, leaving: int) -> pathlib.Path:
 
 @pytest.fixture
 def full_from(monkeypatch):
-    """Lets the n-th checkpoint and all later ones meet `action` when they are saved."""
+    """Let the n-th checkpoint and all later ones meet `action` when they are saved."""
 
     def arrange(number, action):
         save, saved = Checkpoints.save, []

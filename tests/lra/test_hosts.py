@@ -27,7 +27,7 @@ CALLS_OF_ONE = ("train.steps_per_call=1", "train.checkpoint_seconds=0")
 
 @pytest.fixture
 def start(data_dir, tmp_path):
-    """Starts two hosts of a run: `start(workdir, *overrides)`; kills what is left of them."""
+    """Start two hosts of a run: `start(workdir, *overrides)`; kill what is left of them."""
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {
         "JAX_PLATFORMS": "cpu",

@@ -11,7 +11,7 @@ PLATFORMS = ("tpu", "cuda")
 
 
 def check(trainer, platforms=PLATFORMS):
-    """Lowers training and evaluation for each; nothing is compiled or run."""
+    """Lower training and evaluation for each; nothing is compiled or run."""
     state = trainer.abstract_state()
     config, batches = trainer.config, 2
     sizes = (len(config.seeds), batches, config.train.eval_batch_size)

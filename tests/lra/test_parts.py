@@ -106,7 +106,7 @@ def cut_short_sequences(monkeypatch):
 
 @pytest.fixture
 def both(tiny_trainer, cut_short_sequences):
-    """Makes trainers of whole batches and of cut parts of two examples."""
+    """Make trainers of whole batches and of cut parts of two examples."""
 
     def make_both(task, attention, *overrides):
         own = (task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)

@@ -20,7 +20,7 @@ from lra.settings import load_config, to_json
 
 @pytest.fixture
 def report_two_seeds(tmp_path):
-    """Reports a call and an evaluation of seeds 0 and 5, the latter `alive` or not."""
+    """Report a call and an evaluation of seeds 0 and 5, the latter `alive` or not."""
 
     def report(alive, tensorboard=None):
         metrics = tmp_path / "metrics.jsonl"

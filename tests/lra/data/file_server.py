@@ -77,4 +77,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body[: self.server.cut_after])
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Say nothing."""

@@ -116,7 +116,7 @@ def max_filter(image, radius):
 
 
 def check_placement(book, dashes, distractors):
-    """Asserts that the dashes of one image follow the rules in the order they were drawn."""
+    """Assert that the dashes of one image follow the rules in the order they were drawn."""
     parameters = book.parameters
     size, pad = parameters.size, parameters.pad
     occupied = np.pad(np.zeros((size - 2 * pad,) * 2), pad, constant_values=1)
@@ -131,7 +131,7 @@ def check_placement(book, dashes, distractors):
 
 
 def _check_snakes(book, occupied, snakes, merge):
-    """Follows snakes that grow in turn; `merge` names the one whose last dash counts at once."""
+    """Follow snakes that grow in turn; `merge` names the one whose last dash counts at once."""
     states = [
         [(t, (snake[0][0] + dy, snake[0][1] + dx)) for t, (dy, dx) in book.starts(snake[0][2])]
         for snake in snakes

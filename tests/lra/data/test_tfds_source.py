@@ -25,7 +25,7 @@ REMOTE = Remote("https://127.0.0.1:9/reviews.tar.gz", 1, "0" * 64)
 
 @pytest.fixture
 def without(monkeypatch):
-    """Makes a package look as if it were not installed."""
+    """Make a package look as if it were not installed."""
     find = importlib.util.find_spec
 
     def hide(name: str) -> None:

@@ -14,7 +14,7 @@ def write(
     splits: dict[str, Sequence[dict[str, Any]]],
     file_format: str = "array_record",
 ) -> pathlib.Path:
-    """Prepares TFDS's data set `name` below `root` from the given examples; returns its folder."""
+    """Prepare TFDS's data set `name` below `root` from the given examples; return its folder."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core import naming
     from tensorflow_datasets.core import splits as tfds_splits

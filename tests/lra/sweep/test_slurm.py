@@ -38,7 +38,7 @@ class Cluster:
             (self.programs / name).chmod(0o755)
 
     def start(self) -> subprocess.Popen:
-        """Starts the first job of the array, as the script does."""
+        """Start the first job of the array, as the script does."""
         facts = {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "18"}
         facts |= {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "0"}
         folder = str(self._place.workdir / "slurm")

@@ -15,7 +15,7 @@ def dense_shared_qk(q, v, mask):
 
 
 def slow_reformer(q, v, mask, rotations, chunk_length):
-    """Loops over sequences, heads, rounds and queries of float64 numpy arrays."""
+    """Loop over sequences, heads, rounds and queries of float64 numpy arrays."""
     batch, length, heads, _ = q.shape
     out = np.zeros_like(q)
     padded = -(-length // chunk_length) * chunk_length
