@@ -5,6 +5,7 @@ import os
 import pathlib
 from typing import Any
 
+import jax
 import numpy as np
 
 from lra import arrays
@@ -54,7 +55,8 @@ def evaluate_workdir(
             "that they could be of; let it train on"
         )
     last = evaluate(trainer, state.params, state.rest, split)
-    if np.all((val_accuracy < 0) | (best_step == step)):  # no others are the best of any seed
+    none_better = np.all((val_accuracy < 0) | (best_step == step))
+    if none_better and _are_equal(*trainer.fetch((state.best.rest, state.rest))):
         best = last
     else:
         best = evaluate(trainer, state.best.params, state.best.rest, split)
@@ -87,6 +89,11 @@ def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation
         split: Name of the split.
     """
     return trainer.evaluation(params, rest, split).to_the_end(Pace())
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Whether trees of arrays are equal; features may have been redrawn after the last step."""
+    return jax.tree.all(jax.tree.map(np.array_equal, one, other))
 
 
 def _write_predictions(

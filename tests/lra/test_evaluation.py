@@ -94,6 +94,25 @@ def test_parameters_that_are_best_and_last_are_evaluated_once(
     assert len(calls) == count
 
 
+def test_features_redrawn_after_the_last_step_are_not_taken_for_those_of_the_best(
+    tiny_config, data_dir, tmp_path, monkeypatch
+):
+    config = tiny_config("listops", "performer", "train.steps=5")
+    assert train(config, tmp_path / "run", data_dir) == 0
+    restored = restore_workdir(tmp_path / "run", splits=("test",))
+    assert (np.asarray(restored.state.best.step) == 5).all()
+
+    def predictions(state, name):
+        changed = restored._replace(state=state)
+        monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
+        assert evaluate_workdir(tmp_path / "run", predictions=tmp_path / name) == 0
+        return np.load(tmp_path / name)["logits"]
+
+    expected = predictions(restored.state, "before.npz")
+    redrawn = restored.trainer.redraw(restored.state, 5)
+    np.testing.assert_array_equal(predictions(redrawn, "after.npz"), expected)
+
+
 def test_predictions_need_a_validation(tiny_config, data_dir, tmp_path, capsys):
     folder, predictions = tmp_path / "run", tmp_path / "out.npz"
     assert train(tiny_config(), folder, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
