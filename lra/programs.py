@@ -45,7 +45,7 @@ class Programs(NamedTuple):
     """Compiled functions of arrays that stay on the devices.
 
     Along the mesh axis `data`, a training step communicates once, to sum its gradients, and an
-    evaluation only at its end. Along `seed`, nothing communicates.
+    evaluation only at its end. Along `seed`, only an evaluation's results are gathered.
 
     Attributes:
         keys, init, redraw, update_best, check_end: Functions of `lra.state`, mapped over seeds.

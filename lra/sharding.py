@@ -1,6 +1,7 @@
 """Placement of arrays on a mesh of devices with the axes `seed` and `data`.
 
-Seeds need no communication; along `data`, a step sums its gradients. A single device is the 1 x 1
+Along `data`, a step sums its gradients; along `seed`, only the results of an evaluation are
+gathered. A single device is the 1 x 1
 mesh.
 """
 
@@ -43,8 +44,9 @@ def make_shardings(
     """Make the shardings for a mesh of `seed` x `data` devices; 0 chooses a size that fits.
 
     Raises:
-        UserError: If there are fewer devices, or the axis `seed` does not divide the seeds or
-            `data` a batch; the message names the sizes that would fit.
+        UserError: If there are fewer devices, the axis `seed` does not divide the seeds or `data` a
+            batch, or several hosts cannot have equally many of the devices; the message names the
+            sizes that would fit.
     """
     available = jax.device_count()
     requested = max(seed, 1) * max(data, 1)
@@ -56,23 +58,19 @@ def make_shardings(
     # By default the seeds take as many devices as divide them, and the batch as many of those that
     # remain as divide both batch sizes.
     seed = seed or math.gcd(available // (data or 1), num_seeds)
-    data = data or math.gcd(available // seed, *batch_sizes)
     if num_seeds % seed:
         raise UserError(
             f"{num_seeds} seeds do not divide among mesh.seed={seed}; fitting: "
-            f"{_divisors(num_seeds, available)}"
+            f"{_divisors(num_seeds, available // (data or 1))}"
         )
+    data = data or math.gcd(available // seed, *batch_sizes)
     for batch in batch_sizes:
         if batch % data:
             raise UserError(
                 f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
-                f"{_divisors(batch, available)}"
+                f"{_divisors(math.gcd(*batch_sizes), available // seed)}"
             )
-    devices = _devices(seed * data)
-    # With explicit axes, JAX's default, the gathers of this project would be errors.
-    mesh = jax.make_mesh(
-        (seed, data), ("seed", "data"), axis_types=(AxisType.Auto,) * 2, devices=devices
-    )
+    mesh = _make_mesh(seed, data)
 
     def place(*axes: str | None) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(*axes))
@@ -86,6 +84,16 @@ def make_shardings(
         table=place(None, "data"),
         logits=place("seed", None, "data"),
     )
+
+
+def _make_mesh(seed: int, data: int) -> Mesh:
+    devices, axes = _devices(seed * data), ("seed", "data")
+    # With explicit axes, JAX's default, the gathers of this project would be errors.
+    types = (AxisType.Auto,) * len(axes)
+    if len(devices) == jax.device_count():
+        return jax.make_mesh((seed, data), axes, axis_types=types, devices=devices)
+    # Neighbours in a TPU's network matter less here than that `make_mesh` refuses some parts of it.
+    return Mesh(np.reshape(devices, (seed, data)), axes, axis_types=types)
 
 
 def _devices(number: int) -> list[jax.Device]:

@@ -1,11 +1,12 @@
-"""Compiled calls take arrays that are on their devices, and nothing else."""
+"""Meshes fit the devices, seeds and batches; compiled calls take only what is on their devices."""
 
 import jax
 import numpy as np
 import pytest
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import AxisType, SingleDeviceSharding
 
 from lra import sharding
+from lra.errors import UserError
 
 
 @pytest.mark.parametrize("argument", [np.ones(3, np.float32), 2.0], ids=["array", "number"])
@@ -15,3 +16,31 @@ def test_what_is_not_on_the_devices_is_refused(argument):
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
         sharding.call(program, argument)
     np.testing.assert_array_equal(sharding.call(program, placed), 2 * np.asarray(argument))
+
+
+@pytest.mark.parametrize(
+    ("seed", "data", "num_seeds", "wrong", "fitting"),
+    [
+        (2, 4, 3, "seed", "1"),
+        (2, 0, 3, "seed", "1, 3"),
+        (0, 5, 3, "data", "1, 2, 4, 8"),
+        (2, 3, 2, "data", "1, 2, 4"),
+    ],
+)
+def test_the_sizes_said_to_fit_do(seed, data, num_seeds, wrong, fitting):
+    def make(**sizes):
+        return sharding.make_shardings(**sizes, num_seeds=num_seeds, batch_sizes=(24, 32))
+
+    sizes = {"seed": seed, "data": data}
+    with pytest.raises(UserError, match=f"mesh.{wrong}={sizes[wrong]}; fitting: {fitting}$"):
+        make(**sizes)
+    for size in map(int, fitting.split(", ")):
+        assert make(**(sizes | {wrong: size})).mesh.shape[wrong] == size
+
+
+def test_a_mesh_of_some_devices_takes_the_first():
+    """`jax.make_mesh` refuses parts of a TPU that have holes."""
+    mesh = sharding.make_shardings(3, 1, num_seeds=3, batch_sizes=(8,)).mesh
+    assert list(mesh.devices.flat) == jax.devices()[:3]
+    assert dict(mesh.shape) == {"seed": 3, "data": 1}
+    assert set(mesh.axis_types) == {AxisType.Auto}
