@@ -13,6 +13,7 @@ from models.machine import Machine
 
 LEAST_SIDE = 16  # smallest side of a block that Triton multiplies
 ROWS = 64  # rows per block of `models.fused` and `models.embedding_kernel`
+CONVOLVED = 64  # positions per block of `models.attention.convolution_kernels`
 # Beyond these sizes, blocks do not stay in registers.
 _WIDEST = 64
 _LONGEST_CHUNK = 64  # of Reformer
@@ -91,7 +92,7 @@ def preferred_for_convolution(
 
     A convolution kernel of `width` must not reach beyond the neighbouring blocks.
     """
-    return preferred_for_heads(dtype, head_dim, machine) and width <= 2 * _WIDEST
+    return preferred_for_heads(dtype, head_dim, machine) and width <= 2 * CONVOLVED
 
 
 def is_power_of_two(number: int) -> bool:

@@ -53,11 +53,18 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
 
 
 def three_blocks(kernel: Float[Array, "heads width"]) -> Float[Array, "heads three block block"]:
-    """Return the Toeplitz matrices that multiply the previous, own and next block of inputs."""
-    matrix = _toeplitz(kernel, _BLOCK)
-    before = (kernel.shape[1] - 1) // 2
-    matrix = jnp.pad(matrix, ((0, 0), (0, 0), (_BLOCK - before, 3 * _BLOCK)))[..., : 3 * _BLOCK]
-    return jnp.swapaxes(matrix.reshape(len(kernel), _BLOCK, 3, _BLOCK), 1, 2)
+    """Return the Toeplitz matrices that multiply the previous, own and next block of inputs.
+
+    Raises:
+        ValueError: The kernel reaches beyond these blocks.
+    """
+    width, size = kernel.shape[1], kernel_choice.CONVOLVED
+    before = (width - 1) // 2
+    if width - 1 > 2 * size:
+        raise ValueError(f"a kernel of width {width} reaches beyond the next block of {size}")
+    matrix = _toeplitz(kernel, size)
+    matrix = jnp.pad(matrix, ((0, 0), (0, 0), (size - before, 3 * size)))[..., : 3 * size]
+    return jnp.swapaxes(matrix.reshape(len(kernel), size, 3, size), 1, 2)
 
 
 def _toeplitz(kernel: Float[Array, "heads width"], size: int) -> Float[Array, "heads size reach"]:

@@ -47,6 +47,14 @@ def test_equals_the_plain_form(length, width, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=0, atol=2**-20 * np.abs(b).max())
 
 
+def test_a_kernel_that_reaches_beyond_the_next_block_is_refused():
+    np.testing.assert_array_equal(np.sum(three_blocks(jnp.ones((1, 129))), axis=(1, 3)), 129)
+    with pytest.raises(
+        ValueError, match="a kernel of width 130 reaches beyond the next block of 64"
+    ):
+        three_blocks(jnp.ones((1, 130)))
+
+
 def test_bfloat16_is_rounded_once():
     arrays = inputs(300, 35, jnp.bfloat16)
     found = gradients(interpreted, *arrays)
