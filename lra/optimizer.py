@@ -14,7 +14,10 @@ _BETA2, _EPSILON = 0.999, 1e-6  # mlpen/Nystromformer LRA: AdamW(betas=(0.9, 0.9
 
 
 def one_cycle(start: float, peak: float, end: float, *, warmup: int, steps: int) -> optax.Schedule:
-    """Linear schedule from `start` at step 0 to `peak` at `warmup` - 1 to `end` at `steps` - 1."""
+    """Linear schedule from `start` at step 0 to `peak` at `warmup` - 1 to `end` at `steps` - 1.
+
+    If `warmup` is not less than `steps`, it only rises within them.
+    """
     rise = max(warmup - 1, 0)
     up = optax.linear_schedule(start, peak, max(rise, 1))
     down = optax.linear_schedule(peak, end, max(steps - 1 - rise, 1))

@@ -55,7 +55,8 @@ def masked_softmax(
     """Softmax over the last axis, with weight 0 where `mask` is False, even if all of a row is.
 
     Gradients and all intermediate values are always finite. (For a row without any key,
-    `jax.nn.softmax(where=...)` has an intermediate NaN, which would end a run with --debug_nans.)
+    `jax.nn.softmax(where=...)` has an intermediate NaN. `--debug_nans` would blame it for another
+    NaN of its step, which it repeats operation by operation.)
     """
     lowest = jnp.finfo(scores.dtype).min
     scores = jnp.where(mask, scores, lowest)

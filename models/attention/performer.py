@@ -6,8 +6,9 @@
     relu      f(x) = max(p, 0) + 1e-3
               p = c P x, c = D^(-1/4), P [R, D] orthogonal in blocks of D rows
 
-with R features and head width D. E[f(q) . f(k)] is proportional to exp(q . k / sqrt(D)), so the
-softmax kernel approaches standard attention as R grows.
+with R features and head width D. With epsilon = 0, E[f(q) . f(k)] is proportional to
+exp(q . k / sqrt(D)), so the softmax kernel approaches standard attention as R grows. Otherwise max
+p grows with R, until all features are near epsilon and all weights equal.
 
 Complexity per head, with length n: time O(n R D), memory O(n D + R D) with the softmax kernel,
 whose features are computed block by block (`models.attention.favor`, for bfloat16 on one GPU
@@ -19,11 +20,12 @@ scaled once (D^(-1/4) each, not twice), and padding is in no sum: its features a
 those of a zero key, which would dilute the denominator. The benchmark's JAX code has no projection
 but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
 and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
-sequence and head, and a constant to the gradient, as in 1.1.4. The performer-pytorch version of the
-benchmark's PyTorch code (0.15) takes one maximum over batch, heads and padding, so that an
-example's features depend on its batch and more of them fall below epsilon; and it differentiates
-the maxima of queries and keys, which changes gradients while many features are near epsilon.
-Directions are uniform on the sphere, by Gram-Schmidt on Gaussian rows.
+sequence and head, and a constant to the gradient, as in 1.1.4. The performer-pytorch of the
+benchmark's PyTorch code (which names no version; by its date probably 0.15) takes one maximum over
+batch, heads and padding, so that an example's features depend on its batch and more of them fall
+below epsilon; and it differentiates the maxima of queries and keys, which changes gradients while
+many features are near epsilon. Directions are uniform on the sphere, by Gram-Schmidt on Gaussian
+rows.
 
 Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the

@@ -1,4 +1,4 @@
-"""Reformer: attention within buckets of a locality-sensitive hash (arXiv 2001.04451).
+"""Reformer: attention among positions sorted by a locality-sensitive hash (arXiv 2001.04451).
 
     bucket(q_i) = argmax [q_i R, -q_i R]    R random, one per head and round (and example)
     s_ij        = q_i . q_j / sqrt(|q_j|^2 + 1e-6 D),  s_ii = -1e5
@@ -7,18 +7,22 @@
     out(i)      = sum over rounds r of softmax over r (z_r(i)) o_r(i)
 
 Queries normalised to length 1 serve as keys. In each round the positions are sorted by bucket, then
-by position, and cut into chunks of c; near_r(i) is the set of real tokens in i's chunk and in the
-one before it, in the ring of all rounds' chunks (the last precedes the first). A token attends to
-itself only if it sees no other. Padding has its own bucket, after all others. A single chunk is
-neither hashed nor sorted: it is ordinary attention with shared queries and keys.
+by position, and cut into chunks of c; near_r(i) are the real tokens in i's chunk and in the one
+before it, in the ring of all rounds' chunks (the last precedes the first; there a token can occur
+in both chunks). A token attends to itself only if it sees no other. Padding has its own bucket,
+after all others. A single chunk is neither hashed nor sorted: it is ordinary attention with shared
+queries and keys.
 
 Complexity per head of width D, with length n, H rounds and b = 2 n / c buckets: time
 O(n H (c + sqrt(b)) D + n H log n), memory O(n H D): scores are computed one tile of chunks at a
 time (`models.attention.reformer_chunks`), or in GPU registers
 (`models.attention.reformer_kernels`).
 
-Differences. This follows the paper as the benchmark's PyTorch code does (Hugging Face's LSH
-self-attention), except that there rotations are shared by the batch and redrawn in evaluation too,
+Differences. The paper masks tokens of other buckets within the chunks, and subtracts the logarithm
+of the number of rounds in which a pair meets (its appendix on multi-round attention). The
+benchmark's PyTorch code (Hugging Face's LSH self-attention) does neither, and nor does this: a
+token attends across buckets, and a pair that meets in two rounds counts twice. Other than here, in
+that code rotations are shared by the batch and redrawn in evaluation too,
 a masked key has weight exp(-1e9), not 0, and padding has its own bucket only with a mask (no output
 depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no penalty for self, mask
 or normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its
@@ -56,7 +60,7 @@ def reformer_attention(
     chunk_length: int,
     factors: tuple[int, ...] | None = None,
 ) -> Heads:
-    """Attend within buckets of a hash; the queries also serve as keys.
+    """Attend within chunks of positions sorted by a hash; the queries also serve as keys.
 
     A length that is not a multiple of `chunk_length` is completed with padding; a length up to
     `chunk_length` is a single chunk. For `rotations` and `factors` see `lsh_buckets`.

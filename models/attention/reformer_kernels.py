@@ -11,7 +11,7 @@ their denominators. XLA combines the rounds:
 
     out_i = sum_r o_r(i) exp(z_r(i) - z_i)        z_i = log sum_r exp(z_r(i))
 
-So out_i is the softmax over all keys that i sees in any round, each counted once per round, and the
+So out_i is the softmax over all keys that i sees, each counted as often as it is seen, and the
 backward pass needs neither o_r nor z_r. With g the gradient of out and P_ij = exp(s_ij - z_i):
 
     ds_ij = P_ij (g_i . v_j - g_i . out_i),  0 where s_ij is a constant

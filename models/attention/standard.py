@@ -10,7 +10,7 @@ Attention weights are dropped with probability 0.1 in training, as in the baseli
 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).
 
 Difference from that code: masked keys have weight 0 rather than a score of -1e6, so a sequence
-without real tokens gives 0 and not the mean of its padding.
+without real tokens gives 0 and does not attend to its padding.
 """
 
 import math
