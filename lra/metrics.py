@@ -8,7 +8,7 @@ from typing import Any
 from lra.files import write_atomically
 
 # Largest step, and largest metric, which is a float32.
-_MAX_STEP, _MAX_METRIC = 2**63 - 1, 3.4028234663852886e38
+MAX_STEP, _MAX_METRIC = 2**63 - 1, 3.4028234663852886e38
 
 
 def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
@@ -30,8 +30,8 @@ def _is_metric(values: Any) -> bool:
     step, speed = values.get("step"), values.get("examples_per_second", 0)
     return (
         type(step) is int
-        and 0 <= step <= _MAX_STEP
-        and _is_number(speed)
+        and 0 <= step <= MAX_STEP
+        and is_number(speed)
         and speed >= 0
         and all(map(_is_series, series))
         and len(series[0]) == len(series[1])
@@ -40,10 +40,10 @@ def _is_metric(values: Any) -> bool:
 
 def _is_series(values: Any) -> bool:
     """Whether this is a list of one number per seed, or None for a diverged seed."""
-    return isinstance(values, list) and all(value is None or _is_number(value) for value in values)
+    return isinstance(values, list) and all(value is None or is_number(value) for value in values)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     """Whether this is a number that fits in a float32, and not NaN."""
     return isinstance(value, int | float) and -_MAX_METRIC <= value <= _MAX_METRIC
 

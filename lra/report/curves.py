@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from lra import records
 from lra.errors import UserError
 from lra.metrics import read_metrics
 from lra.protocol import ATTENTION_KEYS, overrides_of
 from lra.report import curve_files
 from lra.report.cells import attention_order, attention_title, value_order
 from lra.report.changes import short_names
+from lra.report.notes import OTHER_DATA
+from lra.row import LRA_DATA
 from lra.settings import flatten
 from lra.tasks import get_task
 from lra.workdir import Workdir
@@ -39,7 +42,8 @@ class History(NamedTuple):
     """Training loss and validation accuracy of one run, over the seeds that have not diverged.
 
     `seeds` is the number of seeds at the start. `ends` has an entry each time that seeds diverge:
-    the step, and the number of seeds left. `val_is_test` is as in a row.
+    the step, and the number of seeds left. `val_is_test` and `data` are as in a row; `data` is None
+    where it is not known, before the end of a run.
     """
 
     attention: str
@@ -49,6 +53,12 @@ class History(NamedTuple):
     seeds: int = 1
     ends: tuple[tuple[int, int], ...] = ()
     val_is_test: bool = False
+    data: str | None = None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the data are known not to be LRA's."""
+        return self.data is not None and self.data not in LRA_DATA
 
 
 class _Run(NamedTuple):
@@ -90,19 +100,20 @@ def _runs(place: str) -> Iterator[_Run]:
                 [(step, [value]) for step, value in zip(curve.step, values, strict=bool(values))]
                 for values in (curve.train_loss, curve.val_accuracy)
             )
-            yield _run(place, curve.config, loss, accuracy)
+            yield _run(place, curve.config, curve.data, loss, accuracy)
     elif folder.config.exists() and folder.metrics.exists():
         config, (loss, accuracy) = folder.load_config(), _read_metrics(folder.metrics)
+        rows = records.read(folder.rows, repair=False) if folder.rows.exists() else []
         if accuracy:
-            yield _run(place, config, loss, accuracy)
+            yield _run(place, config, rows[0].data if rows else None, loss, accuracy)
 
 
-def _run(place: str, config: Any, loss: list, accuracy: list) -> _Run:
+def _run(place: str, config: Any, data: str | None, loss: list, accuracy: list) -> _Run:
     seeds, attention = len(config.seeds), config.model.attention.name
     ends = _ends(seeds, sorted([*loss, *accuracy], key=lambda entry: entry[0]))
     curves = _curve(loss, MOST_LOSSES, spans=True), _curve(accuracy, MOST_EVALUATIONS)
     val_is_test = get_task(config.task).lacks_validation and not config.data.holdout
-    history = History(attention, "", *curves, seeds, ends, val_is_test)
+    history = History(attention, "", *curves, seeds, ends, val_is_test, data)
     return _Run(str(place), config, history)
 
 
@@ -131,7 +142,10 @@ def _titled(runs: list[_Run]) -> list[History]:
     titles = _distinguish(
         titles, [os.fsencode(run.root).decode(errors="replace") for run in ordered]
     )
-    return [run.history._replace(title=title) for run, title in zip(ordered, titles, strict=True)]
+    return [
+        run.history._replace(title=title + OTHER_DATA * run.history.is_marked)
+        for run, title in zip(ordered, titles, strict=True)
+    ]
 
 
 def _keys_in_titles(runs: list[_Run], flat: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
 from lra.report.dots import UNSTEADY, Dot, panels
 from lra.report.groups import Group, file_name
-from lra.report.notes import on_other_data
+from lra.report.notes import OTHER_DATA, on_other_data
 from lra.report.speeds import Speeds
 from lra.report.styles import RC, Style, styles
 from lra.report.sweep_points import Sweep, sweeps
@@ -206,12 +206,16 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
 
 
 def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
-    losses = "training loss and " if any(run.loss.steps for run in runs) else ""
+    losses, several = any(run.loss.steps for run in runs), any(run.seeds > 1 for run in runs)
+    of_seeds = (
+        "; lines are means over the seeds of a run that have not diverged, bands reach from their "
+        "lowest to their highest"
+    )
     caption = (
-        f"{task_title(task)}: {losses}validation accuracy; lines are means over the "
-        "seeds that have not diverged, bands reach from their lowest to their highest. A point "
-        f"is a mean over at least 1/{curves.MOST_LOSSES} of the steps (losses) or "
-        f"1/{curves.MOST_EVALUATIONS} (evaluations)."
+        f"{task_title(task)}: {'training loss and ' * losses}validation accuracy"
+        f"{of_seeds * several}. A point is a mean over at least "
+        f"{f'1/{curves.MOST_LOSSES} of the steps (losses) or ' * losses}"
+        f"1/{curves.MOST_EVALUATIONS} of the steps (evaluations)."
     )
     ends = [
         f"{run.title}: {left} of {run.seeds} seeds from step {step:,} on"
@@ -224,6 +228,9 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
     if on_test:
         which = "" if len(on_test) == len(runs) else f" of {', '.join(on_test)}"
         caption += f" The validation set{which} is the test set, as LRA has it."
+    marks = dict.fromkeys(run.data for run in runs if run.is_marked)
+    if marks:
+        caption += f" {OTHER_DATA} On other data: {'; '.join(marks)}."
     draw = functools.partial(drawing.draw_histories, runs, looks)
     return Figure(f"curves-{task}", caption, draw)
 

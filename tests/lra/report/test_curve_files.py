@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -15,12 +16,14 @@ from tests.lra.run_folder import write_run
 
 COMMITTED = sorted((pathlib.Path(__file__).resolve().parents[3] / "results/curves").glob("*.jsonl"))
 
+BEST = {"best_step": 20, "val_accuracy": 0.5}  # of seed 0 in the metrics of `write_run`
+
 
 @pytest.fixture
 def run(tmp_path):
     """The folder of a complete run: of its two seeds, the second diverged."""
     folder = write_run(tmp_path / "run", overrides=["model.attention.num_landmarks=32"])
-    rows = [make_row(seed=0), diverged_row(seed=1)]
+    rows = [make_row(seed=0, **BEST), diverged_row(seed=1)]
     records.append(folder / "rows.jsonl", rows)
     return folder
 
@@ -42,6 +45,7 @@ def test_a_line_has_the_validations_of_a_seed_and_the_means_between_them(run, fi
             "attention": "nystrom",
             "config_overrides": {"model.attention.num_landmarks": 32},
             "seed": 0,
+            "data": "generated",
             "row_sha256": row["sha256"],
             "step": [10, 20],
             "val_accuracy": [0.2, 0.5],
@@ -68,7 +72,10 @@ def test_a_file_is_drawn_as_its_run_is(file):
     assert found.accuracy == ([10, 20], [0.2, 0.5], [0.2, 0.5], [0.2, 0.5])
     assert found.loss == ([5.5, 15.5], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0])
     (figure,) = figures([], [str(file)])[1]
-    assert figure.caption.startswith("ListOps: training loss and validation accuracy;")
+    assert figure.caption == (
+        "ListOps: training loss and validation accuracy. A point is a mean over at least 1/80 of "
+        "the steps (losses) or 1/200 of the steps (evaluations)."
+    )
     assert "training loss" in plain_texts(draw(figure))
 
 
@@ -77,7 +84,10 @@ def test_lines_without_losses_show_accuracies_alone(file):
     del line["train_loss"], line["train_accuracy"]
     file.write_text(json.dumps(line))
     (figure,) = figures([], [str(file)])[1]
-    assert figure.caption.startswith("ListOps: validation accuracy;")
+    assert figure.caption == (
+        "ListOps: validation accuracy. A point is a mean over at least 1/200 of the steps "
+        "(evaluations)."
+    )
     drawn = draw(figure)
     assert len(drawn.axes) == 1
     assert "training loss" not in plain_texts(drawn)
@@ -86,10 +96,17 @@ def test_lines_without_losses_show_accuracies_alone(file):
 @pytest.mark.parametrize(
     ("damage", "cause"),
     [
-        ({"step": [10]}, "line 1: not one number for each of its steps"),
-        ({"step": [], "val_accuracy": []}, "line 1: not one number for each of its steps"),
-        ({"train_loss": [1.0]}, "line 1: not one number for each of its steps"),
-        ({"val_accuracy": [0.1, None]}, "line 1: not one number for each of its steps"),
+        ({"step": [10]}, "line 1: not increasing steps with a possible number"),
+        ({"step": [], "val_accuracy": []}, "line 1: not increasing steps with a possible number"),
+        ({"train_loss": [1.0]}, "line 1: not increasing steps with a possible number"),
+        ({"val_accuracy": [0.1, None]}, "line 1: not increasing steps with a possible number"),
+        ({"step": [20, 10]}, "line 1: not increasing steps"),
+        ({"step": [0, 10]}, "line 1: not increasing steps"),
+        ({"step": [10, 10**300]}, "line 1: not increasing steps"),
+        ({"val_accuracy": [0.2, float("nan")]}, "line 1: not increasing steps"),
+        ({"val_accuracy": [0.2, 40]}, "line 1: not increasing steps"),
+        ({"train_loss": [2.0, float("inf")]}, "line 1: not increasing steps"),
+        ({"data": 3}, "line 1: not increasing steps"),
         ({"step": 3}, "line 1: no learning curve"),
         ({"attention": "nystorm"}, "line 1: no learning curve"),
         ({"task": "../mine"}, "line 1: no learning curve .unknown task '../mine'"),
@@ -101,6 +118,67 @@ def test_a_line_that_is_no_curve_is_named(file, damage, cause):
     file.write_text(json.dumps(json.loads(file.read_text()) | damage))
     with pytest.raises(UserError, match=cause):
         curves.histories([str(file)])
+
+
+def test_a_line_that_occurs_twice_counts_once(file):
+    file.write_text(2 * file.read_text() + "\n")
+    ((found,),) = curves.histories([str(file)]).values()
+    assert found.title == "Nyströmformer"
+
+
+def test_curves_on_other_data_are_marked(run, tmp_path):
+    (run / "rows.jsonl").unlink()
+    records.append(
+        run / "rows.jsonl", [make_row(seed=0, data="AAN (mine)", **BEST), diverged_row(seed=1)]
+    )
+    path = tmp_path / "other.jsonl"
+    (line,) = curve_files.lines_of(str(run))
+    path.write_text(json.dumps(line))
+    for place in (run, path):
+        ((found,),) = curves.histories([str(place)]).values()
+        assert found.title == "Nyströmformer†"
+        (figure,) = figures([], [str(place)])[1]
+        assert figure.caption.endswith(" † On other data: AAN (mine).")
+
+
+def test_a_run_that_lacks_the_row_of_a_seed_has_no_line(run):
+    (run / "rows.jsonl").unlink()
+    records.append(run / "rows.jsonl", [make_row(seed=0)])
+    with pytest.raises(UserError, match=r"rows\.jsonl does not have a row of each seed of its run"):
+        curve_files.lines_of(str(run))
+
+
+def test_rows_are_left_as_they_are(run, file):
+    """Their writer may be at work: a last line is not taken away, an empty one is no row."""
+    rows = run / "rows.jsonl"
+    content = rows.read_text() + '\n{"task": "li'
+    rows.write_text(content)
+    assert [json.dumps(line) for line in curve_files.lines_of(str(run))] == [file.read_text()[:-1]]
+    assert rows.read_text() == content
+    rows.write_text(
+        "".join(re.sub(', "sha256.*', "}\n", line) for line in content.splitlines()[:2])
+    )
+    assert curve_files.lines_of(str(run))[0]["val_accuracy"] == [0.2, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("value", "by"), [('"step": 20, "accuracy": [0.5', "?"), ("0.5, null", "0.4, 1")]
+)
+def test_metrics_without_the_best_validation_are_refused(run, value, by):
+    metrics = run / "metrics.jsonl"
+    assert value in metrics.read_text()
+    metrics.write_text(metrics.read_text().replace(value, by))
+    with pytest.raises(
+        UserError, match=r"metrics\.jsonl lacks the validation of seed 0 at step 20"
+    ):
+        curve_files.lines_of(str(run))
+
+
+def test_a_call_at_step_0_has_no_part_in_the_means(run, file):
+    metrics = run / "metrics.jsonl"
+    call = '{"kind": "train", "step": 0, "loss": [9.0, 9.0], "accuracy": [0.0, 0.0]}\n'
+    metrics.write_text(call + metrics.read_text())
+    assert [json.dumps(line) for line in curve_files.lines_of(str(run))] == [file.read_text()[:-1]]
 
 
 def test_a_run_without_its_end_has_no_line(tmp_path):

@@ -98,10 +98,10 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     run = write_run(tmp_path / "run")
     _, (figure,) = figures([], [str(run)])
     assert figure.caption == (
-        "ListOps: training loss and validation accuracy; lines are means over the seeds that have "
-        "not diverged, bands reach from their lowest to their highest. A point is a mean over at "
-        "least 1/80 of the steps (losses) or 1/200 (evaluations). Nyströmformer: 1 of 2 seeds from "
-        "step 20 on."
+        "ListOps: training loss and validation accuracy; lines are means over the seeds of a run "
+        "that have not diverged, bands reach from their lowest to their highest. A point is a mean "
+        "over at least 1/80 of the steps (losses) or 1/200 of the steps (evaluations). "
+        "Nyströmformer: 1 of 2 seeds from step 20 on."
     )
     metrics = run / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("[0.5, null]", "[0.5, 0.5]"))
