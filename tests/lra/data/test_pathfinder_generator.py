@@ -1,4 +1,5 @@
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from tests.lra.data import pathfinder_reference as reference
 # Of images and labels of seed 0, hard: (size, images).
 SHA256 = {
     (32, 600): "09d82807e3e1e47af0ca058bdb15796d3082b8e4c4ffdde2a3d041f90cb43c8b",
-    (64, 8): "dbc461b0aa8995ba45fa7fd581fcdf52fda2e47cd1bb2eebca9224e55a4aea59",
-    (128, 40): "729c07e67d42c60c31d84d3a6a8ee85cacc6bf7e5c58518e6d713439e7c04560",
-    (256, 16): "e9161f20278a934f085ab5294f6788746c6af15954f2e4e2952112dc5d4bbd2b",
+    (64, 8): "d1e8f822e64227d2c1fd120f7834ed55934916b06cf883f3fc035c272b642f17",
+    (128, 40): "4a149a610d2bb66edb88848fbfcbe71b268df45dafd4c30e8856dfc54d74666e",
+    (256, 16): "3707e9f9939e186f439f4bf5383e0ba8aed3f91c5591f58f5837fe195fa4c5e6",
 }
 
 
@@ -38,6 +39,13 @@ def test_workers_change_nothing(size, count):
     made = make(size, "hard", seed=0, count=count, workers=2)
     assert len(made) == 3
     assert sha256(made) == SHA256[size, count]
+
+
+@pytest.mark.parametrize(("size", "total"), [(64, 22), (128, 35), (256, 30)])
+@pytest.mark.parametrize("difficulty", DASHES)
+def test_distractors_are_a_quotient_rounded_up(size, total, difficulty):
+    third = DASHES[difficulty] / 3
+    assert parameters(size, difficulty).distractors == math.ceil(total / third)
 
 
 def test_an_image_depends_on_seed_and_number_alone():
