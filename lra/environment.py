@@ -39,8 +39,8 @@ def commit() -> str:
     """Commit of this checkout, with `-dirty` appended if code has uncommitted changes.
 
     Rows that a sweep appends to a file of the checkout, and sweep files beside the code, do not
-    count as changes. Without git history: value of the environment variable `LRA_COMMIT`, or
-    `unknown`.
+    count as changes. Without git history, also inside of another project's: value of the
+    environment variable `LRA_COMMIT`, or `unknown`.
     """
     root = pathlib.Path(__file__).resolve().parent.parent
 
@@ -51,6 +51,7 @@ def commit() -> str:
         ).stdout.strip()
 
     try:
+        git("ls-files", "--error-unmatch", "lra/environment.py")  # fails in another's history
         return git("rev-parse", "HEAD") + (
             "-dirty" if git("status", "--porcelain", "--", *_CODE) else ""
         )

@@ -90,6 +90,27 @@ def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):
     assert commit() == "a b c\ufffd"
 
 
+def test_a_copy_inside_another_history_does_not_take_its_commit(monkeypatch, tmp_path):
+    def git(*arguments):
+        settings = ("-c", "user.name=a", "-c", "user.email=a@b")
+        command = ["git", *settings, "-C", str(tmp_path), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    copy = tmp_path / "copy" / "lra" / "environment.py"
+    copy.parent.mkdir(parents=True)
+    shutil.copy(environment.__file__, copy)
+    (tmp_path / ".gitignore").write_text("/copy\n")
+    git("init")
+    git("add", ".gitignore")
+    git("commit", "-m", "another project")
+    monkeypatch.setattr(environment, "__file__", str(copy))
+    monkeypatch.setenv("LRA_COMMIT", "0123abc")
+    assert environment.commit.__wrapped__() == "0123abc"
+    git("add", "--force", "copy")  # it is a part of that project now
+    git("commit", "-m", "with a copy")
+    assert environment.commit.__wrapped__() == git("rev-parse", "HEAD")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
