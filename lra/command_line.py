@@ -88,6 +88,8 @@ def parse_with_overrides(
         override = argument.removeprefix("--config.")
         if "=" not in override:
             value = next(arguments, None)
+            if value is not None and value.startswith("--"):
+                raise UserError(f"{argument} is followed by {value}, not by its value; see --help")
             override = override if value is None else f"{override}={value}"
         overrides.append(override)
     return parser.parse_args(rest), overrides

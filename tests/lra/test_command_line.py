@@ -181,6 +181,12 @@ def test_overrides_are_told_from_flags():
     assert overrides == ["train.steps=5", "seeds=(0,1)"]
     _, overrides = parse_with_overrides(parser(), ["text", "--data_dir=d", "--config.x"])
     assert overrides == ["x"]
+    _, overrides = parse_with_overrides(parser(), ["text", "--data_dir=d", "--config.x", "-1"])
+    assert overrides == ["x=-1"]
+    with pytest.raises(
+        UserError, match=r"^--config\.x is followed by --data_dir=d, not by its value"
+    ):
+        parse_with_overrides(parser(), ["text", "--config.x", "--data_dir=d"])
 
 
 def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
