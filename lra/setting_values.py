@@ -142,6 +142,20 @@ def _check_rates(learning_rate: float, weight_decay: float) -> None:
         )
 
 
+def _check_entries(proj_dim: tuple, layers: int, heads: int) -> None:
+    """Raise UserError unless there is a size per layer, or per head of a layer."""
+    name = f"model.attention.proj_dim = {proj_dim}"
+    if len(proj_dim) != layers:
+        raise UserError(
+            f"{name} has {len(proj_dim)} entries for model.num_layers = {layers} layers"
+        )
+    for entry in proj_dim:
+        if isinstance(entry, tuple) and (len(entry) != heads or tuple in map(type, entry)):
+            raise UserError(
+                f"{name}: {entry} is not one size for each of model.num_heads = {heads} heads"
+            )
+
+
 def _check_sizes(flat: Mapping[str, Any]) -> None:
     layers, dim = flat["model.num_layers"], flat["model.dim"]
     heads, head_dim = flat["model.num_heads"], flat["model.head_dim"]
@@ -152,11 +166,8 @@ def _check_sizes(flat: Mapping[str, Any]) -> None:
             f"{MAX_STEPS_PER_CALL}"
         )
     proj_dim = flat.get("model.attention.proj_dim")
-    if isinstance(proj_dim, tuple) and proj_dim and len(proj_dim) != layers:
-        raise UserError(
-            f"model.attention.proj_dim = {proj_dim} has {len(proj_dim)} entries for "
-            f"model.num_layers = {layers} layers"
-        )
+    if isinstance(proj_dim, tuple):
+        _check_entries(proj_dim, layers, heads)
     if heads * head_dim != dim:
         raise UserError(
             f"model.num_heads * model.head_dim = {heads} * {head_dim} is not model.dim = {dim}; "

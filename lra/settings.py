@@ -91,7 +91,11 @@ def last_of_each_key(overrides: Iterable[str]) -> list[str]:
 
 
 def text_of(value: Any) -> str:
-    """Format a value as an override on the command line, where sequences are tuples."""
+    """Format a value as an override on the command line, where sequences are tuples.
+
+    Raises:
+        ValueError: No key has such a value.
+    """
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     return value if isinstance(value, str) else repr(_plain(value))
 
@@ -99,7 +103,11 @@ def text_of(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy arrays and scalars
         value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple | range) else value
+    if isinstance(value, list | tuple | range):
+        return tuple(map(_plain, value))
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is no text, number or list of these")
+    return value
 
 
 def flatten(config: config_dict.ConfigDict) -> dict[str, Any]:

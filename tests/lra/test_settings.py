@@ -149,6 +149,16 @@ def test_ways_of_execution_are_neutral():
             "positive integers, not 0",
         ),
         ("configs/listops.py:linformer", ["model.attention.share=('kv', 1)"], "not 1 (int)"),
+        *(
+            ("configs/listops.py:linformer", [f"model.attention.proj_dim={value}"], expected)
+            for value, expected in (
+                ("()", "() has 0 entries for model.num_layers = 2 layers"),
+                ("(8, 8, 8)", "(8, 8, 8) has 3 entries for model.num_layers = 2 layers"),
+                ("(8, ())", "() is not one size for each of model.num_heads = 2 heads"),
+                ("((8, 8), (8, 8, 8))", "(8, 8, 8) is not one size for each of"),
+                ("(((8, 8), 8), 8)", "((8, 8), 8) is not one size for each of"),
+            )
+        ),
     ],
 )
 def test_mistakes_are_named(spec, overrides, expected):

@@ -79,6 +79,15 @@ def test_numbers_of_numpy_and_sequences_of_any_kind_are_values(place):
     assert [run.seeds for run in runs[:-1]] == [(0,), (0,), (0, 1), (0, 1, 2), (0, 1), (4,)]
 
 
+@pytest.mark.parametrize("value", ["None", "b'x'", "{}", "[None]", "object()"])
+def test_what_no_key_holds_is_refused(place, value):
+    place.file.write_text(
+        f"RUNS = [{{'config': 'configs/listops.py:nystrom', 'train.init_from': {value}}}]"
+    )
+    with pytest.raises(UserError, match=r"run 1: a value .* \(.* is no text, number or list"):
+        load_sweep(str(place.file))
+
+
 def test_all_tasks_without_runs_are_named(place):
     with pytest.raises(UserError, match=r"lists no runs of image, text$"):
         place.run("--tasks=listops,image,text,image")
