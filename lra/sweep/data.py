@@ -60,15 +60,10 @@ class Data:
         Raises:
             UserError: The data are damaged, cannot be read, or were prepared with other flags.
         """
-        try:
-            manifest = prepared.load(self.folder, task, check_hashes=False).manifest
-        except UserError:
-            if (pathlib.Path(self.folder) / task / prepared.MANIFEST).exists():
-                raise
+        manifest = self._manifest(task)
+        if manifest is None:
             return None
-        except OSError as error:
-            raise UserError(f"{of_system(error)}; choose another --data_dir") from None
-        used = manifest["request"] or {}
+        used = manifest.get("request") or {}
         for name, value in self._flags(task).items():
             if used.get(name) != value:
                 raise UserError(
@@ -76,6 +71,24 @@ class Data:
                     f"{used.get(name, 'another source')}; choose another --data_dir"
                 )
         return manifest["data"]
+
+    def sha256(self, task: str) -> str | None:
+        """Return the hash of the prepared data; None if there are none, or damaged ones."""
+        with contextlib.suppress(UserError):
+            if (manifest := self._manifest(task)) is not None:
+                return manifest["sha256"]
+        return None
+
+    def _manifest(self, task: str) -> dict[str, Any] | None:
+        """Return the manifest of the prepared data, None if there are none."""
+        try:
+            return prepared.load(self.folder, task, check_hashes=False).manifest
+        except UserError:
+            if (pathlib.Path(self.folder) / task / prepared.MANIFEST).exists():
+                raise
+            return None
+        except OSError as error:
+            raise UserError(f"{of_system(error)}; choose another --data_dir") from None
 
     def takes(self, task: str) -> Callable[[str], bool]:
         """Return a predicate of data marks: whether they are of this sweep's data of `task`.

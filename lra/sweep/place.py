@@ -79,7 +79,8 @@ def find(
         runs: Runs of the sweep.
         data: Data of the sweep.
         files: Files of rows.
-        mark: Data mark of the rows to return, or None for any that fits the sweep's data.
+        mark: Data mark of the rows to return, or None for any that fits the sweep's data, of which
+            the hash must fit, too.
 
     Returns:
         The rows; and a dictionary from files that cannot be read, of which no rows are returned,
@@ -89,19 +90,26 @@ def find(
     takes = {
         task: data.takes(task) if mark is None else lambda found: found == mark for task in tasks
     }
+    # Data of the same mark may be others, say of another seed.
+    hashes = {task: data.sha256(task) if mark is None else None for task in tasks}
     wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
     matches, unreadable = [], {}
     for path in filter(os.path.exists, files):
         try:
             rows = records.read(path, repair=False)
             rows = [row for row in rows if records.key(row)[:-1] in wanted]
-            matches += [row for row in rows if takes[row.task](row.data)]
+            rows = [row for row in rows if takes[row.task](row.data)]
+            matches += [row for row in rows if _may_equal(row.data_sha256, hashes[row.task])]
         except UserError as error:
             unreadable[path] = f"{error}; {_HINT}"
         except OSError as error:
             unreadable[path] = f"cannot read {path}: {error.strerror}"
     # Rows of older defaults are dropped: copied to the results, they would block new rows.
     return [row for row in matches if not older_defaults(row)], unreadable
+
+
+def _may_equal(sha256: str | None, other: str | None) -> bool:
+    return sha256 == other or None in (sha256, other)
 
 
 def gather(

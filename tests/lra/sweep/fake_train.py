@@ -109,6 +109,7 @@ def _note(metrics: pathlib.Path, step: int) -> None:
 
 
 def _rows(config, data_dir: str, behaviour: str) -> list[Row]:
+    data = prepared.load(data_dir, config.task)
     facts = {
         "task": config.task,
         "attention": config.model.attention.name,
@@ -116,7 +117,8 @@ def _rows(config, data_dir: str, behaviour: str) -> list[Row]:
         "config": flatten(config),
         "config_overrides": overrides_of(config),
         "steps": config.train.steps,
-        "data": prepared.load(data_dir, config.task).manifest["data"],
+        "data": data.manifest["data"],
+        "data_sha256": data.sha256,
     }
     make = diverged_row if behaviour == "diverge" else make_row
     rows = [make(**facts, seed=seed) for seed in config.seeds]

@@ -78,9 +78,11 @@ def fake(**behaviour: str) -> tuple[str, ...]:
     return (sys.executable, FAKE, json.dumps(behaviour))
 
 
-def write_data(data_dir: pathlib.Path, task: str, mark: str = "generated") -> None:
+def write_data(
+    data_dir: pathlib.Path, task: str, mark: str = "generated", example: bytes = b"\x01\x02"
+) -> None:
     with TaskWriter(data_dir, task) as writer:
         for split in ("train", "validation", "test"):
-            writer.examples(split, [(b"\x01\x02", 0)])
+            writer.examples(split, [(example, 0)])
         counts = dict.fromkeys(("train", "validation", "test"), 1)
         writer.finish(data=mark, source="a test", counts=counts, max_length=2)

@@ -1,5 +1,6 @@
 """Data that a sweep needs: missing, damaged, or generated when their first run is due."""
 
+import json
 import re
 
 import pytest
@@ -79,6 +80,18 @@ def test_data_that_are_not_lras_are_said_unless_the_sweep_asks_for_them(place, c
         assert capsys.readouterr().err.count(said + label) == count
     asked = Data(str(place.root / "data"), {"listops": {"train": 9}})
     assert asked.note("listops", "differs (9 examples)") is None
+
+
+def test_a_manifest_without_its_request_is_of_other_flags_or_none(place):
+    path = place.root / "data" / "listops" / "manifest.json"
+    manifest = {
+        k: v for k, v in json.loads(path.read_text()).items() if k not in ("request", "seal")
+    }
+    path.write_text(json.dumps(manifest))
+    data = str(place.root / "data")
+    assert Data(data, {}).mark("listops") == "generated"
+    with pytest.raises(UserError, match=r"that in .* has another source"):
+        Data(data, {"listops": {"train": 9}}).mark("listops")
 
 
 def test_data_that_are_not_what_a_sweep_asks_for_are_left_alone(place):

@@ -350,6 +350,19 @@ def test_a_part_of_an_evaluation_is_progress_unless_it_is_only_saved_again(tmp_p
     assert seen[0] != seen[1] != seen[2] == seen[3]
 
 
+def test_rows_on_other_data_of_the_same_mark_are_not_taken_in(place, capsys):
+    """Such as those prepared with another seed."""
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.results.unlink()
+    write_data(place.root / "data", "listops", example=b"\x03\x04")
+    place.run("--dry_run")
+    assert "2 missing" in capsys.readouterr().out
+    write_data(place.root / "data", "listops")
+    place.run("--dry_run")
+    assert "0 missing" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("present", [True, False])
 def test_rows_on_other_data_are_not_taken_in(place, capsys, present):
     """They are neither of the data there are nor of those that would be generated."""

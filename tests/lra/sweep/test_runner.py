@@ -275,8 +275,10 @@ def test_the_recipe_goes_on_after_a_command_that_is_killed(place, tmp_path, caps
 
 def test_printed_commands_name_configs_of_the_checkout_from_anywhere(place, monkeypatch, capsys):
     monkeypatch.chdir(place.root)
-    place.run("--launcher=print")
-    for line in capsys.readouterr().out.splitlines():
+    assert place.run("--launcher=print") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    for line in lines:
         spec = next(word for word in shlex.split(line) if word.startswith("--config="))
         assert spec.startswith(f"--config={CONFIGS}/listops.py:")
 
@@ -287,8 +289,10 @@ def test_printed_commands_name_the_folders_that_the_sweep_means(place, monkeypat
     (place.root / "far" / "deep").mkdir(parents=True)
     (place.root / "link").symlink_to("far/deep")
     (place.root / "data").rename(place.root / "far" / "data")
-    place.run("--launcher=print", "--data_dir=link/../data")
-    for line in capsys.readouterr().out.splitlines():
+    assert place.run("--launcher=print", "--data_dir=link/../data") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    for line in lines:
         assert f"--data_dir={place.root}/link/../data" in shlex.split(line)
 
 
@@ -301,8 +305,10 @@ def test_printed_commands_leave_the_run_to_start_from_as_it_is(place, capsys):
 
 def test_printed_commands_leave_the_cache_of_the_user(place, capsys, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/elsewhere")
-    place.run("--launcher=print")
-    assert "JAX_COMPILATION_CACHE_DIR" not in capsys.readouterr().out
+    assert place.run("--launcher=print") == 0
+    said = capsys.readouterr().out
+    assert len(said.splitlines()) == 3
+    assert "JAX_COMPILATION_CACHE_DIR" not in said
 
 
 def test_a_printed_command_trains_the_seeds_without_rows(place, capsys):
