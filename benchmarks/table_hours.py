@@ -82,7 +82,7 @@ def cells(rows: list[Row], device: str | None, dtype: str) -> Rows:
         if "failed" not in row
         if device and device in row["device"] and row["dtype"] == dtype
         if row["seeds"] == row["num_devices"] == 1
-        if row["protocol_hours"] and not row.get("overrides")
+        if row.get("protocol_hours") and not row.get("overrides")
     }
 
 

@@ -39,7 +39,7 @@ def step_line(row: Row) -> str:
 
 def step_cells(row: Row) -> list[str]:
     """Format the cells of a row under `STEP_TITLES`."""
-    cost, hours = row.get("cost_against_one_seed"), row["protocol_hours"]
+    cost, hours = row.get("cost_against_one_seed"), row.get("protocol_hours")
     return [
         row["task"],
         row["attention"],
@@ -64,8 +64,10 @@ def _number(value: float) -> str:
 
 def _utilisation(row: Row) -> str:
     """Format the share of peak FLOP/s; only a bound for older rows, which count padding."""
-    flops = row.get("real_flops_per_step")
-    bound, flops = ("≤", row["flops_per_step"]) if flops is None else ("", flops)
+    flops, most = (row.get(f"{which}flops_per_step") for which in ("real_", ""))
+    if flops is None and most is None:
+        return "–"
+    bound, flops = ("≤", most) if flops is None else ("", flops)
     peak = row["peak_flops_per_second"] * row["num_devices"]
     return f"{bound}{flops * row['steps_per_second'] / peak:.1%}"
 

@@ -205,6 +205,8 @@ def _check(values: dict[str, Any]) -> None:
         if name in values and values[name] not in choices:
             raise UserError(f"not a row of cost: {name} cannot be {values[name]!r}")
     _check_ranges(values)
+    if not values["label"].strip():
+        raise UserError("not a row of cost: label is empty")
     status = values["status"]
     wrong = unfitting(values, _REQUIRED, _FORBIDDEN)
     if status in ("ok", "extrapolated") and all(

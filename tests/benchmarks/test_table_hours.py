@@ -42,6 +42,8 @@ def test_failed_cases_and_rows_of_several_devices_tell_no_time():
     measured |= {"num_devices": 1, "dtype": "bfloat16", "protocol_hours": 1.0}
     failed = {"task": "text", "attention": "standard", "seeds": 1, "failed": True}
     rows = [measured, failed, measured | {"num_devices": 8, "steps_per_second": 8.0}]
+    del (unlike := dict(measured))["protocol_hours"]  # of a batch that is not the protocol's
+    rows.append(unlike | {"steps_per_second": 9.0})
     assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): measured}
 
 

@@ -91,6 +91,13 @@ def test_the_page_says_which_compilation_had_company(tmp_path):
     assert "Compiled beside" not in training_page.page(tmp_path)
 
 
+def test_what_a_row_need_not_have_is_a_dash(tmp_path):
+    missing = ("real_flops_per_step", "protocol_hours", "whole_hours")
+    write(tmp_path, steps=[{name: value for name, value in STEP.items() if name not in missing}])
+    (line,) = lines_of(tmp_path, "listops", "nystrom")
+    assert line.count("–") == 2
+
+
 def test_the_page_shows_steps_peers_and_what_failed(tmp_path):
     reformer = PEER | {"attention": "reformer", "ratio": 1.0, "fastest_ratio": 2.0}
     reformer["versions"] = PEER["versions"] | {"transformers": "5"}

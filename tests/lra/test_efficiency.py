@@ -53,6 +53,7 @@ def test_a_row_survives_its_line_of_json(values):
         {"length": 512.0},
         {"filled": 1},
         {"label": None},
+        {"label": ""},
         {"memory_source": None},
         {"seconds": None, "peak_memory_mb": None, "memory_source": None},
         {"status": "extrapolated"},
