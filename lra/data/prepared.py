@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -175,7 +176,8 @@ def _arrays(root: pathlib.Path, task: str, manifest: dict[str, Any]) -> dict[str
 
 
 def _command(root: pathlib.Path, task: str, flags: Iterable[str] = ()) -> str:
-    words = (f"python -m lra.data.prepare {task}", f"--data_dir={root.parent}", *flags)
+    place = f"--data_dir={shlex.quote(str(root.parent))}"
+    words = (f"python -m lra.data.prepare {task}", place, *flags)
     return " ".join(words)
 
 
@@ -206,6 +208,10 @@ def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
     sealed = "seal" not in manifest or manifest["seal"] == seal(manifest)
     if not sealed or sha256 != data_sha256(manifest):
         raise UserError(f"{path} was edited or damaged; prepare it again: {command}")
+    if manifest.get("task") != task:
+        raise UserError(
+            f"{path} is of task {manifest.get('task')!r}, not of {task}; prepare it: {command}"
+        )
     return manifest
 
 

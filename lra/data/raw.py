@@ -2,6 +2,7 @@
 
 import argparse
 import pathlib
+import shlex
 from collections.abc import Sequence
 
 from lra.errors import UserError
@@ -46,7 +47,8 @@ def locate(
         if (parent / name).exists():
             return parent / name
     if options.source is None:
-        command = f"python -m lra.data.prepare {options.task} --data_dir={options.data_dir}"
+        place = shlex.quote(str(options.data_dir))
+        command = f"python -m lra.data.prepare {options.task} --data_dir={place}"
         alternatives = f"{', '.join(sources)} or a path" if sources else "a path"
         raise NoRawFiles(
             options.task,

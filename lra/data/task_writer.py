@@ -43,8 +43,10 @@ class TaskWriter:
         # Of a symlink, the target is replaced, not the link.
         self.target = (pathlib.Path(data_dir) / task).resolve()
         self._request, self._flags = request, list(flags)
-        self._partial = self.target.with_name(f".{task}.partial")
+        self._partial = self.target.with_name(f".{self.target.name}.partial")
         self._files: dict[str, dict[str, Any]] = {}
+        self._labels: dict[str, int] = {}  # number of labels, by folder
+        self._longest = 0
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "TaskWriter":
@@ -70,16 +72,22 @@ class TaskWriter:
             ) from error
 
     def sequences(self, folder: str, items: Iterable[np.ndarray | bytes]) -> int:
-        """Stream sequences (uint8 arrays or bytes) to `folder`; return their number."""
+        """Stream sequences (uint8 arrays or bytes) to `folder`; return their number.
+
+        Raises:
+            ValueError: An array is not uint8, and could hold what this format cannot.
+        """
         offsets = [0]
         path = self._path(f"{folder}/tokens.npy")
         with open(path, "wb") as file:
             _write_header(file, np.uint8, (0,))
             start = file.tell()
             for item in items:
-                data = item if isinstance(item, bytes) else np.ascontiguousarray(item, np.uint8)
-                file.write(data)
-                offsets.append(offsets[-1] + len(data))
+                if not isinstance(item, bytes) and item.dtype != np.uint8:
+                    raise ValueError(f"{folder}: a sequence of {item.dtype}, not of uint8 or bytes")
+                file.write(item if isinstance(item, bytes) else np.ascontiguousarray(item))
+                offsets.append(offsets[-1] + len(item))
+                self._longest = max(self._longest, len(item))
             # The header has a fixed size, so it can be rewritten with the true length.
             file.seek(0)
             _write_header(file, np.uint8, (offsets[-1],))
@@ -121,6 +129,9 @@ class TaskWriter:
             np.save(file, np.ascontiguousarray(values), allow_pickle=False)
             sync(file)
         self._record(name)
+        split, _, file_name = name.partition("/")
+        if file_name == "labels.npy":
+            self._labels[split] = len(values)
 
     def finish(
         self,
@@ -146,10 +157,17 @@ class TaskWriter:
 
         Raises:
             UserError: A split has no examples.
+            ValueError: `counts` or `max_length` are not those of what was written.
         """
         for split, count in counts.items():
             if not count:
                 raise UserError(f"{self.task}: no examples for {split}; add raw data")
+            if (written := self._labels.get((aliases or {}).get(split, split), 0)) != count:
+                raise ValueError(
+                    f"{self.task}: {written} labels of {split} are written, not {count}"
+                )
+        if self._longest > max_length:
+            raise ValueError(f"{self.task}: a sequence of {self._longest}, more than {max_length}")
         manifest = {
             "format": FORMAT_VERSION,
             "task": self.task,
@@ -175,12 +193,18 @@ class TaskWriter:
 
     def _refuse_foreign_folder(self) -> None:
         """Raise UserError if `finish` would remove anything other than prepared data."""
-        if not self.target.exists() or (self.target / MANIFEST).exists():
-            return
-        if not self.target.is_dir() or any(self.target.iterdir()):
+        cure = "move it or choose another --data_dir"
+        if (self.target / MANIFEST).exists():
+            for path in self.target.rglob("*"):
+                is_array = path.suffix == ".npy" and path.parent.parent == self.target
+                if not (path.is_dir() or is_array or path == self.target / MANIFEST):
+                    raise UserError(
+                        f"{path} is no prepared data, and would be removed with its folder; {cure}"
+                    )
+        elif self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
             raise UserError(
                 f"{self.target} is in the way and is not prepared data (it has no {MANIFEST}); "
-                "move it or choose another --data_dir"
+                f"{cure}"
             )
 
     def _path(self, name: str) -> pathlib.Path:

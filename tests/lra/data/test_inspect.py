@@ -89,7 +89,7 @@ def test_text_is_decoded_and_harmless(tmp_path, capsys):
 
 def test_long_expressions_are_shortened_like_texts(tmp_path, capsys):
     long = "[SM " + "1 " * 900 + "]"
-    write(tmp_path, "listops", [encode(long), encode("[MAX 2 7 ]")])
+    write(tmp_path, "listops", [encode(long), encode("[MAX 2 7 ]")], max_length=902)
     output = output_of(capsys, "listops", f"--data_dir={tmp_path}", "--examples=1")
     shown = " ".join(output.partition("  902 tokens\n")[2].split())
     assert shown == f"{long[:600]} ... = 0".replace("  ", " ")

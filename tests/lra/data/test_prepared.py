@@ -133,6 +133,13 @@ def test_an_edited_manifest_is_refused(tmp_path, changes, message):
         load(tmp_path, "toy")
 
 
+def test_the_data_of_another_task_are_refused(tmp_path):
+    write(tmp_path)
+    (tmp_path / "toy").rename(tmp_path / "pathx")
+    with pytest.raises(UserError, match=r"manifest\.json is of task 'toy', not of pathx"):
+        load(tmp_path, "pathx")
+
+
 def test_a_flipped_bit_of_the_manifest_is_refused(tmp_path):
     write(tmp_path, request={"source": "generate", "seed": 3}, flags=["--seed=3"])
     path = tmp_path / "toy" / "manifest.json"

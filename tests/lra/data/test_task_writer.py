@@ -43,10 +43,44 @@ def test_sequences_are_streamed(tmp_path):
 
 def test_a_split_without_examples_is_refused(tmp_path):
     with TaskWriter(tmp_path, "toy") as writer:
-        counts = {"train": 2, "validation": writer.examples("validation", [])}
+        counts = {"train": writer.examples("train", [(b"a", 0)])}
+        counts["validation"] = writer.examples("validation", [])
         with pytest.raises(UserError, match="toy: no examples for validation; add raw data"):
             writer.finish(data="x", source="x", counts=counts, max_length=1)
     assert not (tmp_path / "toy").exists()
+
+
+@pytest.mark.parametrize(
+    ("item", "count", "longest", "message"),
+    [
+        (np.array([300, -1, 7]), 1, 9, "train: a sequence of int64, not of uint8 or bytes"),
+        (b"abc", 2, 9, "toy: 1 labels of train are written, not 2"),
+        (b"abc", 1, 2, "toy: a sequence of 3, more than 2"),
+    ],
+)
+def test_what_the_manifest_would_not_tell_is_refused(tmp_path, item, count, longest, message):
+    def write_wrong(writer):
+        writer.examples("train", [(item, 0)])
+        writer.finish(data="x", source="x", counts={"train": count}, max_length=longest)
+
+    with TaskWriter(tmp_path, "toy") as writer, pytest.raises(ValueError, match=message):
+        write_wrong(writer)
+    assert names(tmp_path) == [".toy.lock"]
+
+
+def test_two_names_of_one_folder_share_its_lock_and_its_scratch_folder(tmp_path):
+    (tmp_path / "big").mkdir()
+    for name, target in (("one", "a"), ("two", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "toy").symlink_to(tmp_path / "big" / target)
+    with TaskWriter(tmp_path / "one", "toy") as writer:
+        writer.examples("train", [(b"one", 1)])
+        with TaskWriter(tmp_path / "two", "toy") as other:
+            other.examples("train", [(b"two", 2)])
+            other.finish(data="x", source="x", counts={"train": 1}, max_length=3)
+        writer.finish(data="x", source="x", counts={"train": 1}, max_length=3)
+    labels = [load(tmp_path / name, "toy").split("train").labels for name in ("one", "two")]
+    assert labels == [[1], [2]]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, UserError])
@@ -104,6 +138,18 @@ def test_raw_files_in_the_way_are_not_removed(tmp_path):
     assert not (tmp_path / ".toy.partial").exists()
     shutil.rmtree(tmp_path / "toy")
     write(tmp_path)  # the refusal gave the lock back
+
+
+@pytest.mark.parametrize("name", ["NOTES.md", "aclImdb/train/a.npy", "raw.npy", "raw/a.txt"])
+def test_files_of_others_beside_prepared_data_are_not_removed(tmp_path, name):
+    before = write(tmp_path)
+    path = tmp_path / "toy" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("precious")
+    with pytest.raises(UserError, match=f"{name} is no prepared data, and would be removed"):
+        write(tmp_path)
+    assert path.read_text() == "precious"
+    assert load(tmp_path, "toy").manifest == before
 
 
 def test_a_task_outlives_a_loss_of_power(tmp_path, monkeypatch):
