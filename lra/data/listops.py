@@ -5,7 +5,8 @@
     python -m lra.data.prepare listops --min_length=16 --max_length=64 --train=8000
 
 Expressions are stored as ids 1 to 15, including brackets: without them the value is ambiguous.
-Generated splits are consecutive parts of one sequence of distinct expressions.
+Generated splits are consecutive parts of one sequence of distinct expressions. No hash of LRA's
+files is published: `official` means that numbers and lengths are theirs, and no expression repeats.
 """
 
 import argparse
@@ -122,7 +123,10 @@ def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
 
 
 class _Content:
-    """Properties that identify LRA's expressions, since no hash of its files is published."""
+    """Properties by which files count as LRA's, since no hash of them is published.
+
+    Files that another run of LRA's generator has written have them, too.
+    """
 
     def __init__(self):
         self._lengths, self._hashes, self._count = set(), set(), 0
@@ -144,11 +148,13 @@ class _Content:
 
 def _mark_of_files(counts: dict[str, int], max_length: int, content: _Content) -> str:
     """Return the data mark; another `max_length` changes the positions and so every model."""
-    if max_length != Rules().max_length:
-        return f"differs (max_length {max_length})"
-    return official.compare(
+    mark = official.compare(
         counts, OFFICIAL_COUNTS, "expressions", same_content=content.follows_rules()
     )
+    if max_length == Rules().max_length:
+        return mark
+    others = mark.removeprefix("differs (").removesuffix(")")
+    return f"differs (max_length {max_length}{f', {others}' * (mark != others)})"
 
 
 def _from_files(options: argparse.Namespace) -> bool:

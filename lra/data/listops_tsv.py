@@ -38,7 +38,8 @@ class Columns(NamedTuple):
 
 def locate(folder: str | pathlib.Path) -> dict[str, pathlib.Path]:
     """Return the file of each split in `folder`; raise UserError if one is missing."""
-    paths = {split: pathlib.Path(folder) / name for split, name in FILES.items()}
+    folder = pathlib.Path(folder).expanduser()
+    paths = {split: folder / name for split, name in FILES.items()}
     for path in paths.values():
         if not path.is_file():
             raise UserError(

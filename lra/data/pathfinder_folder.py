@@ -13,6 +13,7 @@ order, split by `torch.utils.data.random_split` with seed 42; the last two tenth
 are validation and test. Within each split the order of the files is kept.
 """
 
+import io
 import pathlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -81,8 +82,9 @@ def listing(root: pathlib.Path) -> Listing:
 
     Raises:
         UserError: There are no metadata, a line is too short, a label is not 0 or 1, or an image is
-            missing. The message names file and line.
+            missing or listed before. The message names file and line.
     """
+    seen: set[str] = set()
     files: list[str] = []
     labels: list[int] = []
     empty: list[str] = []
@@ -93,6 +95,9 @@ def listing(root: pathlib.Path) -> Listing:
                 is_empty = (root / file).stat().st_size == 0
             except (OSError, ValueError):  # ValueError: a null byte in the name
                 raise UserError(f"{path}, line {number}: no image {root / file}") from None
+            if file in seen:
+                raise UserError(f"{path}, line {number}: {file} is listed a second time")
+            seen.add(file)
             if is_empty:
                 empty.append(file)
             else:
@@ -124,7 +129,9 @@ def read_image(path: pathlib.Path, size: int) -> np.ndarray:
         UserError: The image has another size or mode, is truncated, or is not a PNG.
     """
     try:
-        with Image.open(path, formats=["PNG"]) as image:
+        content = io.BytesIO(path.read_bytes())
+        Image.open(content, formats=["PNG"]).verify()  # checksums, which decoding ignores
+        with Image.open(content, formats=["PNG"]) as image:
             properties = (image.width, image.height, image.mode)
             if properties == (size, size, "L"):
                 return np.asarray(image)
@@ -186,4 +193,4 @@ def _parse(line: str, place: str) -> tuple[str, int]:
         raise UserError(f"{place}: the image lies outside the folder")
     if fields[_LABEL] not in ("0", "1"):
         raise UserError(f"{place}: the label is {fields[_LABEL]!r}, not 0 or 1")
-    return f"{fields[_FOLDER]}/{fields[_FILE]}", int(fields[_LABEL])
+    return str(image), int(fields[_LABEL])

@@ -195,7 +195,7 @@ def _prepare(options: argparse.Namespace, *, replace: bool = True) -> _Outcome:
 
 
 def _prepare_all(options: argparse.Namespace) -> int:
-    if options.source is not None and not pathlib.Path(options.source).is_dir():
+    if options.source is not None and not pathlib.Path(options.source).expanduser().is_dir():
         raise UserError(f"--source={options.source}: `{ALL}` takes a folder of raw files")
     status = 0
     for task in TABLE_TASKS:

@@ -33,6 +33,7 @@ RAW_NAMES = ("tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_da
 OFFICIAL_COUNTS = TASKS["retrieval"].counts
 
 _FILE_SPLITS = {"train": "train", "validation": "eval", "test": "test"}
+_LABELS = {b"0.0": 0, b"1.0": 1, b"0": 0, b"1": 1}
 _MAX_LINE_BYTES = 1 << 26  # so that a file without newlines cannot fill the memory
 
 
@@ -78,7 +79,7 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
 
     Raises:
         UserError: Nothing is found, a file is missing, a line has other columns, a label is
-            invalid, or a document is empty.
+            invalid, all labels to train on are the same, or a document is empty.
     """
     files = _find_files(options)
     labels: dict[str, list[int]] = {split: [] for split in prepared.SPLITS}
@@ -102,6 +103,8 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     for split, path in files.pairs.items():
         if not pairs[split]:
             raise UserError(f"{path}: no pairs in it")
+        if split == "train" and len(set(labels[split])) == 1:
+            raise UserError(f"{path}: all its pairs have the label {labels[split][0]}")
         writer.array(f"{split}/pairs.npy", np.array(pairs[split], np.int32))
         writer.array(f"{split}/labels.npy", np.array(labels[split], np.int32))
     counts = {split: len(values) for split, values in labels.items()}
@@ -155,13 +158,9 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _label(field: bytes, place: str) -> int:
-    try:
-        label = float(field)
-    except ValueError:
-        label = None
-    if label not in (0.0, 1.0):
+    if field not in _LABELS:
         raise UserError(f"{place}: label {field[:20]!r} is neither 0.0 nor 1.0")
-    return int(label)
+    return _LABELS[field]
 
 
 def _truncated(text: bytes, place: str) -> bytes:

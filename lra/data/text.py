@@ -46,7 +46,7 @@ OFFICIAL_CONTENT = {
 _SPLITS = ("train", "test")
 _LABELS = ("neg", "pos")
 _REVIEW = re.compile(r"(?:^|/)(train|test)/(neg|pos)/([^/.][^/]*\.txt)$")
-_FILE_NAME = re.compile(r"(\d+)_(\d+)\.txt")
+_FILE_NAME = re.compile(r"(\d{1,9})_(\d{1,2})\.txt")
 
 
 class Review(NamedTuple):
@@ -146,8 +146,10 @@ def _from_folder(root: pathlib.Path) -> dict[str, Iterable[Review]]:
 
 def _read_files(folder: pathlib.Path) -> Iterator[Review]:
     for label, name in enumerate(_LABELS):
-        paths = (folder / name).glob("[!.]*.txt")
-        for path in sorted(paths, key=lambda path: _parse_name(path.name, str(path))):
+        paths: dict[tuple[int, int], pathlib.Path] = {}
+        for path in (folder / name).glob("[!.]*.txt"):
+            _add_once(paths, _parse_name(path.name, str(path)), path, str(path))
+        for _, path in sorted(paths.items()):
             with open(path, "rb") as file:
                 yield Review(label, file.read(MAX_LENGTH), str(path))
 
@@ -160,8 +162,15 @@ def _from_archive(path: pathlib.Path) -> dict[str, Iterable[Review]]:
         place = f"{path}, {name}"
         split, label_name, file_name = _REVIEW.search(name).groups()
         label = _LABELS.index(label_name)
-        by_split[split][label, _parse_name(file_name, place)] = Review(label, content, place)
+        key = label, _parse_name(file_name, place)
+        _add_once(by_split[split], key, Review(label, content, place), place)
     return {split: [reviews[key] for key in sorted(reviews)] for split, reviews in by_split.items()}
+
+
+def _add_once(reviews: dict, key: tuple, review: Any, place: str) -> None:
+    if key in reviews:
+        raise UserError(f"{place}: there is another review with the same number and rating")
+    reviews[key] = review
 
 
 def _parse_name(file_name: str, place: str) -> tuple[int, int]:

@@ -52,6 +52,11 @@ class Dataset:
         ).expanduser()
         self.folder = _find(root, name) or _prepare(root, name, remote)
         self._builder = _open(self.folder)
+        found = self._builder.name
+        if found != name.partition("/")[0]:
+            raise UserError(
+                f"{self.folder} holds TFDS's {found}, not {name}; choose another folder"
+            )
         self._array_record = self._builder.info.file_format.value == "array_record"
         if not (self._array_record or _has_tensorflow()):
             raise UserError(

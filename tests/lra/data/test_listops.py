@@ -115,6 +115,10 @@ def test_files_give_the_same_arrays_as_the_generator(tmp_path, short):
     manifest = prepare.prepare_task("listops", tmp_path / "data", source=str(tmp_path))
     assert manifest["data"] == "differs (300 / 40 / 60 expressions)"
     assert manifest["max_length"] == 2000
+    longer = prepare.prepare_task(
+        "listops", tmp_path / "longer", source=str(tmp_path), max_length=3000
+    )
+    assert longer["data"] == "differs (max_length 3000, 300 / 40 / 60 expressions)"
     assert {name: facts["sha256"] for name, facts in manifest["files"].items()} == {
         name: facts["sha256"] for name, facts in short.manifest["files"].items()
     }

@@ -100,6 +100,16 @@ def test_bad_metadata(tmp_path, line, message):
         pathfinder_folder.listing(root)
 
 
+@pytest.mark.parametrize("folder", ["imgs/1", "imgs//1", "imgs/./1"])
+@pytest.mark.parametrize("label", [0, 1])
+def test_an_image_that_is_listed_twice_is_refused(tmp_path, folder, label):
+    root = write_folder(tmp_path)
+    edit(root, f"{folder} sample_0.png 2 {label} 1.0")
+    message = r"1\.npy, line 3: imgs/1/sample_0\.png is listed a second time"
+    with pytest.raises(UserError, match=message):
+        pathfinder_folder.listing(root)
+
+
 def test_metadata_that_are_arrays_are_refused(tmp_path):
     root = write_folder(tmp_path)
     np.save(root / "metadata" / "1.npy", np.array([["imgs/1", "sample_0.png", "0", "1"]]))
@@ -142,14 +152,14 @@ def test_other_formats_are_refused(tmp_path):
 
 
 def test_truncated_and_damaged_images_are_refused(tmp_path):
-    """Cut anywhere, or with any bit of the first bytes turned over: refused, or the same image."""
+    """Cut anywhere, or with any bit turned over: refused, or the same image."""
     path = tmp_path / "sample.png"
     Image.fromarray(picture(0)).save(path)
     whole = path.read_bytes()
     variants = [whole[:length] for length in range(0, len(whole), 7)]
     variants += [
         whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
-        for place in range(60)
+        for place in range(len(whole))
         for bit in range(8)
     ]
     refused = 0

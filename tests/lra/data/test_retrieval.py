@@ -111,6 +111,7 @@ def test_data_are_named_by_their_counts_or_by_the_user(tmp_path, monkeypatch):
         (b"\n", "1 columns"),
         (b"2.0\tP1\tP2\ta\tb\n", "label b'2.0'"),
         (b"nan\tP1\tP2\ta\tb\n", "label b'nan'"),
+        (b"0_0\tP1\tP2\ta\tb\n", "label b'0_0'"),
         (b"label\tid1\tid2\ttext1\ttext2\n", "label b'label'"),
         (b"1.0\tP1\tP2\ta\t\n", "an empty document"),
         (b"1.0\tP1\tP2\t\tb\n", "an empty document"),
@@ -150,9 +151,17 @@ def test_a_file_without_line_ends_does_not_fill_the_memory(tmp_path, monkeypatch
         prepare_task("retrieval", tmp_path, source=folder)
 
 
+def test_pairs_of_one_label_train_nothing(tmp_path):
+    source = write_tsv(tmp_path / "aan", PAIRS | {"train": PAIRS["train"][::2]})
+    with pytest.raises(UserError, match=r"train\.tsv: all its pairs have the label 1"):
+        prepare_task("retrieval", tmp_path, source=source)
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path):
     texts = [f"document {i} ".encode() * 2000 for i in range(20)]
-    rows = [(b"1.0", b"A", b"B", texts[i % 20], texts[(i * 7 + 1) % 20]) for i in range(1000)]
+    rows = [
+        (b"%d" % (i % 2), b"A", b"B", texts[i % 20], texts[(i * 7 + 1) % 20]) for i in range(1000)
+    ]
     folder = write_tsv(tmp_path / "aan", dict.fromkeys(("train", "eval", "test"), rows))
     size = sum(path.stat().st_size for path in folder.iterdir())
     del rows, texts

@@ -117,7 +117,19 @@ def test_errors_name_the_file_and_keep_what_was_prepared(tmp_path):
     (root / "train/pos/3_10.txt").rename(root / "train/pos/best.txt")
     with pytest.raises(UserError, match=r"pos/best\.txt: .*<number>_<rating>\.txt"):
         prepare_task("text", tmp_path, source=root)
+    (root / "train/pos/best.txt").rename(root / f"train/pos/{'1' * 200}_3.txt")
+    with pytest.raises(UserError, match=r"1_3\.txt: .*<number>_<rating>\.txt"):
+        prepare_task("text", tmp_path, source=root)
     assert prepared.load(tmp_path, "text").sha256 == before
+
+
+@pytest.mark.parametrize("write", [write_folder, write_archive])
+def test_reviews_of_the_same_number_and_rating_are_refused(tmp_path, monkeypatch, write):
+    monkeypatch.setitem(REVIEWS, "train/pos/00_9.txt", b"another")
+    with pytest.raises(
+        UserError, match=r"pos/0+_9\.txt: there is another review with the same number"
+    ):
+        prepare_task("text", tmp_path, source=write(tmp_path))
 
 
 @pytest.mark.parametrize("missing", ["train/neg/*", "test/pos/*"])

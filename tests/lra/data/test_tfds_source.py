@@ -149,6 +149,12 @@ def test_a_damaged_description_is_named(tmp_path):
         Dataset(NAME, str(tmp_path), REMOTE)
 
 
+def test_the_folder_of_another_data_set_is_refused(tmp_path):
+    folder = tfds_folders.write(tmp_path, "imdb_reviews", REVIEWS)
+    with pytest.raises(UserError, match="holds TFDS's imdb_reviews, not cifar10"):
+        prepare_task("image", tmp_path, source="tfds", tfds_dir=str(folder))
+
+
 def test_a_bad_label_is_named_with_its_place(tmp_path):
     unlabelled = REVIEWS | {"test": [{"text": "x", "label": 0}, {"text": "y", "label": -1}]}
     tfds_folders.write(tmp_path, "imdb_reviews", unlabelled)
