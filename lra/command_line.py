@@ -152,7 +152,11 @@ def positive_minutes(text: str) -> float:
 
 
 def folder(text: str) -> str:
-    """Flag type: path of a folder, which need not exist; nothing above it may be a file."""
+    """Flag type: path of a folder, which need not exist; nothing above it may be a file.
+
+    A `~` at its start is the home folder, which shells replace only at the start of a word.
+    """
+    text = os.path.expanduser(text)
     path = pathlib.Path(text)
     existing = next(filter(os.path.exists, (path, *path.parents)), None)
     if existing and not existing.is_dir():
@@ -167,6 +171,7 @@ def folder(text: str) -> str:
 
 def file_to_write(text: str) -> str:
     """Flag type: path of a file that can be written, which is checked before the work starts."""
+    text = os.path.expanduser(text)
     folder = os.path.dirname(text) or "."
     if not os.path.isdir(folder):
         raise argparse.ArgumentTypeError(f"cannot write {text}, there is no folder {folder}")

@@ -240,3 +240,9 @@ def test_positive_integers():
     for text in ("0", "-1", "1.5", "many", "", "9" * 5000):
         with pytest.raises(argparse.ArgumentTypeError, match=f"'{text}' is not a positive integer"):
             positive_integers(f"3,{text}")
+
+
+def test_a_tilde_after_an_equals_sign_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folder("~/data") == f"{tmp_path}/data"
+    assert file_to_write("~/rows.jsonl") == f"{tmp_path}/rows.jsonl"
