@@ -143,6 +143,7 @@ def _about(
     return {
         "workdir": os.fsencode(workdir).decode(errors="replace"),
         "task": config.task,
+        "data_mark": restored.prepared.manifest["data"],
         "attention": options["name"],
         "options": options,
         "seed": seed,

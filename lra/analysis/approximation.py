@@ -5,8 +5,9 @@ attentions have their initial arrays, not trained ones, except in the rows of va
 use the attentions of the workdir's model with what they have learned (mainly Linformer's E).
 
 Exact attention is softmax attention, except for Reformer. Its keys are its queries, normalised to
-length 1, and a token attends to itself only if it sees no other. With more hash rounds it therefore
-approaches this kind of attention over all positions at once (a single chunk).
+length 1, and a token attends to itself only if it sees no other. So it is compared with this kind
+of attention over all positions at once (a single chunk). More hash rounds come closer to it, but
+not all the way, since a pair that meets in several rounds counts several times.
 """
 
 import types
@@ -210,7 +211,7 @@ class Target:
     Args:
         inputs: Inputs of all layers.
         layer: Index of the layer.
-        shares_qk: Whether to take Reformer's exact limit, whose keys are the queries.
+        shares_qk: Whether the queries are the keys, as in what Reformer is compared with.
     """
 
     def __init__(self, inputs: Inputs, layer: int, shares_qk: bool):

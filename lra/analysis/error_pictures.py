@@ -44,7 +44,7 @@ def draw_errors(rows: Rows, error: str) -> Any:
     columns = min(2, len(panels))
     lines = math.ceil(len(panels) / columns)
     figure, axes = pyplot.subplots(
-        lines, columns, figsize=(COLUMN, 0.7 + 1.4 * lines), sharey=True, squeeze=False
+        lines, columns, figsize=(COLUMN, max(2.6, 0.7 + 1.4 * lines)), sharey=True, squeeze=False
     )
     for axis in axes.flat[len(panels) :]:
         axis.remove()

@@ -11,6 +11,8 @@ from lra.report.formats import plain
 from lra.report.provenance import short_commit
 from lra.report.tables import MISSING, Table
 
+_SCALED_RANKS = "Where pixels are masked, ranks are scaled from the number of the others."
+
 
 def tables(rows: Rows) -> list[Table]:
     """Return all tables: errors by size, by Nyström's iterations, spectrum, Theorem 1, features."""
@@ -33,7 +35,10 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
         "on random inputs. That Longformer and Reformer see few keys a query bounds no rank: their "
         "black line is no limit. Errors below 0.01 are not drawn. "
     )
-    reformer = "Reformer's exact limit is attention with queries for keys (a single chunk)."
+    reformer = (
+        "Reformer is compared with attention with queries for keys (a single chunk), to which more "
+        "hash rounds come closer, but not all the way."
+    )
     if error_pictures.stars(rows):
         reformer += " Star: the model's own attention, with what it has learned."
     errors = [
@@ -69,13 +74,14 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
         Figure(
             "spectrum",
             "Cumulative normalised singular values of exact attention matrices, and their share "
-            "at a quarter of the length (Linformer, Figure 1).",
+            f"at a quarter of the length (Linformer, Figure 1). {_SCALED_RANKS}",
             lambda: matrix_pictures.draw_spectrum(rows),
         ),
         Figure(
             "theorem1",
             "Linformer's Theorem 1: errors of P RᵀR w with k = 5 log n / (ε² - ε³) rows of R; "
-            "median, 5th to 95th percentile. Left as the theorem states it, right as its lemma "
+            "median, 5th to 95th percentile over draws and columns of each head, averaged over "
+            "layers and heads, of one example. Left as the theorem states it, right as its lemma "
             f"gives it. Below the black line the statement holds.{_on_ranks(rows)}",
             lambda: matrix_pictures.draw_theorem(rows),
         ),
@@ -112,7 +118,8 @@ def _subject(about: dict[str, Any]) -> str:
         return f"Random queries, keys and values, {sizes}; commit {commit}."
     return (
         f"A model with {attention_title(about['attention'])} attention, trained on "
-        f"{task_title(about['task'])} in {about['workdir']}, seed {about['seed']}, its "
+        f"{task_title(about['task'])} (data: {about['data_mark']}) in {about['workdir']}, seed "
+        f"{about['seed']}, its "
         f"{about['parameters']} parameters, of step {about['step']:,}; {sizes} of the validation "
         f"set, and random ones of the same sizes; commit {commit}."
     )
@@ -140,8 +147,11 @@ def _error_tables(rows: Rows) -> list[Table]:
             lines.append(
                 [title, f"{size or MISSING}", f"{members[0]['rank'] or MISSING}", *numbers]
             )
-        header = ["attention", "size", "rank", "matrix", "best of rank", "output", "best of rank"]
-        caption = "Relative Frobenius errors, means over layers, heads, examples and draws."
+        header = ["attention", "size", "rank*", "matrix", "best of rank", "output", "best of rank"]
+        caption = (
+            "Relative Frobenius errors, means over layers, heads, examples and draws. * Of "
+            "Longformer and Reformer, the number of keys that a query sees, which bounds no rank."
+        )
         tables.append(Table(f"Approximation errors, {DATA[data]}", caption, header, lines, []))
     return tables
 
@@ -186,8 +196,7 @@ def _spectrum_table(rows: Rows) -> Table:
     length = rows[0]["length"]
     header = ["q, k", "layer", "head", "at a quarter", "at 128", "90 % at"]
     caption = (
-        f"Share of the largest singular values in the sum of all {length}, means. Where pixels are "
-        "masked, ranks are scaled from the number of the others."
+        f"Share of the largest singular values in the sum of all {length}, means. {_SCALED_RANKS}"
     )
     return Table("Spectrum of attention matrices", caption, header, lines, [])
 
@@ -209,7 +218,8 @@ def _theorem_table(rows: Rows) -> Table:
     caption = (
         "How often P RᵀR w is further than ε from P w: row by row relative to |u| |w|, which the "
         "Johnson-Lindenstrauss lemma gives (with the bound on its failures), and relative to "
-        "|P w|, as the theorem is printed. n counts real positions; k above n bounds no rank."
+        "|P w|, as the theorem is printed. Means over layers and heads, of one example. n counts "
+        "real positions; k above n bounds no rank."
     )
     return Table("Linformer's Theorem 1", caption, header, lines, [])
 
