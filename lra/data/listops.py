@@ -89,6 +89,11 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     return _from_tsv(options, writer) if _from_files(options) else _generate(options, writer)
 
 
+def generated_mark(options: argparse.Namespace) -> str:
+    """Return the data mark of the generated expressions."""
+    return options.data_label or _mark(_rules(options), _counts(options))
+
+
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     rules, counts = _rules(options), _counts(options)
     source = expressions(rules, options.seed, options.workers)
@@ -98,7 +103,7 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
             writer.examples(split, ((tokens, evaluate(tokens)) for tokens in subset), bar)
     source.close()
     return writer.finish(
-        data=options.data_label or _mark(rules, counts),
+        data=generated_mark(options),
         source="lra.data.listops_generator",
         counts=counts,
         max_length=rules.max_length - 1,

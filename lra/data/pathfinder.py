@@ -90,6 +90,11 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     return _read(options, writer) if _from_folder(options) else _generate(options, writer)
 
 
+def generated_mark(options: argparse.Namespace) -> str:
+    """Return the data mark of the generated images."""
+    return options.data_label or _mark(options, _counts(options), "generated")
+
+
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     size, counts = _size(options), _counts(options)
     settings = parameters(size, options.difficulty)
@@ -105,7 +110,7 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
         for split, number in counts.items():
             writer.examples(split, itertools.islice(examples, number), bar)
     return writer.finish(
-        data=options.data_label or _mark(options, counts, "generated"),
+        data=generated_mark(options),
         source="lra.data.pathfinder_generator",
         counts=counts,
         max_length=size * size,

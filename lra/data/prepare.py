@@ -102,6 +102,15 @@ def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepa
     return _module(task).estimate(options)
 
 
+def generated_mark(task: str, flags: dict[str, Any]) -> str:
+    """Return the mark of the data that `task` generates with these flags.
+
+    Raises:
+        UserError: A flag is unknown or invalid.
+    """
+    return _module(task).generated_mark(_options(task, "data", flags))
+
+
 def check_request(task: str, flags: dict[str, Any]) -> None:
     """Raise UserError for flags whose name or value is invalid for generated data.
 

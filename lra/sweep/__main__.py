@@ -124,6 +124,7 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
     else:
         say(f"{count(len(sweep.runs))}, {len(ready)} to execute, rows go to {place.results}")
         failed, stopped = execute(ready, place, budget)
+        stopped = stopped and bool(len(ready))  # the last run may have ended in spite of a signal
     if ready.postponed and not ready.started:  # another start would get no further
         raise UserError("; ".join(ready.postponed))
     for line in ready.postponed:

@@ -19,6 +19,7 @@ _MAX_REASON_CHARS = 500
 _MAX_OUTPUT_BYTES = 100_000
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+_FULL_DISK = re.compile("no space left|disk quota exceeded", re.IGNORECASE)
 # JAX warns with this message.
 _UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '(\w+)'")
 
@@ -47,6 +48,11 @@ class Ended(NamedTuple):
         elif not errors:
             last = f"exit status {self.status} after: {last}"
         return last[:_MAX_REASON_CHARS]
+
+    @property
+    def tells_of_a_full_disk(self) -> bool:
+        """Whether the output says so anywhere: libraries print long tracebacks around it."""
+        return _FULL_DISK.search(self.output) is not None
 
 
 def _signal_name(number: int) -> str:

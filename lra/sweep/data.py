@@ -93,8 +93,9 @@ class Data:
     def takes(self, task: str) -> Callable[[str], bool]:
         """Return a predicate of data marks: whether they are of this sweep's data of `task`.
 
-        For prepared data, only their mark is accepted. For data still to be generated, every mark
-        that their flags may lead to is accepted; for data that cannot be generated, every mark.
+        For prepared data, only their mark is accepted. For data still to be generated, only the
+        mark that their flags lead to (without flags, also `official`) is accepted; for data that
+        cannot be generated, every mark.
         """
         with contextlib.suppress(UserError):
             if (prepared_mark := self.mark(task)) is not None:
@@ -102,9 +103,10 @@ class Data:
         flags = self._flags(task)
         if not _can_generate(task):
             return lambda mark: True
-        if "data_label" in flags:
-            return lambda mark: mark == flags["data_label"]
-        return lambda mark: mark in LRA_DATA or (bool(flags) and mark.startswith("differs ("))
+        if not flags:
+            return lambda mark: mark in LRA_DATA
+        expected = preparing.generated_mark(task, flags)
+        return lambda mark: mark == expected
 
     def note(self, task: str, mark: str | None) -> str | None:
         """Return a line on prepared data that are neither LRA's nor asked for by the sweep."""

@@ -27,7 +27,7 @@ from lra.settings import locate
 from lra.sweep import child
 from lra.sweep.budget import Budget
 from lra.sweep.failures import Failures
-from lra.sweep.place import Place
+from lra.sweep.place import Place, unfinished
 from lra.sweep.plan import Run
 from lra.sweep.runner import Outcome, attempt
 
@@ -183,6 +183,8 @@ class _Job:
             raise RuntimeError(f"{self.run.title()} failed: see {self.place.results}")
         if outcome is Outcome.TOO_SHORT:
             raise RuntimeError(f"{self.run.title()}: no step made in time: raise --slurm={_LIMIT}")
+        if outcome.ends_the_sweep and not unfinished([self.run], self.place, self.mark):
+            return Outcome.DONE.value  # in spite of a signal
         if outcome is Outcome.STOPPED:
             _requeue()
         if outcome is Outcome.CANCELLED:

@@ -71,7 +71,11 @@ class Place:
 
 
 def find(
-    runs: list[Run], data: Data, files: Iterable[pathlib.Path], mark: str | None = None
+    runs: list[Run],
+    data: Data,
+    files: Iterable[pathlib.Path],
+    mark: str | None = None,
+    sha256: str | None = None,
 ) -> tuple[list[Row], dict[pathlib.Path, str]]:
     """Find the rows of `runs` in files written by `train.py`.
 
@@ -79,8 +83,9 @@ def find(
         runs: Runs of the sweep.
         data: Data of the sweep.
         files: Files of rows.
-        mark: Data mark of the rows to return, or None for any that fits the sweep's data, of which
-            the hash must fit, too.
+        mark: Data mark of the rows to return, or None for any that fits the sweep's data.
+        sha256: Hash of the data of these rows (None for any) if `mark` is given; otherwise it is
+            that of the sweep's data.
 
     Returns:
         The rows; and a dictionary from files that cannot be read, of which no rows are returned,
@@ -91,7 +96,7 @@ def find(
         task: data.takes(task) if mark is None else lambda found: found == mark for task in tasks
     }
     # Data of the same mark may be others, say of another seed.
-    hashes = {task: data.sha256(task) if mark is None else None for task in tasks}
+    hashes = {task: data.sha256(task) if mark is None else sha256 for task in tasks}
     wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
     matches, unreadable = [], {}
     for path in filter(os.path.exists, files):
@@ -113,14 +118,18 @@ def _may_equal(sha256: str | None, other: str | None) -> bool:
 
 
 def gather(
-    runs: list[Run], place: Place, files: Iterable[pathlib.Path], mark: str | None = None
+    runs: list[Run],
+    place: Place,
+    files: Iterable[pathlib.Path],
+    mark: str | None = None,
+    sha256: str | None = None,
 ) -> dict[pathlib.Path, str]:
     """Copy the rows that `find` finds to the results; return the files that cannot be read.
 
     Raises:
         UserError: The results file is damaged or cannot be written.
     """
-    rows, unreadable = find(runs, place.data, files, mark)
+    rows, unreadable = find(runs, place.data, files, mark, sha256)
     if rows:
         records.append(place.results, rows)
     return unreadable

@@ -32,7 +32,7 @@ from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
 _USED_UP = "stopped: the time budget is used up"
-# With less free space than this, a child without output is assumed to have found the disk full.
+# With less free space than this, a child that failed is assumed to have found the disk full.
 _FULL_BYTES = 1e6
 _UNKNOWN_XLA_FLAG = "Unknown flag in XLA_FLAGS"  # XLA's message, before it ends the process
 
@@ -139,7 +139,8 @@ def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failur
         if not locked:
             return Outcome.BUSY
         # Another sweep may have finished it before the lock was acquired.
-        damage = _copy_rows(run, place, folder, mark)
+        sha256 = place.data.sha256(run.task)
+        damage = _copy_rows(run, place, folder, mark, sha256)
         if not unfinished([run], place, mark):
             return Outcome.DONE
         if damage:
@@ -154,7 +155,7 @@ def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failur
         if (problem := _other_data(run, place, mark)) is not None:
             say(f"{run.title()}: {problem}")
             return Outcome.FAILED
-        return _train(run, place, folder, mark, budget.start())
+        return _train(run, place, folder, mark, sha256, budget.start())
 
 
 def _other_data(run: Run, place: Place, mark: str) -> str | None:
@@ -206,14 +207,21 @@ def _acquire(lock: filelock.BaseFileLock, seconds: float = 0.0) -> bool:
     return True
 
 
-def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | None) -> Outcome:
+def _train(
+    run: Run,
+    place: Place,
+    folder: Workdir,
+    mark: str,
+    sha256: str | None,
+    minutes: float | None,
+) -> Outcome:
     log = folder.root / "log.txt"
     say(f"{run.title()}: running; its progress is in {log}")
     started = time.monotonic()
     before = under_way.fingerprint(folder)
     ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
     child.forget_unreadable(place.workdir, ended.output)
-    damage = _copy_rows(run, place, folder, mark)
+    damage = _copy_rows(run, place, folder, mark, sha256)
     left = unfinished([run], place, mark)
     if not left:
         seconds = time.monotonic() - started
@@ -225,8 +233,7 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
             run, ended.stop_signal, by_budget=minutes is not None, made_progress=made_progress
         )
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
-    silent = not ended.output.strip() and shutil.disk_usage(place.workdir).free < _FULL_BYTES
-    if silent or "no space left" in reason.lower():
+    if ended.tells_of_a_full_disk or shutil.disk_usage(place.workdir).free < _FULL_BYTES:
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
@@ -238,12 +245,14 @@ def _train(run: Run, place: Place, folder: Workdir, mark: str, minutes: float | 
     return _report_failed(left[0], place, mark, damage or reason, f" (log: {log})")
 
 
-def _copy_rows(run: Run, place: Place, folder: Workdir, mark: str) -> str | None:
+def _copy_rows(
+    run: Run, place: Place, folder: Workdir, mark: str, sha256: str | None
+) -> str | None:
     """Copy the rows of `run` from its folder; return the reason if they cannot be read, else None.
 
-    These are its rows on data marked `mark`, even if the data have been replaced since.
+    These are its rows on the data with this mark and hash, even if others have replaced them since.
     """
-    return gather([run], place, [folder.rows], mark).get(folder.rows)
+    return gather([run], place, [folder.rows], mark, sha256).get(folder.rows)
 
 
 def _report_failed(run: Run, place: Place, mark: str, reason: str, suffix: str = "") -> Outcome:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -68,6 +69,23 @@ def test_data_that_a_sweep_asks_for_are_generated_in_its_own_folder(place, capsy
     assert (place.workdir / "data" / "listops" / "manifest.json").exists()
     assert "generating listops" in capsys.readouterr().err
     assert place.rows()[0].data.startswith("differs")
+
+
+def test_results_on_data_that_a_sweep_no_longer_asks_for_do_not_count(place):
+    place.file.write_text(GENERATED)
+    argv = [str(place.file), f"--results={place.results}", f"--workdir={place.workdir}"]
+    assert main(argv, train=fake()) == 0
+    place.file.write_text(GENERATED.replace('"max_length": 12', '"max_length": 13'))
+    with pytest.raises(UserError, match="the sweep wants listops with max_length=13, that in"):
+        main(argv, train=fake())
+    shutil.rmtree(place.workdir / "data")
+    assert main(argv, train=fake()) == 0
+    marks = [f"differs (lengths 4 to {longest}, 20 / 5 / 5)" for longest in (11, 12)]
+    assert [row.data for row in place.rows()] == marks
+    place.results.unlink()
+    assert main(argv, train=fake()) == 0
+    assert [row.data for row in place.rows()] == marks[1:]
+    assert len(place.starts()) == 2
 
 
 @pytest.mark.parametrize("flags", [(), ("--dry_run",)])

@@ -190,19 +190,23 @@ def test_a_result_of_todays_defaults_counts_before_the_data_are_there(place):
         assert Done(rows, data).older(run, "generated").keys() == {0}
 
 
+SHORT = "differs (lengths 501 to 1999, 200 / 20 / 20)"
+
+
 @pytest.mark.parametrize(
     ("wanted", "counting"),
     [
         ({}, ("official", "generated")),
         ({"data_label": "mine"}, ("mine",)),
-        ({"train": 200}, ("official", "generated", "differs (200 / 20 / 20)")),
+        ({"train": 200, "validation": 20, "test": 20}, (SHORT,)),
+        ({"train": 200}, ()),
     ],
 )
 def test_before_the_data_are_there_only_results_on_what_they_may_become_count(
     place, wanted, counting
 ):
     (run, *_) = load_sweep(str(place.file)).runs
-    marks = ("official", "generated", "differs (200 / 20 / 20)", "mine")
+    marks = ("official", "generated", SHORT, "mine")
     for mark in marks:
         rows = [dataclasses.replace(row_of(run, seed), data=mark) for seed in run.seeds]
         done = Done(rows, Data("nowhere", {"listops": wanted}))
@@ -358,9 +362,14 @@ def test_rows_on_other_data_of_the_same_mark_are_not_taken_in(place, capsys):
     write_data(place.root / "data", "listops", example=b"\x03\x04")
     place.run("--dry_run")
     assert "2 missing" in capsys.readouterr().out
+    assert place.run() == 1  # train.py refuses the folder, which has a run on other data
+    assert {row.status for row in place.rows()} == {"failed"}
+    place.results.unlink()
     write_data(place.root / "data", "listops")
     place.run("--dry_run")
     assert "0 missing" in capsys.readouterr().out
+    assert place.run() == 0
+    assert {row.status for row in place.rows()} == {"ok"}
 
 
 @pytest.mark.parametrize("present", [True, False])

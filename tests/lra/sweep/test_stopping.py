@@ -15,7 +15,7 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
-from lra.sweep import child
+from lra.sweep import child, launchers
 from lra.sweep import place as places
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
@@ -140,6 +140,41 @@ def test_a_full_disk_ends_the_sweep(place, monkeypatch):
         place.run(standard="killed")
     assert len(place.starts()) == 1
     assert not place.results.exists()
+
+
+def test_a_full_disk_is_found_in_the_midst_of_a_librarys_tracebacks():
+    frames = '  File "/lib/orbax.py", line 1, in save\n' * 50
+    output = (
+        f"Future exception was never retrieved\n{frames}OSError: [Errno 28] No space left on device"
+    )
+    assert child.Ended(2, output + "\n" + frames, None).tells_of_a_full_disk
+    assert child.Ended(2, "[Errno 122] Disk quota exceeded", None).tells_of_a_full_disk
+    assert not child.Ended(2, frames, None).tells_of_a_full_disk
+
+
+def test_a_run_that_ends_in_spite_of_a_signal_is_done(place, monkeypatch, capsys):
+    real = child.run
+
+    def signalled(*arguments):
+        return real(*arguments)._replace(stop_signal=signal.SIGTERM)
+
+    monkeypatch.setattr(child, "run", signalled)
+    monkeypatch.setattr(launchers, "_GRACE_SECONDS", 1e9)
+    assert place.run() == 75  # and no other run is started
+    assert len(place.starts()) == 1
+    place.file.write_text(ONE_RUN)
+    for run_all in (place.run, lambda: _job(place)()):
+        place.results.unlink()
+        shutil.rmtree(place.workdir)
+        assert run_all() in (0, "done")  # without a wait to be requeued
+        assert len(place.rows()) == 2
+
+
+def _job(place):
+    (run,) = load_sweep(str(place.file)).runs
+    data = Data(str(place.root / "data"), {})
+    there = places.Place(fake(), place.results, place.workdir, data)
+    return launchers._Job(run, there, "generated", 10.0)
 
 
 @pytest.mark.parametrize(
