@@ -31,7 +31,8 @@ class Progress(NamedTuple):
     Attributes:
         step: Number of training steps made.
         evaluated: Step of the latest validation.
-        wall_seconds: Wall time, summed over all processes of this run so far.
+        wall_seconds: Wall time, summed over all processes of this run so far, up to the last
+            checkpoint of each.
         train_seconds: Time spent in training calls on `num_devices` of `device`, without calls that
             compile or run beside a compilation.
         train_examples: Number of examples seen in `train_seconds`, summed over the seeds.

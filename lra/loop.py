@@ -118,7 +118,7 @@ class Run:
         restored = self._checkpoints.restore(trainer.abstract_state())
         state, self._progress = restored or (first, Progress())
         self._step, self._alive = self._progress.step, [True] * len(self._config.seeds)
-        self._is_first, self._has_worked = restored is None, False
+        self._is_first, self._has_worked, self._has_saved = restored is None, False, False
         if restored is not None:
             self._alive = still_training(trainer.fetch(state.diverged_step))
         will_train = self._step < self._config.train.steps and any(self._alive)
@@ -259,13 +259,17 @@ class Run:
             )
 
     def _save(self) -> None:
-        hosts.on_main(lambda: self._folder.note_start(first=self._is_first))
+        if not self._has_saved:
+            hosts.on_main(lambda: self._folder.note_start(first=self._is_first))
+            self._has_saved = True
         self._checkpoints.save(self._state, self._present_progress())
         self._evaluations.save()
 
     def _present_progress(self) -> Progress:
         wall = self._progress.wall_seconds + time.monotonic() - self._stop.started
-        peak = max(self._progress.peak_memory_mb, environment.peak_memory_mb())
+        peak = self._progress.peak_memory_mb
+        if self._has_worked:
+            peak = max(peak, environment.peak_memory_mb())
         return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
 
     def _interrupted(self) -> int:
@@ -284,7 +288,8 @@ class Run:
         if any(self._alive):
             for name, source in (("test-best", self._state.best), ("test-last", self._state)):
                 evaluations.append(self._evaluate(name, source.params, source.rest, "test"))
-        self._save()
+        if self._has_worked or self._is_first:  # else an earlier process has done everything
+            self._save()
         rows = make_rows(
             self._trainer,
             self._prepared,

@@ -65,7 +65,8 @@ class Row:
             last devices of the run; None if it made too few steps there.
         peak_memory_mb: Peak memory of the program on those devices in 10^6 bytes, over all its
             processes.
-        wall_seconds: Wall time of the whole program, summed over its processes.
+        wall_seconds: Wall time of the whole program, summed over its processes; of one that was
+            killed, up to its last checkpoint.
         commit: Commit of the code, or all commits of a run that changed it, `A, B`.
         versions: Versions of the packages, likewise.
         finished: Time of completion, ISO format in UTC.

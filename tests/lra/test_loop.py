@@ -230,6 +230,28 @@ def test_speed_and_memory_are_those_of_the_devices_named(
     assert row.wall_seconds > before.wall_seconds > 3600
 
 
+def test_a_process_that_only_writes_the_rows_has_no_part_in_the_run(
+    tiny_config, data_dir, tmp_path, monkeypatch
+):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as first:
+        first.setattr("lra.loop.write_once", killed)
+        first.setattr(environment, "peak_memory_mb", lambda: 7.0)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny_config(), tmp_path, data_dir)
+    expected = environment.device_name()
+    saved = sorted((tmp_path / "checkpoints").iterdir())
+    monkeypatch.setattr(environment, "device_name", lambda: "another device")
+    monkeypatch.setattr(environment, "devices_name", lambda number: f"{number} x another device")
+    monkeypatch.setattr(environment, "peak_memory_mb", lambda: 9000.0)
+    assert train(tiny_config(), tmp_path, data_dir) == 0
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert (row.device, row.peak_memory_mb) == (expected, 7.0)
+    assert sorted((tmp_path / "checkpoints").iterdir()) == saved
+
+
 def test_a_row_has_the_accuracies_of_the_best_and_of_the_last_parameters(
     tiny_config, data_dir, tmp_path, monkeypatch
 ):

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from lra import process
 
 
@@ -26,3 +28,14 @@ def test_peak_memory_grows_with_what_is_held():
     """
     grown, _ = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert int(grown) >= 2**24
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is inherited on Linux")
+def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
+    child = "from lra import process; print(process.peak_memory_bytes())"
+    parent = f"""if True:
+        import subprocess, sys
+        held = b"x" * 2**28
+        print(subprocess.check_output([sys.executable, "-c", {child!r}], text=True))
+    """
+    assert int(subprocess.check_output([sys.executable, "-c", parent], text=True)) < 2**27
