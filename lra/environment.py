@@ -45,9 +45,10 @@ def commit() -> str:
     root = pathlib.Path(__file__).resolve().parent.parent
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(root), *arguments]
+        # The folder may belong to another user, as in containers.
+        command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=True
+            command, capture_output=True, text=True, timeout=300, check=True
         ).stdout.strip()
 
     try:

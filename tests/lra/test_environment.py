@@ -27,7 +27,6 @@ from lra.errors import UserError
     ],
 )
 def test_a_gpu_is_deterministic_when_asked(monkeypatch, flags, expected):
-    jax.devices()  # made with the flags of all tests, not with these
     monkeypatch.setenv("XLA_FLAGS", flags)
     assert environment.is_deterministic()  # a CPU is in any case
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -90,6 +89,7 @@ def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):
     assert commit() == "a b c\ufffd"
 
 
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 def test_a_copy_inside_another_history_does_not_take_its_commit(monkeypatch, tmp_path):
     def git(*arguments):
         settings = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -109,6 +109,14 @@ def test_a_copy_inside_another_history_does_not_take_its_commit(monkeypatch, tmp
     git("add", "--force", "copy")  # it is a part of that project now
     git("commit", "-m", "with a copy")
     assert environment.commit.__wrapped__() == git("rev-parse", "HEAD")
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_the_commit_of_a_checkout_that_belongs_to_another_user(monkeypatch):
+    commit = environment.commit.__wrapped__
+    expected = commit()
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # of git, for its own tests
+    assert commit() == expected
 
 
 @pytest.mark.parametrize(
