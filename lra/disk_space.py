@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import pathlib
 import shutil
@@ -38,5 +39,7 @@ def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
         yield
     except Exception as error:
         if is_full(error):
+            # Futures that Orbax has left behind would print their tracebacks around our line.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             raise UserError(f"no space left for {what} in {folder}; {advice}") from error
         raise

@@ -60,8 +60,8 @@ class Reporter:
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
 
     def say(self, text: str) -> None:
-        """Print a line above the bar; a closed pipe (`| tee`) does not end the training."""
-        with contextlib.suppress(BrokenPipeError):
+        """Print a line above the bar; a closed pipe or a full disk does not end the training."""
+        with contextlib.suppress(OSError):
             tqdm.write(text, file=sys.stderr)
 
     def trained(

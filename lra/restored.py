@@ -92,7 +92,14 @@ def restore_workdir(
     folder = Workdir(workdir)
     config, run = folder.load_config(), folder.load_run()
     task = get_task(config.task)
-    prepared = prepared_data.load(data_dir or run["data_dir"], task.name)
+    try:
+        prepared = prepared_data.load(data_dir or run["data_dir"], task.name)
+    except UserError as error:
+        if data_dir is not None:
+            raise
+        raise UserError(
+            f"{error}; if the data of {folder.root} were moved, give --data_dir or link them there"
+        ) from None
     if prepared.sha256 != run["data_sha256"]:
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
     with config.unlocked():

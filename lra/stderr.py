@@ -5,6 +5,6 @@ import sys
 
 
 def say(text: str) -> None:
-    """Print a line on stderr; a closed pipe (`2>&1 | head`) is ignored."""
-    with contextlib.suppress(BrokenPipeError):
+    """Print a line on stderr; a closed pipe (`2>&1 | head`) or a full disk is ignored."""
+    with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

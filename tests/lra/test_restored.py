@@ -1,6 +1,7 @@
 """The models of a run, loaded from its folder."""
 
 import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -46,3 +47,14 @@ def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
     with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*last=True"):
         load_model(tmp_path)
     assert load_model(tmp_path, last=True).length == 16
+
+
+def test_data_that_were_moved_can_be_given(tiny_config, data_dir, tmp_path):
+    shutil.copytree(data_dir, tmp_path / "data")
+    assert train(tiny_config(), tmp_path / "run", tmp_path / "data") == 0
+    (tmp_path / "data").rename(tmp_path / "moved")
+    with pytest.raises(UserError, match=r"run were moved, give --data_dir or link them there$"):
+        load_model(tmp_path / "run")
+    assert load_model(tmp_path / "run", data_dir=tmp_path / "moved").length == 16
+    with pytest.raises(UserError, match=r"no prepared listops in .*other; prepare it: [^;]*$"):
+        load_model(tmp_path / "run", data_dir=tmp_path / "other")
