@@ -37,6 +37,8 @@ jax.config.update("jax_compilation_cache_dir", str(_CACHE / _WORKER))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
+jax.devices()  # made now, with these flags, whatever a test sets for the processes it starts
+
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_a_file():

@@ -1,6 +1,7 @@
 """What is under version control: text, pictures and small arrays, no leavings of tools."""
 
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -11,6 +12,8 @@ _LARGEST = 2_000_000  # bytes; rows of cost are the largest file
 
 
 def _tracked() -> list[pathlib.Path]:
+    if not shutil.which("git"):
+        pytest.skip("needs git")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True)
     if listed.returncode:  # a copy without history
         pytest.skip(listed.stderr.decode())

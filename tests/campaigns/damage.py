@@ -74,7 +74,7 @@ def flip(path: pathlib.Path, rng: random.Random) -> None:
 def cut(path: pathlib.Path, rng: random.Random) -> None:
     """Cut the file short, not between two lines."""
     content = path.read_bytes()
-    ends = [n for n in range(len(content)) if content[n : n + 1] != b"\n" != content[n - 1 : n]]
+    ends = [n for n in range(1, len(content)) if content[n : n + 1] != b"\n" != content[n - 1 : n]]
     path.write_bytes(content[: rng.choice(ends or [0])])
 
 

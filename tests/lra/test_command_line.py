@@ -113,7 +113,7 @@ def test_a_lack_of_memory_is_told_with_what_the_command_has_against_it(
 
     monkeypatch.setattr(command_line, "run", fail)
     with pytest.raises(SystemExit) as end:
-        runpy.run_path(ROOT / command, run_name="__main__")
+        runpy.run_path(str(ROOT / command), run_name="__main__")
     assert end.value.code == STATUS_BAD_INPUT
     line = capsys.readouterr().err
     assert line.startswith(f"error: out of memory (MemoryError); {cure}")
