@@ -45,7 +45,7 @@ def commit() -> str:
     root = pathlib.Path(__file__).resolve().parent.parent
 
     def git(*arguments: str) -> str:
-        # The folder may belong to another user, as in containers.
+        # The folder may belong to another user, as in containers (git 2.38 or later).
         command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=300, check=True

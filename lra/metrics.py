@@ -45,7 +45,7 @@ def _is_series(values: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether this is a number that fits in a float32, and not NaN."""
-    return isinstance(value, int | float) and -_MAX_METRIC <= value <= _MAX_METRIC
+    return type(value) in (int, float) and -_MAX_METRIC <= value <= _MAX_METRIC
 
 
 class Metrics:

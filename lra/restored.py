@@ -98,7 +98,8 @@ def restore_workdir(
         if data_dir is not None:
             raise
         raise UserError(
-            f"{error}; if the data of {folder.root} were moved, give --data_dir or link them there"
+            f"{error}; if the data of {folder.root} were moved, link them there or, where the "
+            "command is on that run, give --data_dir"
         ) from None
     if prepared.sha256 != run["data_sha256"]:
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")

@@ -135,7 +135,8 @@ def read_image(path: pathlib.Path, size: int) -> np.ndarray:
             properties = (image.width, image.height, image.mode)
             if properties == (size, size, "L"):
                 return np.asarray(image)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    # IndexError: without image data.
+    except (OSError, SyntaxError, ValueError, IndexError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is damaged or no PNG ({error})") from None
     raise UserError(
         f"{path} is {properties[0]} x {properties[1]} pixels of mode {properties[2]}, "

@@ -74,11 +74,11 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN, again: tuple[str, ...
     workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
     place = Place(
         train=train,
-        results=pathlib.Path(options.results),
+        results=pathlib.Path(options.results).expanduser(),
         workdir=workdir,
         # Data generated with this sweep's own flags are kept apart from everyone else's.
         data=Data(options.data_dir or str(workdir / "data" if sweep.data else "data"), sweep.data),
-        known=tuple(map(pathlib.Path, options.known)),
+        known=tuple(pathlib.Path(path).expanduser() for path in options.known),
         repairs=not options.dry_run,
     )
     for path in place.known:

@@ -19,6 +19,7 @@ _MAX_REASON_CHARS = 500
 _MAX_OUTPUT_BYTES = 100_000
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
+_CACHE_NOT_WRITTEN = "persistent compilation cache"
 _FULL_DISK = re.compile("no space left|disk quota exceeded", re.IGNORECASE)
 # JAX warns with this message.
 _UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '(\w+)'")
@@ -51,8 +52,13 @@ class Ended(NamedTuple):
 
     @property
     def tells_of_a_full_disk(self) -> bool:
-        """Whether the output says so anywhere: libraries print long tracebacks around it."""
-        return _FULL_DISK.search(self.output) is not None
+        """Whether the output says so: in its reason, or without one amid tracebacks of libraries.
+
+        A disk that is too full for JAX's cache of programs ends no run.
+        """
+        lines = [line for line in self.output.splitlines() if _CACHE_NOT_WRITTEN not in line]
+        errors = [line for line in lines if line.startswith("error: ")]
+        return any(map(_FULL_DISK.search, errors[-1:] or lines))
 
 
 def _signal_name(number: int) -> str:

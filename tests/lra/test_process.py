@@ -39,3 +39,14 @@ def test_peak_memory_is_not_that_of_the_process_that_started_this_one():
         print(subprocess.check_output([sys.executable, "-c", {child!r}], text=True))
     """
     assert int(subprocess.check_output([sys.executable, "-c", parent], text=True)) < 2**27
+
+
+@pytest.mark.parametrize("content", ["Name:\tpython\n", "VmHWM:\t?\n", None])
+def test_peak_memory_is_known_without_the_file_of_linux(monkeypatch, content):
+    def read_text(path):
+        if content is None:
+            raise FileNotFoundError(path)
+        return content
+
+    monkeypatch.setattr("pathlib.Path.read_text", read_text)
+    assert 2**24 < process.peak_memory_bytes() < 2**40

@@ -38,9 +38,16 @@ def test_the_sizes_said_to_fit_do(seed, data, num_seeds, wrong, fitting):
         assert make(**(sizes | {wrong: size})).mesh.shape[wrong] == size
 
 
-def test_a_mesh_of_some_devices_takes_the_first():
+def test_a_mesh_of_some_devices_takes_the_first(monkeypatch):
     """`jax.make_mesh` refuses parts of a TPU that have holes."""
+
+    def refuse(*_, **__):
+        raise AssertionError("holes")
+
+    monkeypatch.setattr(jax, "make_mesh", refuse)
     mesh = sharding.make_shardings(3, 1, num_seeds=3, batch_sizes=(8,)).mesh
     assert list(mesh.devices.flat) == jax.devices()[:3]
     assert dict(mesh.shape) == {"seed": 3, "data": 1}
     assert set(mesh.axis_types) == {AxisType.Auto}
+    with pytest.raises(AssertionError, match="holes"):  # all of them are placed by JAX
+        sharding.make_shardings(1, 8, num_seeds=3, batch_sizes=(8,))

@@ -105,6 +105,7 @@ def test_lines_without_losses_show_accuracies_alone(file):
         ({"step": [10, 10**300]}, "line 1: not increasing steps"),
         ({"val_accuracy": [0.2, float("nan")]}, "line 1: not increasing steps"),
         ({"val_accuracy": [0.2, 40]}, "line 1: not increasing steps"),
+        ({"val_accuracy": [False, True]}, "line 1: not increasing steps"),
         ({"train_loss": [2.0, float("inf")]}, "line 1: not increasing steps"),
         ({"data": 3}, "line 1: not increasing steps"),
         ({"step": 3}, "line 1: no learning curve"),

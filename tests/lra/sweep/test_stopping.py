@@ -150,6 +150,9 @@ def test_a_full_disk_is_found_in_the_midst_of_a_librarys_tracebacks():
     assert child.Ended(2, output + "\n" + frames, None).tells_of_a_full_disk
     assert child.Ended(2, "[Errno 122] Disk quota exceeded", None).tells_of_a_full_disk
     assert not child.Ended(2, frames, None).tells_of_a_full_disk
+    cache = "UserWarning: Error writing persistent compilation cache entry: No space left on device"
+    for more in ("", "\nerror: step 100: NaN in layer 3"):
+        assert not child.Ended(2, cache + more, None).tells_of_a_full_disk
 
 
 def test_a_run_that_ends_in_spite_of_a_signal_is_done(place, monkeypatch, capsys):
