@@ -20,7 +20,7 @@ from configs.default import ATTENTIONS
 from lra.command_line import ArgumentParser, positive_integer, positive_number, run
 from lra.environment import check_jax
 from lra.errors import UserError
-from lra.evaluation import evaluate
+from lra.pace import Pace
 from lra.published import TABLE_TASKS
 from lra.trainer import Trainer
 
@@ -83,13 +83,19 @@ def compare(
         a later step and of an evaluation.
     """
     states, first_steps = [], []
-    for trainer in trainers:
+    paces = [Pace() for _ in trainers]  # of all evaluations, as in a run
+
+    def evaluate(index: int) -> None:
+        trainer, (state, _) = trainers[index], states[index]
+        trainer.evaluation(state.params, state.rest, "test").to_the_end(paces[index])
+
+    for index, trainer in enumerate(trainers):
         state = jax.block_until_ready(trainer.init())
         start = time.perf_counter()
         state, _ = jax.block_until_ready(trainer.train(state, 0, 1))
         first_steps.append(time.perf_counter() - start)
-        evaluate(trainer, state.params, state.rest, "test")
         states.append((state, 1))
+        evaluate(index)
     steps, evaluations = ([[] for _ in trainers] for _ in range(2))
     for _ in range(rounds):
         for index, trainer in enumerate(trainers):
@@ -97,7 +103,7 @@ def compare(
             states[index] = state, step
             steps[index].append(per_step)
             start = time.perf_counter()
-            evaluate(trainer, state.params, state.rest, "test")
+            evaluate(index)
             evaluations[index].append(time.perf_counter() - start)
     return first_steps, *([statistics.median(x) for x in xs] for xs in (steps, evaluations))
 

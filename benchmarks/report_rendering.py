@@ -49,9 +49,15 @@ def make_rows(seeds: int, values: int) -> list[Row]:
 def render(rows: pathlib.Path, out: pathlib.Path) -> tuple[float, float]:
     """Render a file of rows in every format; return wall-clock seconds and CPU seconds."""
     command = [sys.executable, "-m", "lra.report", str(rows), f"--out={out}"]
-    start, cpu_start = time.perf_counter(), os.times().children_user
+    start, cpu_start = time.perf_counter(), _cpu_seconds()
     subprocess.run([*command, f"--format={_FORMATS}"], stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - start, os.times().children_user - cpu_start
+    return time.perf_counter() - start, _cpu_seconds() - cpu_start
+
+
+def _cpu_seconds() -> float:
+    """Return CPU seconds of ended child processes."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _row(seed: int, task: str, attention: str, overrides: dict[str, int]) -> Row:

@@ -68,19 +68,27 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+# In names of devices (`environment.device_name`).
+_WITHOUT_KERNELS = ("(LRA_KERNELS=off)", "(no kernels")
+
+
 def cells(rows: list[Row], device: str | None, dtype: str) -> Rows:
     """Return the latest row per cell with one seed, one device and the protocol's model and batch.
 
+    Rows with deterministic operations count only where there are no others.
+
     Args:
         rows: Rows of `benchmarks.train_step`.
-        device: Part of the device's name; None selects no rows.
+        device: Part of the device's name; None selects no rows. A device without the kernels of
+            `models` is selected only if this part says so, as `(LRA_KERNELS=off)` does.
         dtype: Dtype of the rows.
     """
     return {
         (row["task"], row["attention"]): row
-        for row in rows
+        for row in sorted(rows, key=lambda row: not row.get("deterministic"))
         if "failed" not in row
         if device and device in row["device"] and row["dtype"] == dtype
+        if all(mark in device for mark in _WITHOUT_KERNELS if mark in row["device"])
         if row["seeds"] == row["num_devices"] == 1
         if row.get("protocol_hours") and not row.get("overrides")
     }

@@ -23,14 +23,13 @@ from benchmarks.random_data import LONGEST, usual_lengths, write_random
 from benchmarks.worker import failure_kind
 from lra import environment
 from lra.data import prepared
-from lra.pace import Pace
+from lra.pace import MAX_STEPS_PER_CALL, Pace
 from lra.settings import load_config
 from lra.state import TrainState, make_model
 from lra.tasks import get_task
 from lra.trainer import Trainer
 
 _CALL_SECONDS = 1.0  # approximate duration of a timed call
-_MAX_CALL_STEPS = 100
 # Examples drawn for each split; larger batches repeat some. A CPU takes long to evaluate them; on
 # other devices there are enough for the calls of an evaluation to be as long as in a real run.
 _CPU_EXAMPLES, _EXAMPLES = 1024, 4096
@@ -88,6 +87,7 @@ class Measurement:
     def __init__(self, case: TrainCase):
         self._case, self._trainer = case, make_trainer(case)
         self._state, self._step = None, 0
+        self._pace = Pace()  # of all evaluations, as in a run
         self._first_seconds = {name: self._time_call(name) for name in self._calls()}
 
     def row(self, seconds: float, *, profile: pathlib.Path | None = None) -> dict[str, Any]:
@@ -110,11 +110,11 @@ class Measurement:
 
     def _calls(self) -> dict[str, Callable[[TrainState | None], TrainState]]:
         """Return functions that call one program each, in a possible order of execution."""
-        trainer, pace = self._trainer, Pace()
+        trainer = self._trainer
         scores = np.zeros(len(trainer.config.seeds), np.float32)
 
         def evaluate(state: TrainState) -> TrainState:
-            trainer.evaluation(state.params, state.rest, "test").to_the_end(pace)
+            trainer.evaluation(state.params, state.rest, "test").to_the_end(self._pace)
             return state
 
         return {
@@ -138,7 +138,7 @@ class Measurement:
         evaluated = len(self._trainer.config.seeds) * self._trainer.num_examples("test")
         return Times(
             step=step,
-            compilation=self._first_seconds["train"] - step,
+            compilation=max(0.0, self._first_seconds["train"] - step),
             evaluated=evaluation / evaluated,
             eval_compilation=max(0.0, self._first_seconds["evaluation"] - evaluation),
             other_compilation=other_compilation,
@@ -226,7 +226,7 @@ def time_steps(
         state, _ = jax.block_until_ready(train(state, step, count))
         step_seconds.append((time.perf_counter() - call_start) / count)
         step += count
-        count = max(1, min(_MAX_CALL_STEPS, int(_CALL_SECONDS / step_seconds[-1])))
+        count = max(1, min(MAX_STEPS_PER_CALL, int(_CALL_SECONDS / step_seconds[-1])))
     return state, step, statistics.median(step_seconds)
 
 

@@ -225,9 +225,10 @@ def _in_processes(cases: list[tuple[str, str, int]], options: argparse.Namespace
             failures = list(pool.map(_compile, workers, cases))
         for worker, case, failure in zip(workers, cases, failures, strict=True):
             try:
-                yield failure or worker.ask("time", *case)
+                row = failure or worker.ask("time", *case)
             except WorkerError as error:
-                yield _failed_row(case, error)
+                row = _failed_row(case, error)
+            yield row | _conditions(case, options) if "failed" in row else row
             worker.close()  # frees its memory for the next
 
 
@@ -238,6 +239,14 @@ def _compile(worker: Worker, case: tuple[str, str, int]) -> dict | None:
     except WorkerError as error:
         return _failed_row(case, error)
     return None
+
+
+def _conditions(case: tuple[str, str, int], options: argparse.Namespace) -> dict:
+    """Return the fields of a successful row that tell what else a failed one could not do."""
+    task, attention, _ = case
+    config = load_config(f"configs/{task}.py:{attention}", options.override)
+    batch = options.batch or config.train.batch_size
+    return {"batch": batch, "dtype": options.dtype, "overrides": list(options.override)}
 
 
 def _failed_row(case: tuple[str, str, int], error: WorkerError) -> dict:

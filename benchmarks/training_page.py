@@ -54,12 +54,20 @@ def page(folder: pathlib.Path) -> str:
 
 
 def _failed(rows: Iterable[Row], benchmark: str) -> Iterator[str]:
-    """Describe the cases of a benchmark whose latest row is a failure."""
-    latest = {(row["task"], row["attention"], row.get("seeds")): row for row in rows}
-    for (task, attention, seeds), row in latest.items():
+    """Describe the cases of a benchmark that failed, and have no later row of success."""
+    failures: dict[tuple, Row] = {}
+    for row in rows:
+        case = row["task"], row["attention"], row.get("seeds")
+        conditions = row.get("batch"), row.get("dtype"), tuple(row.get("overrides", ()))
         if "failed" in row:
-            programs = f", {seeds} seeds" if (seeds or 1) > 1 else ""
-            yield f"{task}, {attention}{programs} ({benchmark})"
+            failures[*case, *conditions] = row
+        else:
+            failures.pop((*case, *conditions), None)
+            failures.pop((*case, None, None, ()), None)  # of older rows, without conditions
+    for task, attention, seeds, batch, dtype, overrides in failures:
+        words = [task, attention, *([f"{seeds} seeds"] if (seeds or 1) > 1 else [])]
+        words += [f"batch {batch}"] if batch else []
+        yield f"{', '.join([*words, *([dtype] if dtype else []), *overrides])} ({benchmark})"
 
 
 _LEGEND = (

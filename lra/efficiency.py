@@ -213,10 +213,21 @@ def _check(values: dict[str, Any]) -> None:
         values.get(name) is None for name in ("seconds", "peak_memory_mb")
     ):
         wrong.append("seconds")
+    if values.get("repeats") == 0 or not _is_sorted(
+        values.get(name) for name in ("seconds_min", "seconds", "seconds_max")
+    ):
+        wrong.append("seconds_min")
+    if values["benchmark"] == "model" and values["mode"] != "forward_backward":
+        wrong.append("mode")
     if (values.get("peak_memory_mb") is None) != (values.get("memory_source") is None):
         wrong.append("memory_source")
     if wrong:
         raise UserError(f"not a row of cost: {wrong[0]} does not fit status '{status}'")
+
+
+def _is_sorted(numbers: Iterable[float | None]) -> bool:
+    known = [number for number in numbers if number is not None]
+    return known == sorted(known)
 
 
 def _check_ranges(values: dict[str, Any]) -> None:

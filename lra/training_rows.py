@@ -169,9 +169,10 @@ def append(path: str | os.PathLike, row: Row, kind: type) -> None:
     """Append a row of class `kind` durably.
 
     Raises:
-        UserError: If the file cannot be written, or a line before the last is not such a row.
+        UserError: If the file cannot be written, or the row or a line before the last is not valid.
     """
     line = dump(row)
+    _parse(line.encode(), kind)  # a row that cannot be read would block the file
     records.append_new(path, lambda present: [line], functools.partial(_parse, kind=kind))
 
 
@@ -201,6 +202,8 @@ def _parse(line: bytes, kind: type) -> Row:
     if not isinstance(values, dict):
         raise UserError("not a row of a training step: no object")
     if "failed" in values:
+        if values["failed"] is not True:
+            raise UserError(f"not a {_WHAT}: failed is true where it is given")
         check_fields({name: values.get(name) for name in _fields(_Failure)}, _Failure, _WHAT)
         return values
     check_fields(values, kind, _WHAT)
@@ -219,6 +222,8 @@ def _parse(line: bytes, kind: type) -> Row:
 _WHAT = "row of a training step"
 # Reports divide by these, or take their logarithms.
 _DIVISORS = (
+    "seeds",
+    "batch",
     "steps_per_second",
     "examples_per_second",
     "eval_examples_per_second",

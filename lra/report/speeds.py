@@ -26,25 +26,27 @@ def read(path: str | os.PathLike) -> Speeds:
     """Read the speeds of the platform with most of them; in a tie, of the one measured last.
 
     Rows of several seeds, with overrides, or with another batch size than the protocol's are left
-    out; of several rows of a task and attention the last counts.
+    out, and those with deterministic operations where the platform has others; of several rows of a
+    task and attention the last counts.
 
     Raises:
         UserError: The file is missing, a line is no row of a training step, or no row counts.
     """
-    speeds: dict[Platform, dict[tuple[str, str], float]] = defaultdict(dict)
-    latest: dict[Platform, int] = {}
+    speeds: dict[tuple[Platform, bool], dict[tuple[str, str], float]] = defaultdict(dict)
+    latest: dict[tuple[Platform, bool], int] = {}
     for position, values in enumerate(training_rows.read(path, StepRow)):
         if "failed" in values:
             continue
         row = StepRow(**values)
         if row.seeds == 1 and not row.overrides and row.protocol_hours:
-            platform = _platform(row)
-            speeds[platform][row.task, row.attention] = row.examples_per_second
-            latest[platform] = position
+            group = _platform(row), row.deterministic
+            speeds[group][row.task, row.attention] = row.examples_per_second
+            latest[group] = position
     if not speeds:
         raise UserError(f"{path}: no step of the protocol with one seed was measured")
-    chosen = max(speeds, key=lambda platform: (len(speeds[platform]), latest[platform]))
-    return Speeds(chosen, speeds[chosen])
+    candidates = [group for group in speeds if not group[1] or (group[0], False) not in speeds]
+    chosen = max(candidates, key=lambda group: (len(speeds[group]), latest[group]))
+    return Speeds(chosen[0], speeds[chosen])
 
 
 def _platform(row: StepRow) -> Platform:

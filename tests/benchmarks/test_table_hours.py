@@ -47,6 +47,19 @@ def test_failed_cases_and_rows_of_several_devices_tell_no_time():
     assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): measured}
 
 
+@pytest.mark.parametrize(
+    "device", ["H200 (LRA_KERNELS=off)", "H200 (no kernels: 8 devices visible)"]
+)
+def test_rows_without_kernels_or_with_deterministic_operations_are_others(device):
+    plain = row(1.0, 2.0, "an H200") | {"task": "text", "attention": "nystrom", "seeds": 1}
+    plain |= {"num_devices": 1, "dtype": "bfloat16", "protocol_hours": 1.0, "deterministic": False}
+    without, deterministic = plain | {"device": device}, plain | {"deterministic": True}
+    rows = [plain, deterministic, without]
+    assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): plain}
+    assert table_hours.cells(rows, device, "bfloat16") == {("text", "nystrom"): without}
+    assert table_hours.cells(rows[1:2], "H200", "bfloat16") == {("text", "nystrom"): deterministic}
+
+
 def test_a_device_without_rows_is_told(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.touch()

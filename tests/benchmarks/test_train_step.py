@@ -1,7 +1,9 @@
 """The table of costs: rows, what several seeds cost, a profile."""
 
+import argparse
 import json
 import re
+import types
 
 import jax
 import numpy as np
@@ -133,9 +135,11 @@ def test_the_row_of_a_case_that_failed_leaves_the_message_to_stderr(
 ):
     ended = Ended(request_, WorkerError(kind, "f32[2] | x"), [])
     monkeypatch.setattr(train_step, "Worker", lambda *_, **__: ended)
-    (row,) = train_step._in_processes([("text", "linear", 3)], None)
+    options = argparse.Namespace(override=["model.dropout=0.0"], batch=None, dtype="bfloat16")
+    (row,) = train_step._in_processes([("text", "linear", 3)], options)
     crashed = kind == "unsupported"
-    names = {"task": "text", "attention": "linear", "seeds": 3}
+    names = {"task": "text", "attention": "linear", "seeds": 3, "batch": 32, "dtype": "bfloat16"}
+    names["overrides"] = ["model.dropout=0.0"]
     assert row == names | {"failed": True, "crashed": crashed, "why": why}
     assert capsys.readouterr().err.startswith("text, linear, 3: f32[2] | x")
 
@@ -255,6 +259,67 @@ def test_a_whole_run_compiles_an_evaluation_for_each_size_of_a_split():
         for task in ("listops", "image")
     }
     assert seconds == pytest.approx({"listops": 111.0, "image": 121.0})
+
+
+def test_hours_are_of_the_protocols_steps_and_of_all_seeds_evaluations():
+    config = load_config("configs/listops.py:standard", ["seeds=(0, 1, 2)"])
+    hours = train_case._hours(config, train_case.Times(2.0, 0.0, 0.5, 0.0, 0.0))
+    evaluated = 3 * (100 * 2000 + 2 * 2000)
+    assert hours["protocol_hours"] == pytest.approx((5000 * 2.0 + evaluated * 0.5) / 3600)
+
+
+def test_times_are_of_a_step_of_all_seeds_and_of_an_example_of_one(monkeypatch):
+    measurement = object.__new__(train_case.Measurement)
+    measurement._trainer = types.SimpleNamespace(
+        config=types.SimpleNamespace(seeds=(0, 1)), num_examples=lambda split: 10, train=None
+    )
+    measurement._state, measurement._first_seconds = None, {"train": 1.0, "evaluation": 100.0}
+    monkeypatch.setattr(measurement, "_compilation", lambda name: 5.0)
+    monkeypatch.setattr(measurement, "_evaluation", lambda seconds: 40.0)
+    monkeypatch.setattr(train_case, "time_steps", lambda *_: (None, 1, 3.0))
+    # A first step that was faster than the others has not compiled in negative time.
+    assert measurement._times(1.0) == train_case.Times(3.0, 0.0, 2.0, 60.0, 15.0)
+
+
+def test_a_row_counts_the_operations_and_examples_of_all_seeds(monkeypatch):
+    monkeypatch.setattr(train_case, "_model_flops", lambda trainer: 5)
+    monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
+    config = load_config("configs/listops.py:standard", ["seeds=(0, 1)"])
+    mesh = types.SimpleNamespace(size=1)
+    trainer = types.SimpleNamespace(config=config, shardings=types.SimpleNamespace(mesh=mesh))
+    facts = train_case._facts(trainer, train_case.Times(0.5, 0.0, 0.25, 0.0, 0.0))
+    assert facts["real_flops_per_step"] == 10
+    assert facts["examples_per_second"] == 2 * 32 / 0.5
+    assert (facts["steps_per_second"], facts["eval_examples_per_second"]) == (2.0, 4.0)
+
+
+def test_a_step_has_thrice_the_products_of_a_forward_pass(trainer, monkeypatch):
+    monkeypatch.setattr(train_case, "product_flops", lambda *_: 7)
+    assert train_case._model_flops(trainer) == 3 * 8 * 7
+
+
+def test_steps_are_timed_until_their_results_are_there():
+    waited = []
+
+    class Result:
+        def block_until_ready(self):
+            waited.append(self)
+            return self
+
+    made = []
+
+    def train(state, step, count):
+        made.append(Result())
+        return made[-1], None
+
+    train_case.time_steps(train, None, 0, seconds=0.001)
+    assert waited == made
+
+
+def test_a_copy_is_read_and_written(monkeypatch):
+    monkeypatch.setitem(ceilings._SIZES, "cpu", (8, 4000))
+    monkeypatch.setattr(ceilings, "_fastest", lambda function, argument: 2.0)
+    assert ceilings._copy_rate("float32") == 2 * 4000 / 2.0
 
 
 def test_the_share_of_the_ceiling_is_of_all_devices():

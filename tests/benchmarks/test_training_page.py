@@ -91,6 +91,15 @@ def test_the_page_says_which_compilation_had_company(tmp_path):
     assert "Compiled beside" not in training_page.page(tmp_path)
 
 
+def test_a_failure_is_over_with_a_later_success_of_the_same_case(tmp_path):
+    case = {"batch": 32, "dtype": "float32", "overrides": []}
+    failed = {"task": "listops", "attention": "nystrom", "seeds": 1, "failed": True}
+    write(tmp_path, steps=[failed, failed | case, failed | case | {"batch": 4096}, STEP])
+    text = training_page.page(tmp_path)
+    (line,) = [line for line in text.splitlines() if line.startswith("Could not be measured")]
+    assert line == ("Could not be measured: listops, nystrom, batch 4096, float32 (train_step).")
+
+
 def test_what_a_row_need_not_have_is_a_dash(tmp_path):
     missing = ("real_flops_per_step", "protocol_hours", "whole_hours")
     write(tmp_path, steps=[{name: value for name, value in STEP.items() if name not in missing}])
@@ -160,9 +169,16 @@ def test_a_line_that_is_no_row_is_named(tmp_path, row, message):
 
 
 def test_both_sides_of_a_peer_are_checked(tmp_path):
-    write(tmp_path, peers=[PEER | {"ours": {"milliseconds": 1.0}}])
     with pytest.raises(UserError, match="ours: fastest, params, peak_memory_mb missing"):
-        training_page.page(tmp_path)
+        write(tmp_path, peers=[PEER | {"ours": {"milliseconds": 1.0}}])
+
+
+def test_a_row_that_could_not_be_read_is_not_written(tmp_path):
+    for wrong in ({"compile_seconds": -0.4}, {"seeds": 0}, {"failed": False}):
+        with pytest.raises(UserError, match="not a row of a training step"):
+            write(tmp_path, steps=[STEP | wrong])
+    write(tmp_path, steps=[STEP])
+    assert lines_of(tmp_path, "listops", "nystrom")
 
 
 def test_a_flipped_digit_is_noticed(tmp_path):

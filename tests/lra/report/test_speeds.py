@@ -47,6 +47,17 @@ def measured(tmp_path, *rows) -> str:
     return str(path)
 
 
+def test_deterministic_operations_count_where_there_are_no_others(tmp_path):
+    """They are slower; on a CPU all operations are deterministic."""
+    slow = {"examples_per_second": 100.0}
+    (tmp_path / "both").mkdir()
+    path = measured(tmp_path / "both", {"deterministic": False}, slow)
+    assert speeds.read(path).examples_per_second == {("listops", "nystrom"): 320.0}
+    assert speeds.read(measured(tmp_path, slow)).examples_per_second == {
+        ("listops", "nystrom"): 100.0
+    }
+
+
 def test_the_last_speed_of_one_seed_of_the_protocol_counts(tmp_path):
     path = measured(
         tmp_path,
