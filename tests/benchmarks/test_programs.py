@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -43,6 +44,20 @@ def test_jax_nn_is_exact_attention_between_the_same_projections():
     ours = outputs(programs.build(contender("standard", implementation="xla"), case))
     theirs = outputs(programs.build(contender("standard", "jax.nn"), case))
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+def test_a_call_waits_for_its_results():
+    waited = []
+
+    class Result:
+        def block_until_ready(self):
+            waited.append(self)
+
+    program = programs.Program(lambda x: 2 * x, lambda: (jnp.ones(3),))
+    result = Result()
+    program._compiled = lambda x: result
+    program.run()
+    assert waited == [result]
 
 
 def test_the_analysis_counts_arguments_and_products():
