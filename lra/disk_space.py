@@ -11,12 +11,18 @@ from collections.abc import Iterator
 from lra.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit (ulimit -f)
+_TEXTS = [os.strerror(code) for code in _FULL]
+_OURS = "no space left"  # how messages of this project begin
 
 
 def is_full(error: BaseException) -> bool:
     """Whether an error reports a full disk, quota or limit, also one of a library's own type."""
-    texts = [os.strerror(code) for code in _FULL]
-    return getattr(error, "errno", None) in _FULL or any(text in str(error) for text in texts)
+    return getattr(error, "errno", None) in _FULL or any(text in str(error) for text in _TEXTS)
+
+
+def is_told_in(line: str) -> bool:
+    """Whether a line of a process's output tells of that, in the system's words or in ours."""
+    return any(text.lower() in line.lower() for text in (*_TEXTS, _OURS))
 
 
 @contextlib.contextmanager

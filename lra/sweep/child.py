@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import BinaryIO, NamedTuple
 
+from lra import disk_space
 from lra.sweep import leash
 
 # Seconds between polls of the child's status and of the last line of its log.
@@ -20,7 +21,6 @@ _MAX_OUTPUT_BYTES = 100_000
 
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b.*")
 _CACHE_NOT_WRITTEN = "persistent compilation cache"
-_FULL_DISK = re.compile("no space left|disk quota exceeded", re.IGNORECASE)
 # JAX warns with this message.
 _UNREADABLE = re.compile(r"Error reading persistent compilation cache entry for '(\w+)'")
 
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
         """
         lines = [line for line in self.output.splitlines() if _CACHE_NOT_WRITTEN not in line]
         errors = [line for line in lines if line.startswith("error: ")]
-        return any(map(_FULL_DISK.search, errors[-1:] or lines))
+        return any(map(disk_space.is_told_in, errors[-1:] or lines))
 
 
 def _signal_name(number: int) -> str:
