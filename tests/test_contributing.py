@@ -22,7 +22,7 @@ PLACES = {
     '"sigmoid": SigmoidAttention,': ("models/attention/__init__.py", "= {"),
     '"sigmoid": {"bias": 0.0},': ("configs/default.py", "ATTENTIONS = {"),
     '"sigmoid": Case({}, linear_memory=False),': ("tests/attention_cases.py", "CASES = {"),
-    '"parity": "lra.data.parity",': ("lra/data/prepare.py", "MODULES = {"),
+    '"parity": "lra.data.parity",': ("lra/data/request.py", "MODULES = {"),
     'Task("parity", "Parity", vocab_size=3, first_id=0, num_classes=2),': ("lra/tasks.py", "in ("),
 }
 TINY = ("num_layers=1", "dim=16", "mlp_dim=16", "head_dim=8")

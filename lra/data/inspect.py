@@ -18,7 +18,7 @@ from PIL import Image
 from lra.command_line import ArgumentParser, file_to_write, folder, run
 from lra.data import prepared
 from lra.data.listops_language import decode, evaluate
-from lra.data.prepare import MODULES
+from lra.data.request import MODULES
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.tasks import TASKS

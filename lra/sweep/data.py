@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from lra.command_line import near_match
 from lra.data import prepare as preparing
 from lra.data import prepared
+from lra.data.request import MODULES, check_request, module_of
 from lra.errors import UserError, of_system
 from lra.row import LRA_DATA
 from lra.stderr import say
@@ -25,21 +25,19 @@ def check(wanted: Any) -> None:
     if not isinstance(wanted, dict):
         raise UserError(f"DATA is not of the form {_FORM}: {wanted!r}")
     for task, flags in wanted.items():
-        if task not in preparing.MODULES:
-            raise UserError(
-                f"DATA: unknown task {task!r}{near_match(str(task), preparing.MODULES)}"
-            )
+        if task not in MODULES:
+            raise UserError(f"DATA: unknown task {task!r}{near_match(str(task), MODULES)}")
         if not isinstance(flags, dict):
             raise UserError(f"DATA of {task} is not of the form {_FORM}: {flags!r}")
         try:
-            preparing.check_request(task, flags)
+            check_request(task, flags)
         except UserError as error:
             hint = f"python -m lra.data.prepare {task} --help shows the flags"
             raise UserError(f"DATA of {task}: {error}; {hint}") from None
 
 
 def _can_generate(task: str) -> bool:
-    return "generate" in importlib.import_module(preparing.MODULES[task]).SOURCES
+    return "generate" in module_of(task).SOURCES
 
 
 @dataclasses.dataclass(frozen=True)

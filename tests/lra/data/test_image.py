@@ -5,7 +5,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from lra.data import cifar10, image, official, prepare, prepared
+from lra.data import cifar10, image, official, prepared, request
 from lra.data.prepare import prepare_task
 from tests.lra.data import tfds_folders
 from tests.lra.data.cifar_pickles import python2_pickle
@@ -73,7 +73,7 @@ def assert_stored(data_dir: pathlib.Path, split: str, indices) -> None:
 
 def test_a_download_counts_in_the_estimate():
     found = [
-        image.estimate(prepare._parser("image").parse_args(["image", f"--source={source}"]))
+        image.estimate(request.parser_of("image").parse_args(["image", f"--source={source}"]))
         for source in ("download", "tfds")
     ]
     assert found[0].bytes == found[1].bytes + image.ARCHIVE.bytes

@@ -3,7 +3,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from lra.data import prepare, prepared
+from lra.data import prepare, prepared, request
 from lra.data.listops_language import VOCABULARY, decode, encode, evaluate
 from lra.errors import UserError
 from tests.lra.data import listops_reference as reference
@@ -169,13 +169,13 @@ def test_length_limit_of_files_is_a_flag(tmp_path, short):
 def test_estimate_bounds_what_is_written(tmp_path, short):
     from lra.data import listops
 
-    options = prepare._parser("listops").parse_args(["listops"])
+    options = request.parser_of("listops").parse_args(["listops"])
     vars(options).update(SHORT)
     written = sum(facts["bytes"] for facts in short.manifest["files"].values())
     headers = 128 * len(short.manifest["files"])
     assert written - headers <= listops.estimate(options).bytes
     write_tsv(tmp_path, short)
-    files = prepare._parser("listops").parse_args(["listops", f"--source={tmp_path}"])
+    files = request.parser_of("listops").parse_args(["listops", f"--source={tmp_path}"])
     tokens = sum(len(short.split(name).sequences.tokens) for name in prepared.SPLITS)
     assert listops.estimate(files).bytes >= tokens
 
@@ -183,7 +183,7 @@ def test_estimate_bounds_what_is_written(tmp_path, short):
 def test_the_estimate_for_lra_is_the_size_on_disk():
     from lra.data import listops
 
-    found = listops.estimate(prepare._parser("listops").parse_args(["listops"]))
+    found = listops.estimate(request.parser_of("listops").parse_args(["listops"]))
     assert found.bytes == 105_200_000, "104,816,178 with seed 0"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lra.command_line import STATUS_BAD_INPUT
-from lra.data import prepare, prepared
+from lra.data import prepare, prepared, request
 from lra.data.summary import counts
 from lra.errors import UserError
 from lra.published import TABLE_TASKS
@@ -52,11 +52,11 @@ def toy(monkeypatch):
     """The toy in the place of every task: only listops and pathfinder generate it."""
     modules = {
         name: toy_module(("generate",) if name in ("listops", "pathfinder") else ("download",))
-        for name in prepare.MODULES
+        for name in request.MODULES
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, f"toy_{name}", module)
-    monkeypatch.setattr(prepare, "MODULES", {name: f"toy_{name}" for name in modules})
+    monkeypatch.setattr(request, "MODULES", {name: f"toy_{name}" for name in modules})
     return modules
 
 
@@ -282,11 +282,11 @@ def test_bad_arguments(toy, arguments, message):
         prepare.main(arguments)
 
 
-@pytest.mark.parametrize("task", [*prepare.MODULES, prepare.ALL])
+@pytest.mark.parametrize("task", [*request.MODULES, request.ALL])
 def test_help_names_the_flags(toy, capsys, task):
     with pytest.raises(SystemExit) as end:
         prepare.main([task, "--help"])
     assert end.value.code == 0
     output = capsys.readouterr().out
     assert "--workers" in output
-    assert ("--size" in output) == (task in prepare.MODULES)
+    assert ("--size" in output) == (task in request.MODULES)
