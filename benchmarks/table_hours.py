@@ -7,7 +7,9 @@ device, its speed is estimated, in this order:
 
 - Pathfinder, with sequences and batches like Image's, from Image (an overestimate of the time, as
   Pathfinder's many zeros are left out and Image has few);
-- Retrieval, whose pairs have twice as many positions as Text's examples, from Text at half speed;
+- Retrieval, whose pairs have twice as many positions as Text's examples, from Text at half speed
+  (on a CPU an underestimate of the time, in the rows there are up to five times: reviews are short,
+  and what is only padding is left out);
 - from the cell's row on another device, --like, scaled by how much faster Image is on this one;
 - else by the mean of the task's other attentions.
 

@@ -32,7 +32,7 @@ from lra.trainer import Trainer
 _CALL_SECONDS = 1.0  # approximate duration of a timed call
 # Examples drawn for each split; larger batches repeat some. A CPU takes long to evaluate them; on
 # other devices there are enough for the calls of an evaluation to be as long as in a real run.
-_CPU_EXAMPLES, _EXAMPLES = 1024, 4096
+_CPU_EXAMPLES, EXAMPLES = 1024, 4096
 _TRIAL_SECONDS = 3.0
 _GROUPS = 16  # groups of lengths, for whose means FLOPs are counted
 # Minimum number of timed evaluations, and their minimum time as a share of the time of steps.
@@ -196,15 +196,22 @@ def device_bytes() -> int | None:
     return (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
 
 
-def make_trainer(case: TrainCase, **options: Any) -> Trainer:
-    """Return the trainer of a case on random examples; `options` are arguments of `Trainer`."""
+def make_trainer(case: TrainCase, examples: int | None = None, **options: Any) -> Trainer:
+    """Return the trainer of a case on random examples.
+
+    Args:
+        case: The case.
+        examples: Number of examples of each split; None for as many as the device evaluates soon.
+        **options: Arguments of `Trainer`.
+    """
     overrides = [f"seeds={tuple(range(case.seeds))}", f"dtype={case.dtype}", *case.overrides]
     overrides += [f"train.batch_size={case.batch}"] if case.batch else []
     config = load_config(f"configs/{case.task}.py:{case.attention}", overrides)
     task = get_task(case.task)
     with tempfile.TemporaryDirectory() as folder:
-        few = min(4 * config.train.batch_size, _CPU_EXAMPLES)
-        examples = few if jax.default_backend() == "cpu" else _EXAMPLES
+        if examples is None:
+            few = min(4 * config.train.batch_size, _CPU_EXAMPLES)
+            examples = few if jax.default_backend() == "cpu" else EXAMPLES
         lengths = usual_lengths(case.task, examples)
         write_random(folder, task, lengths, LONGEST[case.task])
         return Trainer(config, task, prepared.load(folder, case.task), **options)
@@ -248,7 +255,7 @@ def _facts(trainer: Trainer, times: Times) -> dict[str, Any]:
         "examples_per_second": config.train.batch_size * seeds / times.step,
         "eval_examples_per_second": 1 / times.evaluated,
         "peak_memory_mb": environment.peak_memory_mb(),
-        "real_flops_per_step": seeds * _model_flops(trainer),
+        "real_flops_per_step": seeds * model_flops(trainer),
         "peak_flops_per_second": _matmul_rate(config),
     }
 
@@ -270,7 +277,7 @@ def _hours(config, times: Times) -> dict[str, float]:
     return {"protocol_hours": protocol / 3600, "whole_hours": whole / 3600}
 
 
-def _model_flops(trainer: Trainer) -> int:
+def model_flops(trainer: Trainer) -> int:
     """Return the average FLOPs of the matrix products in a training step of one seed.
 
     Padding is not counted: each sequence counts with its number of real tokens, both of a pair

@@ -31,7 +31,7 @@ from lra.report.figures import NO_SPEED_FIGURE, Figure, beyond_speed_figures, fi
 from lra.report.groups import Group, group
 from lra.report.notes import summary
 from lra.report.page import page
-from lra.report.reading import read
+from lra.report.reading import as_text, read
 from lra.report.sections import Section
 from lra.report.tables import tables
 
@@ -102,6 +102,8 @@ def main(argv: list[str]) -> None:
     groups = group(rows)
     measured = speeds.read(options.speeds) if options.speeds else None
     group_and_curve_figures = figures(groups, options.curves, measured)
+    if options.speeds:
+        sources += f", {as_text(options.speeds)}"
     report = Report(groups, *group_and_curve_figures, sheets(costs), sources)
     if options.out is None:
         if "csv" in forms and groups and costs:

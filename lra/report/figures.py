@@ -168,10 +168,10 @@ def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | Non
         f"{_MEASURED if measured else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
     )
     if "" in by_task:
-        caption += (
-            " Average: the geometric mean of the speeds, the mean of the parameters, and the bar "
-            "of a mean over tasks, each with a seed of its own."
-        )
+        bar = ""
+        if any(each.accuracy.std for each in by_task[""].values()):
+            bar = ", and the bar of a mean over tasks, each with a seed of its own"
+        caption += f" Average: the geometric mean of the speeds, the mean of the parameters{bar}."
     if missing:
         caption += f" No dot for cells {', '.join(missing)}."
     if any(dot.marked for dot in dots):

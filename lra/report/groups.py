@@ -276,11 +276,12 @@ def _number_formats(rows: list[Row]) -> tuple[str, ...]:
 def _split_formats(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
     """Split a line into cells of one number format per place, and the cells in other formats.
 
-    A place shows the first of `formats` in which it has a result.
+    A place shows the format in which it has most results, the first of `formats` if several have
+    as many.
     """
     shown, apart = {}, {}
     for task, parts in line.cells.items():
-        ranked = sorted(parts, key=lambda cell: (not cell.ok, formats.index(number_format(cell))))
+        ranked = sorted(parts, key=lambda c: (-len(c.ok), formats.index(number_format(c))))
         chosen = number_format(ranked[0]) if ranked else ""
         shown[task] = [cell for cell in parts if number_format(cell) == chosen]
         others = [cell for cell in parts if number_format(cell) != chosen]

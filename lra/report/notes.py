@@ -56,7 +56,7 @@ def on_averages(group: Group, texts: list[str]) -> list[str]:
         texts: Averages as shown; only what occurs in them is explained.
     """
     remarks = []
-    if any("(" in text for text in texts):
+    if any("±" in text for text in texts):
         remarks.append(
             "Average: ± is sqrt(s1^2 + ... + s5^2) / 5 of the five cells' standard deviations, "
             "that of an average over single runs; none where a cell has one seed."
@@ -150,9 +150,9 @@ def on_number_formats(group: Group, whose: str = "") -> list[str]:
         texts.append(text[0].upper() + text[1:])
     if group.apart:
         texts.append(
-            "Of results in several number formats in one place, those in the format of most "
-            f"results are here ({' before '.join(group.number_formats)}), the others in the table "
-            f"'{OTHER_FORMATS}'."
+            "Of results in several number formats in one place, those in the format with most "
+            f"seeds there are here (of as many, {' before '.join(group.number_formats)}), the "
+            f"others in the table '{OTHER_FORMATS}'."
         )
     return texts
 

@@ -48,8 +48,7 @@ def read(paths: Iterable[str]) -> Rows:
             else:
                 left_out += _outcome(results.setdefault(_key(row), row)) != _outcome(row)
         note = _note(left_out)
-        # File names need not be valid text.
-        name = os.fsencode(path).decode(errors="replace")
+        name = as_text(path)
         sources.append(f"{name} ({note})" if note else name)
         if note:
             say(f"{path}: {note}")
@@ -60,6 +59,11 @@ def read(paths: Iterable[str]) -> Rows:
     if not accuracies and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
     return Rows(accuracies, costs, ", ".join(sources))
+
+
+def as_text(path: str) -> str:
+    """Return the name of a file as valid text, which file names need not be."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _key(row: Row) -> tuple:

@@ -16,7 +16,13 @@ from lra.report.notes import (
     on_number_formats,
     on_other_data,
 )
-from lra.report.places import MISSING, average_text, difference_text, place_text
+from lra.report.places import (
+    MISSING,
+    average_text,
+    difference_text,
+    mark_of_data,
+    place_text,
+)
 from lra.report.provenance import Program
 from lra.row import Row
 
@@ -82,7 +88,7 @@ def tables(group: Group) -> list[Table]:
     if group.is_table3:
         result += [_published_table(group), _reruns_table()]
     result.append(_accuracy_table(group, _LAST))
-    details = (_costs_table(group), _other_formats_table(group), _unfinished_table(group))
+    details = (_other_formats_table(group), _costs_table(group), _unfinished_table(group))
     return result + [table for table in details if table.lines]
 
 
@@ -176,7 +182,7 @@ def _costs_table(group: Group) -> Table:
         "Commit",
     ]
     lines = [
-        [task_title(task), line.title, *_cost_texts(part, program)]
+        [_marked_title(group, task, part), line.title, *_cost_texts(part, program)]
         for line, task, program, part in group.programs()
     ]
     caption = (
@@ -186,7 +192,13 @@ def _costs_table(group: Group) -> Table:
         "else their machines did: benchmarks.train_step compares methods better."
     )
     folded = not group.is_table3
-    return Table("Cost", caption, header, lines, [], words=(0, 1, 7, 8, 9), folded=folded)
+    remarks = on_other_data(group) if any(OTHER_DATA in texts[0] for texts in lines) else []
+    return Table("Cost", caption, header, lines, remarks, words=(0, 1, 7, 8, 9), folded=folded)
+
+
+def _marked_title(group: Group, task: str, part: Cell) -> str:
+    """Return the title of a task, in the paper's table with the mark of other data than LRA's."""
+    return task_title(task) + (mark_of_data([part]) if group.is_table3 else "")
 
 
 def _cost_texts(part: Cell, program: Program) -> list[str]:

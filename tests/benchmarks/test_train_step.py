@@ -215,7 +215,7 @@ def test_operations_are_those_of_the_plain_form(attention, monkeypatch):
     counts = []
     for machine in (Machine("gpu", runs_kernels=True), Machine("gpu")):
         with assumed(machine):
-            counts.append(train_case._model_flops(train_case.make_trainer(case)))
+            counts.append(train_case.model_flops(train_case.make_trainer(case)))
     assert counts[0] == counts[1] > 0
 
 
@@ -282,7 +282,7 @@ def test_times_are_of_a_step_of_all_seeds_and_of_an_example_of_one(monkeypatch):
 
 
 def test_a_row_counts_the_operations_and_examples_of_all_seeds(monkeypatch):
-    monkeypatch.setattr(train_case, "_model_flops", lambda trainer: 5)
+    monkeypatch.setattr(train_case, "model_flops", lambda trainer: 5)
     monkeypatch.setattr(train_case, "_matmul_rate", lambda config: 1e9)
     config = load_config("configs/listops.py:standard", ["seeds=(0, 1)"])
     mesh = types.SimpleNamespace(size=1)
@@ -295,7 +295,7 @@ def test_a_row_counts_the_operations_and_examples_of_all_seeds(monkeypatch):
 
 def test_a_step_has_thrice_the_products_of_a_forward_pass(trainer, monkeypatch):
     monkeypatch.setattr(train_case, "product_flops", lambda *_: 7)
-    assert train_case._model_flops(trainer) == 3 * 8 * 7
+    assert train_case.model_flops(trainer) == 3 * 8 * 7
 
 
 def test_steps_are_timed_until_their_results_are_there():
@@ -362,7 +362,7 @@ def test_lengths_are_distributed_as_the_tasks(task, mean, longest):
 def test_operations_are_those_of_real_tokens(trainer, monkeypatch):
     def operations(*lengths):
         monkeypatch.setattr(trainer, "training_lengths", np.array(lengths))
-        return train_case._model_flops(trainer)
+        return train_case.model_flops(trainer)
 
     whole, half = operations(trainer.length), operations(trainer.length // 2)
     # Everything in it grows with the length, attention with its square.

@@ -59,6 +59,7 @@ def test_the_deviation_of_an_average_is_that_of_single_runs():
     assert "Average:" not in first(rows[1:5])
     # A cell of one seed has no standard deviation.
     assert line(rows[:-1]).endswith(f" {mean:.2f} (1 to 2) |")
+    assert said not in first(rows[:-1])
 
 
 def test_an_average_over_unlike_numbers_of_seeds_says_so():

@@ -225,13 +225,24 @@ def test_dots_of_other_data_are_marked():
     assert marked == ["retrieval", "retrieval", "", ""]
     (figure,) = figures_of(table)
     assert "Speeds: a device, float32. Average: " in figure.caption
-    assert figure.caption.endswith("a seed of its own. † Retrieval on other data: mine.")
+    assert figure.caption.endswith("mean of the parameters. † Retrieval on other data: mine.")
     drawn = figure.draw()
     assert [[text.get_text() for text in axis.texts] for axis in drawn.axes] == [
         *([], [], ["†", "†"]),
         *([], [], ["†", "†"]),
     ]
     pyplot.close(drawn)
+
+
+def test_the_bar_of_an_average_is_told_where_there_is_one():
+    tasks = ("listops", "text", "retrieval", "image", "pathfinder")
+    one = [make_row(0.4, task=task) for task in tasks]
+    two = [*one, *(make_row(0.5, task=task, seed=1) for task in tasks)]
+    captions = [figures_of(group(beside(rows))[0])[0].caption for rows in (one, two)]
+    bar = (
+        "the mean of the parameters, and the bar of a mean over tasks, each with a seed of its own"
+    )
+    assert [bar in caption for caption in captions] == [False, True]
 
 
 def test_rows_without_speed_have_no_dot():

@@ -25,7 +25,7 @@ def test_number_formats_are_never_averaged_over():
     }
 
 
-def test_a_place_has_the_format_of_most_results_and_others_are_apart():
+def test_of_as_many_results_the_format_of_most_in_the_table_is_shown():
     rows = [*five("nystrom", 0.5, **HALF), make_row(0.4)]
     assert line(rows).split()[3:5] == ["50.00", "(1)"]
     assert line(rows).endswith(" 50.00 (1) |")
@@ -34,13 +34,20 @@ def test_a_place_has_the_format_of_most_results_and_others_are_apart():
     assert apart(rows).lines == [["Nyströmformer", "40.00 (1) [float32]", *"––––"]]
     for said in (
         "All in bfloat16.",
-        "Of results in several number formats in one place, those in the format of most results "
-        "are here (bfloat16 before float32), the others in the table 'Other number formats'.",
+        "Of results in several number formats in one place, those in the format with most seeds "
+        "there are here (of as many, bfloat16 before float32), the others in the table 'Other "
+        "number formats'.",
     ):
         assert said in first(rows)
 
 
-def test_of_as_many_results_float32_is_shown():
+def test_results_elsewhere_do_not_replace_more_seeds_in_a_place():
+    rows = [make_row(0.4), make_row(0.5, seed=1), *five("nystrom", 0.3, **HALF)]
+    assert "| 45.00 ± 7.07 (2) [float32] |" in line(rows)
+    assert apart(rows).lines == [["Nyströmformer", "30.00 (1) [bfloat16]", *"––––"]]
+
+
+def test_of_as_many_results_everywhere_float32_is_shown():
     rows = [make_row(0.4, **HALF), make_row(0.5)]
     assert "| 50.00 (1) |" in line(rows)
     assert apart(rows).lines[0][1] == "40.00 (1) [bfloat16]"

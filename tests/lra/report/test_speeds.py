@@ -116,6 +116,8 @@ def test_the_command_takes_them(tmp_path, capsys):
     rows.write_text("".join(f"{line}\n" for line in lines))
     path = measured(tmp_path, {}, {"attention": "standard"})
     report.main([str(rows), f"--speeds={path}", "--format=html"])
-    assert "measured by benchmarks.train_step: a GPU" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "measured by benchmarks.train_step: a GPU" in page
+    assert f"Rendered from {rows}, {path}." in page
     with pytest.raises(UserError, match="--speeds is for figures"):
         report.main([str(rows), f"--speeds={path}"])

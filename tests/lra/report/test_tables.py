@@ -208,12 +208,25 @@ def test_costs_with_another_jax_stand_apart():
 
 def test_costs_in_other_number_formats_stand_apart():
     half = {"matmul_precision": "tensorfloat32", "seeds_in_program": 3}
-    table = tables(group([make_row(0.5), make_row(0.5, seed=1, **half)])[0])[4]
+    other, table = tables(group([make_row(0.5), make_row(0.5, seed=1, **half)])[0])[4:6]
+    assert other.title == "Other number formats"
     column = table.header.index("Device")
     assert [line[column] for line in table.lines] == [
         "a device, float32",
         "a device, tensorfloat32 products",
     ]
+
+
+def test_costs_on_other_data_are_marked_in_the_papers_table():
+    """Shorter data make a run faster, more so its evaluations."""
+    rows = [make_row(0.5), make_row(0.5, task="retrieval", data="reconstructed")]
+    table = tables(group(rows)[0])[4]
+    assert [line[0] for line in table.lines] == ["ListOps", "Retrieval†"]
+    assert table.notes == ["† Retrieval on other data: reconstructed."]
+    assert tables(group(rows[:1])[0])[4].notes == []
+    (apart,) = group([make_row(0.5, data="mine", config_overrides={"train.steps": 9})])
+    (cost,) = (table for table in tables(apart) if table.title == "Cost")
+    assert [line[0] for line in cost.lines] == ["ListOps"]
 
 
 def test_seeds_without_result_are_told():
