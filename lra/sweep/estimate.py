@@ -65,7 +65,13 @@ def estimate(
         speed = progress.examples_per_second
         basis = f"at {speed:,.0f} examples/s, evaluations aside"
         return _plausible(Estimate(examples / speed, basis))
-    similar = [row for row in costs if (row.task, row.attention) == (run.task, run.attention)]
+    similar = [
+        row
+        for row in costs
+        if (row.task, row.attention) == (run.task, run.attention)
+        # A GPU may take a hundredth of a CPU's time, and another share for each attention.
+        and row.on_cpu == costs[-1].on_cpu
+    ]
     if not similar:
         return None
     same_device = [row for row in similar if row.devices == costs[-1].devices]

@@ -137,6 +137,20 @@ def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, ca
     ]
 
 
+@pytest.mark.parametrize("cores", ["1 core", "16 cores"])
+def test_rows_of_a_gpu_tell_no_time_on_a_cpu(place, cores):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    on_gpu = timed_row(device="a GPU", wall_seconds=60.0)
+    on_cpu = timed_row(device=f"AMD ({cores})", wall_seconds=60.0)
+    latest = timed_row(attention="nystrom", device="Intel (2 cores)", wall_seconds=60.0)
+    assert estimate(run, UnderWay(), [on_gpu, latest], OURS) is None
+    found = estimate(run, UnderWay(), [on_gpu, on_cpu, latest], OURS)
+    assert found.basis == f"by 1 row on AMD ({cores})"
+    of_gpu = timed_row(attention="nystrom", device="another GPU", wall_seconds=60.0)
+    assert estimate(run, UnderWay(), [on_cpu, of_gpu], OURS) is None
+
+
 def test_a_row_of_the_same_settings_is_one_though_it_has_been_json(tmp_path):
     """Linformer's `share` is a tuple in configurations."""
     file = tmp_path / "sweep.py"
