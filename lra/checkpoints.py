@@ -119,15 +119,19 @@ class Checkpoints:
         items = ocp.args.Composite(
             state=ocp.args.StandardRestore(abstract_state), progress=ocp.args.JsonRestore()
         )
-        try:
-            self._check_shapes(number, abstract_state)
-            restored = self._manager.restore(number, args=items)
-        except ValueError as error:  # not damage, since the hashes match
-            raise UserError(
-                f"checkpoint {self._folder / str(number)} has other arrays than this code trains; "
-                "go on with the commit that run.json names, or choose another workdir"
-            ) from error
-        return restored.state, Progress(**restored.progress)
+
+        def read() -> tuple[TrainState, Progress]:
+            try:
+                self._check_shapes(number, abstract_state)
+                restored = self._manager.restore(number, args=items)
+            except ValueError as error:  # not damage, since the hashes match
+                raise UserError(
+                    f"checkpoint {self._folder / str(number)} has other arrays than this code "
+                    "trains; go on with the commit that run.json names, or choose another workdir"
+                ) from error
+            return restored.state, Progress(**restored.progress)
+
+        return hosts.on_every(read)
 
     def _check_shapes(self, number: int, abstract_state: TrainState) -> None:
         """Raise ValueError if arrays have other shapes, before any of them is read.

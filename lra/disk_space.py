@@ -2,16 +2,21 @@
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from lra.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit (ulimit -f)
 _TEXTS = [os.strerror(code) for code in _FULL]
+# To these, threads and futures of Orbax report errors that it raises as well, with tracebacks.
+_LOGGERS = ("absl", "asyncio")
 _OURS = "no space left"  # how messages of this project begin
 
 
@@ -41,11 +46,29 @@ def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
             f"no space left for {what}: {folder} has {free / 1e6:,.1f} MB, {size / 1e6:,.1f} MB "
             f"are needed; {advice}"
         )
-    try:
-        yield
-    except Exception as error:
-        if is_full(error):
-            # Futures that Orbax has left behind would print their tracebacks around our line.
-            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-            raise UserError(f"no space left for {what} in {folder}; {advice}") from error
-        raise
+    with _silent_writes() as silence:
+        try:
+            yield
+        except Exception as error:
+            if is_full(error):
+                silence.pop_all()  # also while what Orbax has left behind ends
+                raise UserError(f"no space left for {what} in {folder}; {advice}") from error
+            raise
+
+
+def _unless_left_behind(report: Callable[[Any], None], unraisable: Any) -> None:
+    """Report an error that could not be raised, except that of a write begun by Orbax."""
+    if not str(unraisable.exc_value).startswith("Event loop is closed"):
+        report(unraisable)
+
+
+@contextlib.contextmanager
+def _silent_writes() -> Iterator[contextlib.ExitStack]:
+    """Let Orbax print no errors up to the end of the block, or for good if the stack is emptied."""
+    with contextlib.ExitStack() as stack:
+        for logger in map(logging.getLogger, _LOGGERS):
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
+        stack.callback(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = functools.partial(_unless_left_behind, sys.unraisablehook)
+        yield stack

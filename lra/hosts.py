@@ -9,10 +9,13 @@ With a single host, the functions here do not communicate.
 import contextlib
 import json
 import os
+import pathlib
 import re
 import socket
 import sys
 import traceback
+import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,7 +100,8 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     same commands continue from the last checkpoint.
 
     Raises:
-        UserError: If the hosts do not connect, or JAX cannot be used (`environment.check_jax`).
+        UserError: If the hosts do not connect or have unequal numbers of devices, or JAX cannot be
+            used (`environment.check_jax`).
     """
     if addresses is None:
         environment.check_jax()
@@ -106,6 +110,7 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     _connect(addresses)
     try:
         environment.check_jax()
+        _check_devices()
         yield
     except SharedError:
         raise
@@ -151,14 +156,20 @@ def on_main(function: Callable[[], T]) -> T:
 
 
 def on_every(function: Callable[[], T]) -> T:
-    """Run `function` on every host; if any of them raises an expected error, all do."""
+    """Run `function` on every host; if any of them raises an expected error, all do.
+
+    If `function` communicates, its errors must be those of all hosts.
+    """
     if jax.process_count() == 1:
         return function()
     values: list[T] = []
     outcomes = _gather(_attempt(lambda: values.append(function())))
-    for index, outcome in enumerate(outcomes):
-        if "error" in outcome:
-            raise SharedError(f"host {index}: {outcome['error']}")
+    errors = [outcome.get("error") for outcome in outcomes]
+    if errors[0] is not None and len(set(errors)) == 1:
+        raise SharedError(errors[0])
+    for index, error in enumerate(errors):
+        if error is not None:
+            raise SharedError(f"host {index}: {error}")
     return values[0]
 
 
@@ -168,6 +179,20 @@ def entered_on_main(context: contextlib.AbstractContextManager) -> Iterator[None
     with contextlib.ExitStack() as stack:
         on_main(lambda: stack.enter_context(context))
         yield
+
+
+def check_shared(folder: pathlib.Path) -> None:
+    """Raise SharedError unless `folder`, which host 0 has made, is the same folder on all hosts."""
+    if jax.process_count() == 1:
+        return
+    # With a name of its own, as file systems remember for a while that a file was not there.
+    mark = folder / on_main(lambda: f".seen-by-all-{uuid.uuid4().hex}")
+    try:
+        on_main(mark.touch)
+        on_every(lambda: _check_seen(mark))
+    finally:
+        if is_main():
+            mark.unlink(missing_ok=True)
 
 
 def check_equal(values: dict[str, Any]) -> None:
@@ -201,6 +226,22 @@ def _connect(addresses: Addresses) -> None:
     except (ValueError, RuntimeError) as error:
         advice = "; " + _NO_ADDRESSES if coordinator is None else ""
         raise UserError(f"the hosts did not meet ({first_line(error)}){advice}") from error
+
+
+def _check_devices() -> None:
+    """Raise SharedError unless all hosts have equally many devices, which JAX's gathers need."""
+    numbers = Counter(device.process_index for device in jax.devices())
+    if len(set(numbers.values())) > 1:
+        told = ", ".join(f"host {index} {number}" for index, number in sorted(numbers.items()))
+        raise SharedError(f"the hosts have unequal numbers of devices ({told}); give each as many")
+
+
+def _check_seen(mark: pathlib.Path) -> None:
+    if not mark.exists():
+        raise UserError(
+            f"{mark.parent} is not the folder that host 0 has there: give all hosts one --workdir, "
+            "on a file system that they share"
+        )
 
 
 def _attempt(function: Callable[[], Any]) -> dict[str, Any]:
@@ -243,8 +284,11 @@ def _is_loss(error: Exception) -> bool:
 
 
 def _leave(message: str, status: int) -> None:
-    """Exit this process without waiting for other hosts."""
-    print(" ".join(message.split()), file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    """Exit this process without waiting for other hosts, also where nothing can be printed."""
+    try:
+        with contextlib.suppress(OSError, ValueError):  # of a full disk, of a closed stream
+            print(" ".join(message.split()), file=sys.stderr)
+            sys.stdout.flush()
+            sys.stderr.flush()
+    finally:
+        os._exit(status)

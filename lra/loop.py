@@ -80,6 +80,7 @@ def train(
         nans.watched(debug_nans),
         contextlib.closing(trainer.ahead),
     ):
+        hosts.check_shared(folder.root)
         status = hosts.on_main(lambda: status_of_complete(folder, config, prepared))
         if status is not None:
             return status

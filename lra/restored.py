@@ -6,8 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from ml_collections import config_dict
 
-from lra import environment
+from lra import environment, hosts
 from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
@@ -90,24 +91,13 @@ def restore_workdir(
     """
     environment.check_jax()
     folder = Workdir(workdir)
-    config, run = folder.load_config(), folder.load_run()
-    task = get_task(config.task)
-    try:
-        prepared = prepared_data.load(data_dir or run["data_dir"], task.name)
-    except UserError as error:
-        if data_dir is not None:
-            raise
-        raise UserError(
-            f"{error}; if the data of {folder.root} were moved, link them there or, where the "
-            "command is on that run, give --data_dir"
-        ) from None
-    if prepared.sha256 != run["data_sha256"]:
-        raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
+    config, prepared = hosts.on_every(lambda: _load(folder, data_dir))
     with config.unlocked():
         config.mesh.update(seed=0, data=0)  # chosen for the devices of this machine
         if eval_batch_size is not None:
             config.train.eval_batch_size = eval_batch_size
-    trainer = Trainer(config, task, prepared, splits=splits)
+    task = get_task(config.task)
+    trainer = hosts.on_every(lambda: Trainer(config, task, prepared, splits=splits))
     return Restored(prepared, trainer, *_restore(folder, trainer))
 
 
@@ -148,9 +138,28 @@ def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Cl
     return nnx.merge(trainer.graphdef, params, rest), step
 
 
+def _load(
+    folder: Workdir, data_dir: str | os.PathLike | None
+) -> tuple[config_dict.ConfigDict, prepared_data.Prepared]:
+    """Load the configuration of a run and its data; UserError if these are missing or others."""
+    config, run = folder.load_config(), folder.load_run()
+    try:
+        prepared = prepared_data.load(data_dir or run["data_dir"], config.task)
+    except UserError as error:
+        if data_dir is not None:
+            raise
+        raise UserError(
+            f"{error}; if the data of {folder.root} were moved, link them there or, where the "
+            "command is on that run, give --data_dir"
+        ) from None
+    if prepared.sha256 != run["data_sha256"]:
+        raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
+    return config, prepared
+
+
 def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
     restored = None
-    if folder.checkpoints.is_dir():
+    if hosts.on_main(folder.checkpoints.is_dir):
         checkpoints = Checkpoints(folder.checkpoints)
         restored = checkpoints.restore(trainer.abstract_state())
         checkpoints.close()

@@ -70,6 +70,12 @@ def make_shardings(
                 f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
                 f"{_divisors(math.gcd(*batch_sizes), available // seed)}"
             )
+    if (seed * data) % jax.process_count():
+        fitting = _meshes_of_all_hosts(num_seeds, math.gcd(*batch_sizes))
+        raise UserError(
+            f"a mesh of {seed} x {data} devices does not divide among {jax.process_count()} hosts; "
+            f"fitting (mesh.seed x mesh.data): {fitting}"
+        )
     mesh = _make_mesh(seed, data)
 
     def place(*axes: str | None) -> NamedSharding:
@@ -86,6 +92,19 @@ def make_shardings(
     )
 
 
+def _meshes_of_all_hosts(num_seeds: int, batch: int) -> str:
+    """List the meshes that have equally many devices of every host."""
+    hosts, available = jax.process_count(), jax.device_count()
+    meshes = [
+        f"{seed} x {data}"
+        for seed in range(1, num_seeds + 1)
+        for data in range(1, batch + 1)
+        if num_seeds % seed == batch % data == (seed * data) % hosts == 0
+        if seed * data <= available
+    ]
+    return ", ".join(meshes) or f"none, unless {hosts} divides seeds x batch"
+
+
 def _make_mesh(seed: int, data: int) -> Mesh:
     devices, axes = _devices(seed * data), ("seed", "data")
     # With explicit axes, JAX's default, the gathers of this project would be errors.
@@ -99,11 +118,6 @@ def _make_mesh(seed: int, data: int) -> Mesh:
 def _devices(number: int) -> list[jax.Device]:
     """The first `number` devices, the same number from every host."""
     hosts = jax.process_count()
-    if number % hosts:
-        raise UserError(
-            f"a mesh of {number} devices does not divide among {hosts} hosts; choose mesh.seed "
-            f"and mesh.data so that {hosts} divides their product, up to {jax.device_count()}"
-        )
     share = number // hosts
     return [
         device

@@ -30,8 +30,12 @@ def initial_state(trainer: Trainer) -> TrainState:
             or diverged; or if parameters differ in names or shapes.
     """
     state, workdir = trainer.init(), trainer.config.train.init_from
-    if not workdir:
-        return state
+    # All hosts restore the same run from the same folder, and so have the same errors.
+    return hosts.on_every(lambda: _take_over(state, trainer, workdir)) if workdir else state
+
+
+def _take_over(state: TrainState, trainer: Trainer, workdir: str) -> TrainState:
+    """Replace the parameters of `state` by the best ones of the run in `workdir`."""
     source = restore_workdir(workdir)
     best, diverged_step = source.trainer.fetch((source.state.best, source.state.diverged_step))
     _check_complete(source, workdir)

@@ -1,23 +1,29 @@
 """A disk that is full: one line, and everything that was there before is still there."""
 
+import logging
 import os
 import pathlib
 import subprocess
+import sys
+import types
 
 import numpy as np
 import pytest
 
+from lra import disk_space
 from lra.checkpoints import Checkpoints
 from lra.command_line import STATUS_BAD_INPUT
 from lra.data import prepare, prepared
 from lra.disk_space import is_full, room_for
 from lra.errors import UserError
 from lra.loop import train
-from tests.lra.conftest import write_listops
+from tests.lra.conftest import TINY, write_listops
 from tests.lra.test_command_line import ended
 from tests.lra.trainings import assert_same_bits, final_state
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FULL = OSError(28, os.strerror(28))
+ONE_CPU = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
 
 
 @pytest.fixture
@@ -34,6 +40,17 @@ def small_disk(tmp_path):
         pytest.skip("disks cannot be mounted here")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(autouse=True)
+def silence_ends():
+    """After a full disk, what Orbax has left behind is silent up to the end of the process."""
+    levels = {name: logging.getLogger(name).level for name in disk_space._LOGGERS}
+    hook = sys.unraisablehook
+    yield
+    sys.unraisablehook = hook
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def fill(folder: pathlib.Path, *, leaving: int) -> pathlib.Path:
@@ -121,6 +138,41 @@ def test_a_disk_that_becomes_full_inside_orbax(tiny_config, data_dir, tmp_path, 
     assert 0 < progress.step < 12
     assert all(np.all(np.isfinite(x)) for x in first if x.dtype == np.float32)
     assert train(config, tmp_path, data_dir) == 0
+
+
+@pytest.mark.slow
+def test_a_limit_that_orbax_meets_is_told_in_one_line(data_dir, tmp_path):
+    """Its threads would print what they raise; free space does not tell of such a limit."""
+    command = [sys.executable, "train.py", "--config=configs/listops.py:standard"]
+    command += [f"--config.{override}" for override in TINY]
+    command += [f"--data_dir={data_dir}", f"--workdir={tmp_path / 'run'}"]
+    limited = ["bash", "-c", 'ulimit -f 3; exec "$@"', "bash", *command]  # 3 kB
+    ended = subprocess.run(limited, cwd=ROOT, env=ONE_CPU, capture_output=True, text=True)
+    assert ended.returncode == 2
+    *progress, last = ended.stderr.splitlines()
+    assert last.startswith("error: no space left for a checkpoint in")
+    assert len(progress) == 5  # the run, its first call and three evaluations
+    assert not list((tmp_path / "run" / "checkpoints").glob("*.sha256.json"))
+
+
+def test_loggers_are_silent_only_as_long_as_something_is_written(tmp_path):
+    logger = logging.getLogger("absl")
+    before = logger.level, sys.unraisablehook
+    with room_for("it", tmp_path, 1):
+        assert not logger.isEnabledFor(logging.ERROR)
+        assert sys.unraisablehook != before[1]
+    assert (logger.level, sys.unraisablehook) == before
+    with pytest.raises(OSError, match="other"), room_for("it", tmp_path, 1):
+        raise OSError("other")
+    assert (logger.level, sys.unraisablehook) == before
+
+
+def test_of_errors_that_cannot_be_raised_only_those_of_writes_are_left_out():
+    told = []
+    for text in ("Event loop is closed", "another"):
+        error = types.SimpleNamespace(exc_value=RuntimeError(text))
+        disk_space._unless_left_behind(lambda each: told.append(str(each.exc_value)), error)
+    assert told == ["another"]
 
 
 def test_a_disk_that_is_full_while_preparing(small_disk, capsys, monkeypatch):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import numpy as np
@@ -27,7 +28,10 @@ CALLS_OF_ONE = ("train.steps_per_call=1", "train.checkpoint_seconds=0")
 
 @pytest.fixture
 def start(data_dir, tmp_path):
-    """Start two hosts of a run: `start(workdir, *overrides)`; kill what is left of them."""
+    """Start two hosts of a run: `start(workdir, *overrides)`; kill what is left of them.
+
+    Two workdirs are one for each.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {
         "JAX_PLATFORMS": "cpu",
@@ -40,17 +44,17 @@ def start(data_dir, tmp_path):
     def arrange(workdir, *overrides, data=(data_dir, data_dir), told=by_flags):
         command = [sys.executable, "train.py", "--config=configs/listops.py:standard"]
         command += [f"--config.{override}" for override in (*TINY, *overrides)]
-        command += [f"--workdir={workdir}"]
+        workdirs = workdir if isinstance(workdir, tuple) else (workdir, workdir)
         pair = [
             subprocess.Popen(
-                [*command, *flags, f"--data_dir={folder}"],
+                [*command, *flags, f"--data_dir={folder}", f"--workdir={own}"],
                 cwd=ROOT,
                 env=environment | variables,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for folder, (flags, variables) in zip(data, told(), strict=True)
+            for folder, own, (flags, variables) in zip(data, workdirs, told(), strict=True)
         ]
         started.extend(pair)
         return pair
@@ -187,6 +191,96 @@ def test_a_host_without_data_ends_both(start, data_dir, tmp_path):
     assert statuses == [2, 2]
     for error in errors:
         assert "error: host 1: no prepared listops" in error
+
+
+@pytest.mark.slow
+def test_hosts_with_a_folder_each_are_refused(start, tmp_path):
+    """They would save half of a checkpoint each."""
+    statuses, errors = ended(start((tmp_path / "one", tmp_path / "other")))
+    assert statuses == [2, 2]
+    for error in errors:
+        assert f"error: host 1: {tmp_path / 'other'} is not the folder that host 0 has" in error
+    assert not list((tmp_path / "one").glob(".seen*"))
+
+
+@pytest.mark.slow
+def test_a_run_to_begin_from_that_is_not_there_ends_both(start, tmp_path):
+    nothing = tmp_path / "nothing"
+    statuses, errors = ended(start(tmp_path / "run", f"train.init_from={nothing}"))
+    assert statuses == [2, 2]
+    for error in errors:
+        assert error.splitlines()[-1] == f"error: {nothing} holds no run: no config.json in it"
+    assert not (tmp_path / "run").exists()
+
+
+def two_hosts(monkeypatch, other):
+    """Let this process be host 0 of two; the outcomes of `other` are those of host 1."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(hosts, "_gather", lambda outcome: [outcome, other(outcome)])
+
+
+def fail(message="wrong"):
+    raise UserError(message)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"error": "wrong"}, "wrong"),
+        ({"error": "worse"}, "host 0: wrong"),
+        ({"value": None}, "host 0: wrong"),
+    ],
+)
+def test_an_error_of_all_hosts_names_none(monkeypatch, other, message):
+    two_hosts(monkeypatch, lambda _: other)
+    with pytest.raises(hosts.SharedError, match=f"^{message}$"):
+        hosts.on_every(fail)
+
+
+def test_a_folder_that_another_host_does_not_see_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    gathered = []
+
+    def gather(outcome):
+        marks = list(tmp_path.glob(".seen-by-all-*"))
+        gathered.append(len(marks))
+        last = {"error": "not there"} if len(gathered) == 3 and not sees else outcome
+        return [outcome, last]
+
+    monkeypatch.setattr(hosts, "_gather", gather)
+    for sees in (True, False):
+        gathered.clear()
+        if sees:
+            hosts.check_shared(tmp_path)
+        else:
+            with pytest.raises(hosts.SharedError, match=r"^host 1: not there$"):
+                hosts.check_shared(tmp_path)
+        assert gathered == [0, 1, 1]
+        assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="is not the folder that host 0 has there: give all hosts"):
+        hosts._check_seen(tmp_path / "mark")
+
+
+def test_unequal_numbers_of_devices_are_refused(monkeypatch):
+    devices = [types.SimpleNamespace(process_index=index) for index in (0, 0, 0, 1)]
+    monkeypatch.setattr(hosts, "_connect", lambda addresses: None)
+    monkeypatch.setattr(jax, "devices", lambda: devices)
+    message = r"unequal numbers of devices \(host 0 3, host 1 1\); give each as many"
+    with (
+        pytest.raises(hosts.SharedError, match=message),
+        hosts.connected(hosts.Addresses("node:1234", 2, 0)),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_a_host_ends_also_where_nothing_can_be_printed(monkeypatch):
+    """An orderly exit would wait for the others for minutes."""
+    monkeypatch.setattr(os, "_exit", lambda status: (_ for _ in ()).throw(SystemExit(status)))
+    full = types.SimpleNamespace(write=lambda _: os.write(-1, b""), flush=lambda: None)
+    monkeypatch.setattr(sys, "stderr", full)
+    with pytest.raises(SystemExit) as end:
+        hosts._leave("error: a line", 2)
+    assert end.value.code == 2
 
 
 def test_hosts_that_differ_are_told_in_what(monkeypatch):

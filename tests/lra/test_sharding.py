@@ -38,6 +38,20 @@ def test_the_sizes_said_to_fit_do(seed, data, num_seeds, wrong, fitting):
         assert make(**(sizes | {wrong: size})).mesh.shape[wrong] == size
 
 
+@pytest.mark.parametrize(
+    ("num_seeds", "batch", "fitting"),
+    [
+        (1, 7, "none, unless 2 divides seeds x batch"),
+        (3, 4, "1 x 2, 1 x 4, 3 x 2"),
+        (2, 7, "2 x 1"),
+    ],
+)
+def test_a_mesh_has_as_many_devices_of_every_host(monkeypatch, num_seeds, batch, fitting):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(UserError, match=rf"among 2 hosts; fitting \(.*\): {fitting}$"):
+        sharding.make_shardings(1, 1, num_seeds=num_seeds, batch_sizes=(batch,))
+
+
 def test_a_mesh_of_some_devices_takes_the_first(monkeypatch):
     """`jax.make_mesh` refuses parts of a TPU that have holes."""
 
