@@ -71,11 +71,12 @@ def test_smaller_batches_give_the_same_evaluation(held_out, tmp_path, capsys):
     np.testing.assert_allclose(*logits, atol=1e-5)
 
 
-@pytest.mark.parametrize(("best_step", "count"), [(0, 1), (5, 1), (6, 2)])
+@pytest.mark.parametrize(("best_step", "count"), [(0, 1), (5, 1), (6, 2), ((5, 6), 2)])
 def test_parameters_that_are_best_and_last_are_evaluated_once(
     tiny_config, data_dir, tmp_path, monkeypatch, best_step, count
 ):
-    assert train(tiny_config("listops", "linear", "train.steps=6"), tmp_path, data_dir) == 0
+    config = tiny_config("listops", "linear", "train.steps=6", "seeds=(0, 1)")
+    assert train(config, tmp_path, data_dir) == 0
     restored = restore_workdir(tmp_path, splits=("test",))
     best = restored.state.best
     changed = restored.state._replace(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lra import hosts
+from lra.checkpoints import Checkpoints
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import EvaluationRun
 from lra.loop import train
@@ -57,6 +58,19 @@ def test_no_batch_is_evaluated_twice(tiny_config, data_dir, tmp_path, advances, 
     monkeypatch.setattr(Stop, "before", lambda self, seconds: False)
     assert train(config, tmp_path / "whole", data_dir) == 0
     assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+
+
+def test_what_was_evaluated_beside_a_lost_checkpoint_begins_again(
+    tiny_config, data_dir, tmp_path, advances, monkeypatch
+):
+    """Steps that are made again lead to the same parameters only up to rounding."""
+    config = tiny_config("listops", "linear", "train.steps=5")  # 2 batches of validation
+    for damaged in (False, True):
+        monkeypatch.setattr(Checkpoints, "any_damaged", lambda self, told=damaged: told)
+        assert train(config, tmp_path, data_dir) == STATUS_STOPPED
+        with np.load(tmp_path / "evaluations" / "validation-5.npz") as arrays:
+            assert arrays["done"] == 1
+    assert advances == [1, 1]
 
 
 def test_a_file_that_is_damaged_or_does_not_fit_begins_again(

@@ -286,3 +286,19 @@ def test_a_run_places_all_its_arrays_itself(tiny_config, data_dir, tmp_path, sto
         assert train(config, tmp_path, data_dir) == STATUS_STOPPED
         stop_after(10**9)
         assert train(config, tmp_path, data_dir) == 0
+
+
+def test_speed_counts_the_examples_of_every_seed(held_out, tiny_config, data_dir):
+    config = tiny_config("listops", "performer", "seeds=(3, 5)", "data.holdout=0.2")
+    _, progress = final_state(config, data_dir, held_out)
+    assert progress.train_examples == 2 * 8 * (12 - 1)  # the first call, of one step, compiles
+
+
+def test_a_validation_that_a_checkpoint_has_is_not_saved_once_more(
+    tiny_config, data_dir, tmp_path, stop_after
+):
+    stop_after(9)
+    config = tiny_config("listops", "linear", "train.steps_per_call=1")
+    assert train(config, tmp_path, data_dir) == STATUS_STOPPED
+    assert 5 < final_state(config, data_dir, tmp_path)[1].step < 10
+    assert not (tmp_path / "evaluations").exists()

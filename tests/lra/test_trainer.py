@@ -336,3 +336,36 @@ def test_a_mistake_in_a_model_is_told_with_its_line(tiny_trainer, monkeypatch):
     with pytest.raises(UserError, match="proj_dim") as caught:
         tiny_trainer("listops", "linformer", "model.attention.proj_dim=17")
     assert ", line " not in str(caught.value)
+
+
+def test_a_seed_that_has_diverged_is_frozen_though_its_loss_is_finite_again(tiny_trainer):
+    trainer = tiny_trainer("listops", "standard", "seeds=(0, 1)")
+    state = trainer.init()
+    before = leaves((state.params, state.opt_state))
+    state = state._replace(diverged_step=jnp.array([7, -1], jnp.int32))
+    state, metrics = trainer.train(state, 8, 1)
+    assert np.isfinite(metrics.loss).all()
+    np.testing.assert_array_equal(metrics.diverged_step, [7, -1])
+    for old, new in zip(before, leaves((state.params, state.opt_state)), strict=True):
+        np.testing.assert_array_equal(old[0], new[0])
+
+
+def test_each_example_of_each_step_has_a_key_of_its_own():
+    found, params, optimizer = [], {"weight": jnp.zeros(1)}, optax.identity()
+
+    def mean(function, params, batch, keys):
+        found.append(jax.random.key_data(keys))
+        return (jnp.zeros(()), jnp.zeros(())), params
+
+    start = state.TrainState(params, {}, optimizer.init(params), jnp.array(-1), None)
+    batch = arrays.Batch(jnp.zeros((5, 3), int), jnp.ones((5, 3), bool), jnp.zeros(5, int))
+    for step, seed in ((0, 0), (1, 0), (0, 1)):
+        key = state.seed_keys(seed)[1]
+        state.train_step(start, step, batch, key, graphdef=None, optimizer=optimizer, mean=mean)
+    assert len(np.unique(np.concatenate(found), axis=0)) == 3 * 5
+
+
+def test_the_parameters_of_a_model_are_counted_once_however_many_seeds(tiny_trainer):
+    trainers = [tiny_trainer("listops", "linear", f"seeds={seeds}") for seeds in ((0,), (0, 1))]
+    one, two = (trainer.num_params(trainer.abstract_state()) for trainer in trainers)
+    assert one == two

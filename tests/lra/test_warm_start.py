@@ -4,6 +4,7 @@ import functools
 import shutil
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -150,7 +151,10 @@ def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_trainer, monkey
     """The best parameters of the one before need not be those of its rows."""
 
     def of_an_earlier_step(*arguments):
-        return restore_workdir(*arguments)._replace(step=10)
+        restored = restore_workdir(*arguments)
+        # That one seed has diverged does not end the others.
+        state = restored.state._replace(diverged_step=jnp.array([7, -1, -1], jnp.int32))
+        return restored._replace(step=10, state=state)
 
     monkeypatch.setattr(warm_start, "restore_workdir", of_an_earlier_step)
     trainer = tiny_trainer("listops", "standard", f"train.init_from={source()}")

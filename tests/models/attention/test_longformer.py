@@ -166,3 +166,26 @@ def test_module_computes_the_function_and_holds_nothing():
 def test_bad_windows(window):
     with pytest.raises(ValueError, match=f"window must be a positive integer, not {window}"):
         LongformerAttention(length=8, heads=1, head_dim=4, rngs=nnx.Rngs(0), window=window)
+
+
+def test_gradients_of_keys_and_values_are_added_up_in_float32():
+    """Values get 257 from one block of queries and 1 from the next; bfloat16 holds no 257."""
+    x, mask = jnp.zeros((1, 2 * BLOCK, 1, 8), jnp.bfloat16), jnp.ones((1, 2 * BLOCK), bool)
+    g = jnp.repeat(jnp.array([512.0, 520.0, 2.0]), jnp.array([48, 16, BLOCK]))
+
+    def total(v):
+        out = longformer_attention(x, x, v, mask, window=2 * BLOCK)
+        return jnp.sum(out.astype(jnp.float32) * g[None, :, None, None])
+
+    gradient = jax.grad(total)(x)
+    np.testing.assert_array_equal(gradient.astype(jnp.float32), np.full(x.shape, 258))
+
+
+def test_scores_of_bfloat16_are_float32():
+    """Two keys with scores of 256 and 257; bfloat16 holds no 257."""
+    q, k, v = jnp.zeros((3, 1, 2, 1, 4))
+    q = q.at[..., :2].set(jnp.array([512.0, 256])[None, None, None])
+    k = k.at[0, :, 0, :2].set(jnp.array([[1.0, 0], [1.0, 2**-7]]))
+    arrays = (x.astype(jnp.bfloat16) for x in (q, k, v.at[:, 1].set(1)))
+    out = longformer_attention(*arrays, jnp.ones((1, 2), bool), window=2)
+    np.testing.assert_allclose(out.astype(jnp.float32), np.e / (1 + np.e), rtol=2**-7)

@@ -1,5 +1,7 @@
 """Nyström attention: reference arrays, its limit, its landmarks under masks, its options."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,7 @@ from tests.models.attention.arrays import (
     load_inputs,
     out_and_gradients,
 )
+from tests.programs import equations
 
 SIZES = ("num_landmarks", "pinv_iterations")
 nystrom_attention = jax.jit(nystrom.nystrom_attention, static_argnames=SIZES)
@@ -260,3 +263,26 @@ def test_nan_at_padding_reaches_no_gradient():
     filled = gradients(*(jnp.where(real, x, jnp.nan) for x in (q, k, v)))
     for one, other in zip(filled, gradients(q, k, v), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_the_inverse_is_exact_whatever_the_precision_of_other_products():
+    """The scores of A, the four products of a step, and Z (B V)."""
+    q, k, v, _ = inputs(32, jnp.float32)
+    with jax.default_matmul_precision("tensorfloat32"):
+        attend = functools.partial(nystrom.nystrom_attention, num_landmarks=4)
+        program = jax.make_jaxpr(attend)(q, k, v, jnp.ones((2, 32), bool))
+    precisions = [
+        equation.params["precision"]
+        for equation in equations(program.jaxpr)
+        if equation.primitive.name == "dot_general"
+    ]
+    assert precisions.count((jax.lax.Precision.HIGHEST,) * 2) == 1 + 4 + 1
+    assert len(precisions) == 1 + 4 + 1 + 4  # attention from and to the landmarks
+
+
+def test_landmarks_of_bfloat16_are_float32():
+    """The mean of 1 and 1 + 2^-7; bfloat16 has no number between them."""
+    x = jnp.array([1, 1 + 2**-7], jnp.bfloat16).reshape(1, 2, 1, 1)
+    landmarks = nystrom._landmarks(x, x, jnp.ones((1, 2), bool), 1)
+    for mean in (landmarks.q, landmarks.k):
+        assert mean.item() == 1 + 2**-8

@@ -1,5 +1,7 @@
 """Performer against lucidrains' arrays, its limit, its masks and its random features."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,7 @@ from tests.models.attention.arrays import (
     load_inputs,
     out_and_gradients,
 )
+from tests.programs import equations
 
 KERNELS = ("softmax", "relu")
 
@@ -240,3 +243,15 @@ def test_unknown_kernel_of_the_function():
         query_features(q, jnp.ones((4, 4)), kernel="gelu")
     with pytest.raises(ValueError, match="unknown kernel 'gelu'"):
         key_features(k, jnp.ones((1, 4), bool), jnp.ones((4, 4)), kernel="gelu")
+
+
+def test_directions_are_exact_whatever_the_precision_of_other_products():
+    draw = functools.partial(orthogonal_features, num_features=40, head_dim=16)
+    with jax.default_matmul_precision("tensorfloat32"):
+        program = jax.make_jaxpr(draw)(jax.random.key(0))
+    precisions = [
+        equation.params["precision"]
+        for equation in equations(program.jaxpr)
+        if equation.primitive.name == "dot_general"
+    ]
+    assert precisions == [(jax.lax.Precision.HIGHEST,) * 2] * 4

@@ -208,3 +208,27 @@ def test_what_does_not_sort_by_32_bits_is_refused(length, chunk_length, product)
     message = rf"at most 65536 positions, .* at most 2\^32, not {product}"
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(attend, array, array, mask, rotations)
+
+
+def test_heads_and_rounds_draw_rotations_of_their_own(monkeypatch):
+    attention, given = module(num_hashes=2), []
+    monkeypatch.setattr(
+        "models.attention.reformer.reformer_attention",
+        lambda q, v, mask, rotations, **_: given.append(rotations) or v,
+    )
+    x, mask = jnp.ones((3, 64, 2, 8)), jnp.ones((3, 64), bool)
+    for key in (None, jax.random.split(jax.random.key(0), 3)):
+        attention(x, x, x, mask, key=key)
+    held, drawn = (np.moveaxis(x, -2, -3).reshape(-1, 8 * x.shape[-1]) for x in given)
+    for rotations, number in ((held, 2 * 2), (drawn, 3 * 2 * 2)):
+        assert len(np.unique(rotations, axis=0)) == number
+
+
+def test_scores_of_bfloat16_within_a_single_chunk_are_float32():
+    """Two keys with scores of 256 and 257; bfloat16 holds no 257."""
+    q, v = jnp.zeros((2, 1, 4, 1, 8))
+    queries = jnp.array([[256, 128], [1, 0], [1, 2**-7], [-1, 0]])
+    q, v = q.at[0, :, 0, :2].set(queries), v.at[:, 2].set(1)
+    q, v, rotations = (x.astype(jnp.bfloat16) for x in (q, v, jnp.ones((1, 8, 1, 1))))
+    out = attend(q, v, jnp.ones((1, 4), bool), rotations, chunk_length=4)
+    np.testing.assert_allclose(out[0, 0, 0].astype(jnp.float32), np.e / (1 + np.e), rtol=2**-7)

@@ -110,3 +110,18 @@ def test_both_shares_of_a_chunk_are_added_up_in_float32(monkeypatch):
 
     _, of_values = jnp.split(jax.grad(total)(queries_values), 2, axis=-1)
     np.testing.assert_array_equal(of_values.astype(jnp.float32), np.full(of_values.shape, 258))
+
+
+def test_scores_and_sums_of_bfloat16_are_float32():
+    """Scores of 256 and 257, and values of the sum 259: bfloat16 holds neither 257 nor 259."""
+    positions = jnp.arange(4).reshape(1, 1, 2, 2)
+    q, v = jnp.zeros((2, 4, WIDTH))
+    q = q.at[:, :2].set(jnp.array([[256, 128], [1, 0], [1, 2**-7], [-1, 0]]))
+    of_scores = jnp.concatenate([q, v.at[2].set(1)], axis=1)
+    of_sums = jnp.concatenate([0 * q, v.at[:, 0].set(jnp.array([256.0, 1, 1, 1]))], axis=1)
+    outs = []
+    for case, keys in ((of_scores, positions), (of_sums, positions + 100)):
+        case = case.astype(jnp.bfloat16).reshape(1, 1, 2, 2, 2 * WIDTH)
+        outs.append(attend_chunk_pairs(case, positions, keys)[0][0, 0, 0, 0])
+    np.testing.assert_allclose(outs[0], np.full(WIDTH, np.e / (1 + np.e)), rtol=2**-7)
+    assert outs[1][0] == 259 / 4
