@@ -25,7 +25,7 @@ ATTENTIONS = {
         # A number; or one per layer, (256, 128); or one per layer and head, ((256, 128), ...).
         "proj_dim": 256,  # paper, LRA section: "projection dimension for Linformer is 256"
         "share": ("kv", "layers"),  # any of kv, heads, layers; NYS: one E per head for all of them
-        "projection": "linear",  # linear | mean_pool | max_pool | conv
+        "projection": "linear",  # linear | mean_pool | max_pool | conv; pooling ignores share
     },
     "performer": {
         "num_features": 256,  # paper, LRA section

@@ -186,6 +186,11 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None
     except (Exception, SystemExit) as error:  # whatever the config file itself raises
+        if not _is_config(pathlib.Path(located.partition(":")[0])):
+            raise UserError(
+                f"{spec} has no get_config(attention); name a config file, as in "
+                "configs/listops.py:nystrom"
+            ) from None
         raise UserError(f"{spec}: {type(error).__name__}: {error}") from None
     if not isinstance(config, config_dict.ConfigDict):
         raise UserError(f"{spec}: get_config returns a {type(config).__name__}, not a ConfigDict")
@@ -209,9 +214,20 @@ def _no_config_file(spec: str) -> UserError:
         return UserError(f"{spec}: the path of a config file has no colon; move it elsewhere")
     if path.is_dir():
         return UserError(f"{path} is a folder; name a file, as in configs/listops.py:nystrom")
-    known = [pathlib.Path(CONFIGS.name, file.name) for file in CONFIGS.glob("*.py")]
-    known += filter(pathlib.Path.is_file, path.parent.glob("*.py"))  # not a link to nothing
+    if path.name in default.ATTENTIONS:
+        return UserError(f"no config file {path}: name a task too, as in configs/listops.py:{path}")
+    tasks = sorted(set(CONFIGS.glob("*.py")) - {CONFIGS / "default.py"})
+    known = [pathlib.Path(CONFIGS.name, file.name) for file in tasks]
+    known += filter(_is_config, path.parent.glob("*.py"))
     return UserError(f"no config file {path}{near_file(path, known)}")
+
+
+def _is_config(path: pathlib.Path) -> bool:
+    """Whether a Python file has the function of a config file."""
+    try:
+        return b"get_config" in path.read_bytes()
+    except OSError:  # a link to nothing, a folder, a file that may not be read
+        return False
 
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:

@@ -287,6 +287,25 @@ def test_the_ratios_to_pytorch_are_those_of_the_rows():
     assert f"and {exact:.1f} times with exact attention" in text_of("README.md")
 
 
+def test_the_findings_of_the_analysis_are_those_of_its_page():
+    page, readme = text_of("results/analysis/ANALYSIS.md"), text_of("README.md")
+
+    def found(pattern):
+        """The numbers that a pattern first finds in the page, whose columns may be wider."""
+        return re.findall(pattern.replace("|", r" *\| *"), page)
+
+    few, many = (found(rf"Nyströmformer|{n}|{n}|([\d.]+)|")[0] for n in (4, 32))
+    told = f"from {float(few):.2f} with 4 landmarks to {float(many):.2f} with 32"
+    exact = found(r"trained|63|.*?|([\d.e-]+)| \| random")[0].split("|")[-1]
+    assert f"{told}, and to {float(exact):.0e}".replace("e-0", "e-") in readme
+    first, second = (
+        sorted(map(float, found(rf"trained|{layer}|\d|([\d.]+)|–"))) for layer in (1, 2)
+    )
+    share = " to ".join(f"{100 * share:.0f}" for share in first)
+    assert f"holds {share} % of their sum in the first layer, more than 99 %" in readme
+    assert second[0] > 0.99
+
+
 def test_the_readmes_python_runs(tmp_path):
     sweep, example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     mine = tmp_path / "mine.py"

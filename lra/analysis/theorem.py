@@ -13,6 +13,9 @@ k >= 5 log(n) / (eps^2 - eps^3) (Appendix A). Two statements are checked:
 
 The two differ by |u| |w| / |u w|, which is large where a row averages over many values that
 cancel: then the statement as printed needs k of the order of n, not of log n.
+
+Theorem 2, of softmax(q E^T) F v, is not checked: the projections of its proof are E = d R and
+F = exp(-d) R with d = 2^-n, so small that all weights are equal in any number format.
 """
 
 import math

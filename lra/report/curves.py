@@ -70,12 +70,13 @@ class _Run(NamedTuple):
 
 
 def histories(places: Iterable[str]) -> dict[str, list[History]]:
-    """Read the curves of the runs in `places`, by task; folders that hold no run are skipped.
+    """Read the curves of the runs in `places`, by task.
 
-    They are sorted as in tables: by attention, then by the values that differ.
+    They are sorted as in tables: by attention, then by the values that differ. Folders that hold no
+    run are skipped, and files that are not .jsonl, such as earlier reports beside the runs.
 
     Args:
-        places: Workdirs, and files of curves.
+        places: Workdirs, and files of curves (.jsonl).
 
     Raises:
         UserError: Nothing holds a run that has been evaluated, or a place is missing or damaged.
@@ -85,7 +86,10 @@ def histories(places: Iterable[str]) -> dict[str, list[History]]:
         for run in _runs(place):
             runs_by_task.setdefault(run.config.task, []).append(run)
     if not runs_by_task:
-        raise UserError("--curves names no folder of a run that has been evaluated")
+        raise UserError(
+            "--curves names no folder of a run that has been evaluated, and no file of curves "
+            "(.jsonl)"
+        )
     return {task: _titled(runs) for task, runs in runs_by_task.items()}
 
 
@@ -95,7 +99,7 @@ def _runs(place: str) -> Iterator[_Run]:
     if not folder.root.exists():
         raise UserError(f"--curves names {place}, which is not there")
     if folder.root.is_file():
-        for curve in curve_files.read(folder.root):
+        for curve in curve_files.read(folder.root) if folder.root.suffix == ".jsonl" else ():
             loss, accuracy = (
                 [(step, [value]) for step, value in zip(curve.step, values, strict=bool(values))]
                 for values in (curve.train_loss, curve.val_accuracy)

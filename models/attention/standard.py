@@ -3,8 +3,9 @@
     out_i = sum_j softmax_j(q_i . k_j / sqrt(head_dim)) v_j          over the real positions j
 
 Time O(length^2 head_dim). Memory O(length^2) for `xla` (`models.attention.materialised`), which
-stores all scores; O(length) for `chunked` (`models.attention.chunked`), `cudnn`
-(`models.attention.cudnn`) and `flash` (`models.attention.flash`). The last two are GPU kernels.
+stores all scores, unless XLA fuses the forward pass (JAX 0.12 on a CPU); O(length) for `chunked`
+(`models.attention.chunked`), `cudnn` (`models.attention.cudnn`) and `flash`
+(`models.attention.flash`). The last two are GPU kernels.
 
 Attention weights are dropped with probability 0.1 in training, as in the baseline behind Table 3
 of arXiv 2102.03902 (mlpen/Nystromformer, LRA/code).

@@ -196,6 +196,16 @@ def test_no_histories_is_an_error(tmp_path):
         curves.histories([write_run(tmp_path / "run"), tmp_path / "typo"])
 
 
+def test_reports_beside_the_runs_are_skipped(tmp_path):
+    """As `--curves DIR/*` names them, with the report's `--out=DIR`."""
+    run = write_run(tmp_path / "run")
+    for name in ("RESULTS.md", "results.csv", "results.html"):
+        (tmp_path / name).write_text("no curve")
+    assert len(curves.histories([run, *tmp_path.glob("*.*")])["listops"]) == 1
+    with pytest.raises(UserError, match=r"no file of curves \(\.jsonl\)$"):
+        curves.histories([tmp_path / "RESULTS.md"])
+
+
 def test_a_step_that_no_seed_has_reached_is_no_point(tmp_path):
     metrics = write_run(tmp_path / "run") / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("[0.5, null]", "[null, null]"))
