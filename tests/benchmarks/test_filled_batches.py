@@ -96,3 +96,12 @@ def test_an_example_needs_at_least_its_input_and_output(slope):
     worker = FakeWorker(lambda c: 0.01, lambda c: 1e7 + slope * c.batch)
     _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
     assert filled.largest_batch == 1 + int((10**9 - 1e7 - slope) / EXAMPLE)
+
+
+def test_larger_batches_tell_what_an_example_needs_of_a_process():
+    """Whose growth from one example to two tells little."""
+    worker = FakeWorker(lambda c: 1.0, lambda c: 1e8 + 1e7 * c.batch + 2e8 * (c.batch == 2))
+    worker.unseen = 0.9
+    _, filled = rows_of(worker, LINEAR, [case(512), case(512, filled=True)])
+    assert filled.memory_source == "process"
+    assert filled.largest_batch == 1 + int((1e9 - 1.1e8) / 1e7)

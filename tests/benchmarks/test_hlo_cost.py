@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks.hlo_cost import bytes_of, cost_of
+from benchmarks.hlo_cost import bytes_of, cost_of, memory_of
 
 
 def compiled(function, *arguments):
@@ -68,3 +68,56 @@ def test_counting_each_loop_once_is_xlas_own_count():
     own = program.cost_analysis()["bytes accessed"]
     np.testing.assert_allclose(bytes_of(once), own, rtol=0.1)
     assert bytes_of(program.as_text()) > 10 * own
+
+
+def test_a_loop_in_a_loop_counts_every_turn_of_both():
+    def turns(number, body):
+        return lambda x: jax.lax.fori_loop(0, number, lambda i, x: body(x), x)
+
+    def power(x):
+        return jnp.tanh(x @ x)
+
+    nested, flat = (
+        bytes_of(compiled(function, jnp.ones((64, 64))).as_text())
+        for function in (turns(5, turns(8, power)), turns(40, power))
+    )
+    assert nested == pytest.approx(flat, rel=0.1)
+
+
+UPDATED = "f32[512,64]{1,0} %a, f32[1,64]{1,0} %b, s32[] %i"
+UPDATE = f"f32[512,64]{{1,0}} dynamic-update-slice({UPDATED}, s32[] %i)"
+PARAMETERS = """\
+  %a = f32[512,64]{1,0} parameter(0)
+  %b = f32[1,64]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "index"),
+    [
+        (UPDATE, 0),
+        (f"f32[512,64]{{1,0}} fusion({UPDATED}), kind=kLoop, calls=%fused", 4),
+    ],
+)
+def test_an_update_moves_its_slice_alone(operation, index):
+    arguments = "(a: f32[512,64], b: f32[1,64], i: s32[]) -> f32[512,64]"
+    text = f"""
+%fused {arguments} {{
+{PARAMETERS}  ROOT %update = {UPDATE}
+}}
+
+ENTRY %main {arguments} {{
+{PARAMETERS}  ROOT %out = {operation}
+}}
+"""
+    assert bytes_of(text) == 2 * 4 * 64 + index
+
+
+def test_the_memory_of_a_donated_array_counts_once():
+    x = jnp.ones(1000, jnp.float32)
+    kept, donated = (
+        memory_of(jax.jit(jnp.negative, donate_argnums=which).lower(x).compile())
+        for which in ((), 0)
+    )
+    assert (kept, donated) == (8000, 4000)

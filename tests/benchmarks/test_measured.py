@@ -1,5 +1,7 @@
 """What earlier lengths of a run predict for a later one."""
 
+import dataclasses
+
 import pytest
 
 from benchmarks.cases import Case, Contender
@@ -79,3 +81,24 @@ def test_exact_attention_grows_by_a_power_more_than_the_others():
     benchmarks = ("module", "model", "fixed_tokens")
     assert [least_exponent(True, name) for name in benchmarks] == [2, 2, 1]
     assert [least_exponent(False, name) for name in benchmarks] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"mode": "forward_backward"},
+        {"dtype": "bfloat16"},
+        {"benchmark": "model"},
+        {"dim": 128},
+        {"batch": 2},
+    ],
+)
+def test_another_pass_size_or_format_predicts_nothing(other):
+    measured = Measured()
+    for length in (1024, 2048):
+        measured.remember(standard(1.0, length=length))
+    assert measured.seconds(CONTENDER, CASE)
+    assert measured.memory(CONTENDER, CASE)
+    changed = dataclasses.replace(CASE, **other)
+    assert measured.seconds(CONTENDER, changed) is None
+    assert measured.memory(CONTENDER, changed) is None

@@ -187,3 +187,28 @@ def test_a_contender_that_keeps_a_devices_memory_does_not_wait_for_others():
     rows = schedule(workers, platform="gpu").rows([STANDARD, LINEAR], case(512))
     assert [row.status for row in rows] == ["ok", "ok"]
     assert log.index("closed") < log.index(("prepare", 512, 1), log.index("closed"))
+
+
+def test_the_time_of_a_row_is_the_median_of_its_turns_without_the_first_call():
+    seconds = iter((9.0, 3.0, 1.0, 1.5))
+    (row,) = rows_of(FakeWorker(lambda c: next(seconds), lambda c: 1e6), LINEAR, [case(512)])
+    assert (row.seconds, row.seconds_min, row.seconds_max, row.repeats) == (1.5, 1.0, 3.0, 3)
+
+
+def test_a_call_that_is_slower_than_predicted_gets_fewer_turns():
+    worker = FakeWorker(lambda c: 40.0, lambda c: 1e6)
+    (row,) = rows_of(worker, LINEAR, [case(512)], repeats=5)
+    assert row.repeats == 3  # a fourth would begin after 120 seconds of 100
+
+
+@pytest.mark.parametrize(("memory", "waits"), [(2e8, True), (3e8, False)])
+def test_two_contenders_that_wait_hold_half_of_a_devices_memory(memory, waits):
+    log = []
+
+    class Closing(FakeWorker):
+        def close(self):
+            log.append("closed")
+
+    workers = {name: Closing(lambda c: 0.1, lambda c: memory) for name in ("linear", "standard")}
+    schedule(workers, platform="gpu").rows([STANDARD, LINEAR], case(512))
+    assert bool(log) != waits

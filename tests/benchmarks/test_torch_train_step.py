@@ -161,6 +161,23 @@ def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkey
     assert "ratio of medians: geometric mean" in capsys.readouterr().out
 
 
+def test_the_turns_after_the_first_count_by_the_seconds_of_a_step(monkeypatch):
+    turns = {"ours": iter((99.0, 4.0, 2.0, 6.0)), "torch": iter((99.0, 12.0, 8.0, 14.0))}
+
+    class Timed(WorkerHere):
+        def __init__(self, make, name, case):
+            self.ask = lambda count: next(turns[name]) if count else {}
+
+    monkeypatch.setattr(torch_train_step, "Worker", Timed)
+    monkeypatch.setattr(torch_train_step, "_PAUSE_SECONDS", 0)
+    monkeypatch.setitem(torch_train_step.PEERS, "standard", ())
+    flags = ["--length=16", "--rounds=3", "--steps=2", "--threads=1"]
+    row = torch_train_step._compare("standard", torch_train_step._parse(flags))
+    assert row["ours"] == {"milliseconds": 2000.0, "fastest": 1000.0}
+    assert row["torch"] == {"milliseconds": 6000.0, "fastest": 4000.0}
+    assert (row["ratio"], row["fastest_ratio"]) == (3.0, 4.0)
+
+
 def test_without_packages_a_line_says_how_to_install_them(monkeypatch, capsys):
     monkeypatch.setattr(torch_train_step.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="nothing to measure"):

@@ -316,6 +316,37 @@ def test_steps_are_timed_until_their_results_are_there():
     assert waited == made
 
 
+def test_the_seconds_of_a_step_are_the_median_over_calls_of_many(monkeypatch):
+    now, calls, of_a_step = [0.0], [], iter((0.5, 0.125, 0.25))
+
+    def train(state, step, count):
+        calls.append((step, count))
+        now[0] += count * next(of_a_step)
+        return state, None
+
+    monkeypatch.setattr(train_case, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    assert train_case.time_steps(train, "state", 0, seconds=2.0) == ("state", 11, 0.25)
+    assert calls == [(0, 1), (1, 2), (3, 8)]
+
+
+def test_the_median_of_three_evaluations_or_more_counts(monkeypatch):
+    measurement = object.__new__(train_case.Measurement)
+    seconds = iter((9.0, 1.0, 2.0))
+    monkeypatch.setattr(measurement, "_time_call", lambda name: next(seconds))
+    assert measurement._evaluation(0.0) == 2.0
+
+
+def test_a_ceiling_is_of_the_fastest_call_after_the_first(monkeypatch):
+    now, seconds = [0.0], iter((0.5, *(3.0, 2.0) * 10))
+
+    def function(x):
+        now[0] += next(seconds)
+        return x
+
+    monkeypatch.setattr(ceilings, "time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    assert ceilings._fastest(function, np.ones(1)) == 2.0
+
+
 def test_a_copy_is_read_and_written(monkeypatch):
     monkeypatch.setitem(ceilings._SIZES, "cpu", (8, 4000))
     monkeypatch.setattr(ceilings, "_fastest", lambda function, argument: 2.0)
@@ -369,6 +400,12 @@ def test_operations_are_those_of_real_tokens(trainer, monkeypatch):
     assert 0.25 * whole < half < 0.5 * whole
     both = operations(trainer.length // 2, trainer.length)
     assert both == pytest.approx((half + whole) / 2, abs=trainer.config.train.batch_size)
+
+
+def test_operations_are_those_of_the_mean_lengths_of_groups(trainer, monkeypatch):
+    monkeypatch.setattr(trainer, "training_lengths", np.arange(1, 49))  # sixteen groups of three
+    monkeypatch.setattr(train_case, "product_flops", lambda _, state, ids, mask: ids.shape[-1])
+    assert train_case.model_flops(trainer) == 3 * 8 * 24.5
 
 
 def test_operations_of_older_rows_bound_the_share():

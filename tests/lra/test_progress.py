@@ -7,6 +7,7 @@ import json
 import pathlib
 import struct
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def report_two_seeds(tmp_path):
         reporter = Reporter(
             (0, 5), steps=4, step=0, evaluated=0, metrics=metrics, tensorboard=tensorboard
         )
-        steps = np.array([-1, -1 if alive else 1])
+        steps = np.array([-1, -1 if alive else 0])  # in its first step
         one, other = np.float32([1.5, 2.5]), np.float32([0.25, 0.75])
         reporter.trained(2, 2, CallMetrics(one, other, steps), 200, 2.0)
         reporter.evaluated(2, "validation", Evaluation(other, one, np.zeros((2, 3, 2))), steps < 0)
@@ -69,6 +70,17 @@ def test_the_pace_is_told_once_after_the_call_that_compiles(tmp_path, capsys):
         "first call after 32 s, most of it compilation; now 0.5 steps/s: 33:14 left, evaluations "
         "aside\n"
     )
+
+
+def test_an_evaluation_tells_how_long_the_rest_takes(tmp_path, capsys):
+    one = np.float32([0.5])
+    reporter = Reporter(
+        (0,), steps=1000, step=0, evaluated=0, metrics=tmp_path / "metrics.jsonl", tensorboard=None
+    )
+    reporter._bar = types.SimpleNamespace(format_dict={"rate": 0.5}, close=lambda: None)
+    reporter.evaluated(400, "validation", Evaluation(one, one, np.zeros((1, 3, 2))), [True])
+    reporter.close()
+    assert capsys.readouterr().err.endswith(" examples/s, 20:00 left\n")
 
 
 @pytest.mark.parametrize(

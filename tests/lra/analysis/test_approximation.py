@@ -107,8 +107,9 @@ def test_each_head_of_a_linformer_is_compared_at_its_own_size(float64):
     assert [(row["head"], row["size"], row["rank"]) for row in rows] == [(0, 2, 2), (1, 5, 5)]
     q, k, v, mask = INPUTS.layer(0)
     best = best_rank_errors(exact_matrix(q, k, mask), v)
-    expected = [np.mean(best.matrix[:, head, rank]) for head, rank in ((0, 2), (1, 5))]
-    assert [row["best_rank_matrix_error"] for row in rows] == pytest.approx(expected)
+    for name, errors_of_best in best._asdict().items():
+        expected = [np.mean(errors_of_best[:, head, rank]) for head, rank in ((0, 2), (1, 5))]
+        assert [row[f"best_rank_{name}_error"] for row in rows] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("chunk", "rank"), [(2, 8), (4, 16), (16, 16), (32, 16)])
@@ -147,6 +148,13 @@ def test_rows_hold_the_bound_and_the_draws(float64):
         assert row["draws"] == approximation.DRAWS
         assert 0 < row["best_rank_matrix_error"] < row["matrix_error"]
     assert next(approximation_rows(INPUTS, [method("nystrom")], [4]))["draws"] == 1
+
+
+def test_every_draw_has_arrays_of_its_own(float64, monkeypatch):
+    monkeypatch.setattr(approximation, "DRAWS", 1)
+    first = errors("linformer", "random E", [4])[4]
+    monkeypatch.setattr(approximation, "DRAWS", 2)
+    assert abs(errors("linformer", "random E", [4])[4] - first) > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -43,5 +43,6 @@ def test_rows_have_every_number_of_iterations_and_agree_with_the_curve(float64):
     assert [row["iterations"] for row in rows] == [n for n in ITERATIONS for _ in range(2)]
     (nystrom,) = [method for method in METHODS if method.attention == "nystrom"]
     curve = list(approximation_rows(INPUTS, [nystrom], [4]))
-    six = [row["matrix_error"] for row in rows if row["iterations"] == 6]
-    np.testing.assert_allclose(six, [row["matrix_error"] for row in curve], rtol=1e-9)
+    for name in ("matrix_error", "output_error"):
+        six = [row[name] for row in rows if row["iterations"] == 6]
+        np.testing.assert_allclose(six, [row[name] for row in curve], rtol=1e-9)

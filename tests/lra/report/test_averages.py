@@ -90,3 +90,10 @@ def test_an_average_has_the_marks_of_its_cells():
     rows = [*five("nystrom", 0.5)[:-1], make_row(0.5, task="pathfinder", data="mine")]
     assert line(rows).endswith(" 50.00 (1)† |")
     assert "70.94† | 58.95† |" in " ".join(published_line(rows).split())
+
+
+def test_an_average_without_selection_is_of_accuracies_without_selection():
+    """Which are a point lower in these rows."""
+    found = {table.title: table.lines for table in tables(group(five("nystrom", 0.5))[0])}
+    texts = {line[0]: line[1:] for line in found["Test accuracy without selection"]}
+    assert texts["Nyströmformer"] == ["49.00 (1)"] * 6

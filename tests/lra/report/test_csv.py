@@ -170,3 +170,8 @@ def test_csv_of_other_groups_has_their_options(rendered):
         ("listops", option % 32, "ok"),
         ("image", option % 32, "missing"),
     ]
+
+
+def test_seeds_that_all_ended_early_have_costs_none_the_less():
+    (found,) = (t for t in tables(group([diverged_row()])[0]) if t.title == "Cost")
+    assert [texts[3:5] for texts in found.lines] == [["1,000", "10.0"]]

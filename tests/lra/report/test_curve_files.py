@@ -216,3 +216,18 @@ def test_the_committed_curves_can_be_drawn_and_end_where_their_rows_do(path):
         best = line["val_accuracy"][line["step"].index(row["best_step"])]
         assert best == max(line["val_accuracy"]) == pytest.approx(row["val_accuracy"], abs=1e-5)
     assert sum(map(len, curves.histories([str(path)]).values())) == len(curve_files.read(path))
+
+
+def test_a_line_of_metrics_with_too_few_seeds_is_left_out(run):
+    expected = curve_files.lines_of(str(run))
+    damaged = {"kind": "eval", "split": "validation", "step": 15, "loss": [1.0], "accuracy": [0.9]}
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write("\n" + json.dumps(damaged) + "\n")
+    assert curve_files.lines_of(str(run)) == expected
+
+
+def test_the_curve_of_a_seed_is_found_by_its_place_in_the_run(tmp_path):
+    folder = write_run(tmp_path / "run", overrides=["seeds=(7, 5)"])
+    records.append(folder / "rows.jsonl", [diverged_row(seed=5), make_row(seed=7, **BEST)])
+    (line,) = curve_files.lines_of(str(folder))
+    assert (line["seed"], line["val_accuracy"]) == (7, [0.2, 0.5])

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from matplotlib import pyplot
 
-from lra.report.cells import cells
+from lra.report.cells import cells, usual_platform
 from lra.report.dots import dot, panels
 from lra.report.groups import group
 from lra.report.provenance import platform_of
@@ -247,3 +247,10 @@ def test_the_bar_of_an_average_is_told_where_there_is_one():
 
 def test_rows_without_speed_have_no_dot():
     assert panels(group(beside([make_row(examples_per_second=None)]))[0]).by_task == {}
+
+
+def test_a_run_that_did_not_move_chooses_the_platform():
+    moved = [make_row(seed=s, device="a GPU, a CPU") for s in (0, 1)]
+    stayed = make_row(seed=2, device="a GPU")
+    assert usual_platform(cells([*moved, stayed])) == platform_of(stayed)
+    assert usual_platform(cells(moved)) == platform_of(moved[0])

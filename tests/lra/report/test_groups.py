@@ -2,7 +2,10 @@
 
 import dataclasses
 
+import pytest
+
 from lra.published import TABLE_TASKS
+from lra.report.cells import cells
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import tables
@@ -221,3 +224,9 @@ def test_lines_of_a_sweep_that_are_of_table_3_are_named():
     )
     _, without = group([make_row(0.4, config_overrides={"train.steps": 10}), make_row(0.5)])
     assert "Not comparable with Table 3: the protocol is another." in tables(without)[0].notes
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_failure_that_names_no_data_joins_one_that_does(order):
+    rows = [failed_row(), failed_row(seed=1, data_sha256=64 * "a")]
+    assert [len(cell.rows) for cell in cells(rows[::order])] == [2]

@@ -7,6 +7,7 @@ from matplotlib import pyplot
 from lra.report.figures import Figure
 from lra.report.page import page
 from lra.report.sections import Section
+from lra.report.tables import Table
 
 
 def draw():
@@ -27,3 +28,10 @@ def test_figures_on_a_page_share_no_id_and_refer_to_their_own():
         assert referred
         assert referred <= set(re.findall(r'id="(.*?)"', drawing))
     assert page(sections, "rows.jsonl") == text
+
+
+def test_the_first_table_stands_before_the_figures_and_the_others_after():
+    tables = [Table(title, "", ["x"], [], []) for title in ("First", "Second")]
+    text = page([Section("S", tables, [Figure("a", "A", draw)])], "rows.jsonl")
+    places = [text.index(part) for part in (">First<", "<svg", ">Second<")]
+    assert places == sorted(places)

@@ -1,12 +1,14 @@
 """What tables of cost come to: exponents, ceilings, ours against peers."""
 
 import pytest
+from matplotlib import pyplot
 
-from lra.report.costs.figures import races, series
+from lra.report.costs.drawing import draw_costs, draw_races
+from lra.report.costs.figures import _one_size_each, races, series
 from lra.report.costs.fits import fit
 from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.costs.tables import paper_tables
-from tests.lra.cost_row_factory import PEER, cost_row, line, only, standard
+from tests.lra.cost_row_factory import PEER, cost_row, line, linformer, only, standard
 
 
 @pytest.mark.parametrize("process", [None, 1.0, 15.0])
@@ -24,6 +26,12 @@ def test_exponents_of_a_power_law():
     assert found.exponent == pytest.approx(1.25)
     assert (found.low, found.high) == (4096, 65536)
     assert exponents([sheet]).lines == [["Nyströmformer-64", "1.25", "1.00"]]
+
+
+def test_exponents_are_of_lengths_up_to_65536():
+    lengths = [4096 * 2**i for i in range(6)]
+    sheet = only([cost_row(min(n, 65536) / 1000, length=n) for n in lengths])
+    assert fit(sheet, sheet.lines[0], "seconds") == (pytest.approx(1.0), 4096, 65536)
 
 
 def test_exponents_say_which_lengths_were_measured():
@@ -129,3 +137,37 @@ def test_the_plain_form_of_exact_attention_has_no_race_beside_another():
     (race,) = races(only([*rows, cost_row(1.0, **chunked)]))
     assert race.line.label == "standard (chunked)"
     assert [mark.value for mark in race.time] == [2.0]
+
+
+def test_the_least_ratio_is_of_what_was_measured():
+    rows = [cost_row(length=n) for n in (2048, 4096)]
+    rows += [
+        cost_row(2.0, length=2048, **PEER),
+        cost_row(1.5, length=4096, status="extrapolated", **PEER),
+    ]
+    assert best_peers([only(rows)]).lines[0][1] == "2.00× (2.00×)"
+
+
+def test_time_is_drawn_above_memory_on_logarithmic_axes():
+    sheet = only([cost_row(0.5, 8.0), cost_row(1.0, 16.0, length=65536)])
+    drawn = draw_costs(series(sheet, sheet.lines))
+    scales = [(axis.get_xscale(), axis.get_yscale()) for axis in drawn.axes]
+    values = [list(axis.lines[0].get_ydata()) for axis in drawn.axes]
+    labels = [label.get_text() for label in drawn.axes[-1].get_xticklabels()]
+    pyplot.close(drawn)
+    assert scales == [("log", "log")] * 2
+    assert values == [[500.0, 1000.0], [8.0, 16.0]]  # milliseconds, megabytes
+    assert labels == ["1k", "64k"]
+
+
+def test_races_are_drawn_of_time_above_those_of_memory():
+    drawn = draw_races(races(only([cost_row(), cost_row(2.0, 40.0, **PEER)])))
+    values = [list(axis.lines[0].get_ydata()) for axis in drawn.axes]
+    pyplot.close(drawn)
+    assert values == [[2.0], [4.0]]
+
+
+def test_figures_show_the_sizes_of_table_3():
+    small = cost_row(label="nystrom-32", options={"num_landmarks": 32})
+    sheet = only([small, cost_row(), linformer(128), linformer(256)])
+    assert [line.label for line in _one_size_each(sheet)] == ["linformer-256", "nystrom-64"]
