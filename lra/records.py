@@ -17,7 +17,7 @@ from typing import Any
 import filelock
 
 from lra.errors import UserError
-from lra.files import sync, write_atomically
+from lra.files import sync, sync_folder, write_atomically
 from lra.row import Key, Row, from_json, key, latest, make_key, to_json
 from lra.seals import seal, unseal
 from lra.stderr import say
@@ -84,9 +84,12 @@ def append_new(
     with _locked(path):
         lines = choose(_read_and_repair(path, parse))
         if lines:
+            is_new = not path.exists()
             with open(path, "ab") as file:
                 file.write("".join(seal(line) + "\n" for line in lines).encode())
                 sync(file)
+            if is_new:
+                sync_folder(path.parent)
     return len(lines)
 
 

@@ -15,7 +15,7 @@ from lra.data import atomic_folder
 from lra.data.prepared import FORMAT_VERSION, MANIFEST, data_sha256, seal
 from lra.disk_space import is_full
 from lra.errors import UserError
-from lra.files import file_sha256, sync
+from lra.files import file_sha256, sync, sync_folder
 
 
 class TaskWriter:
@@ -188,6 +188,8 @@ class TaskWriter:
             json.dump(manifest, file, indent=1)
             file.write("\n")
             sync(file)
+        for folder, _, _ in os.walk(self._partial):  # what replaces earlier data is on the disk
+            sync_folder(folder)
         atomic_folder.replace(self.target, self._partial)
         return manifest
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -48,6 +49,27 @@ def test_a_failure_gives_way_to_a_result_and_a_result_stays(tmp_path):
     assert records.append(path, [make_row()]) == 1
     assert records.append(path, [failed_row("c"), diverged_row(), make_row(0.9)]) == 0
     assert records.latest(records.read(path)) == [make_row()]
+
+
+def test_what_is_there_is_read_under_the_lock(tmp_path, monkeypatch):
+    path, real = tmp_path / "rows.jsonl", records._locked
+
+    def wait(path):
+        monkeypatch.setattr(records, "_locked", real)
+        records.append(path, [make_row()])  # by whom had the lock
+        return real(path)
+
+    monkeypatch.setattr(records, "_locked", wait)
+    assert records.append(path, [make_row()]) == 0
+    assert records.read(path) == [make_row()]
+
+
+def test_a_new_file_is_in_its_folder_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(records, "sync_folder", synced.append)
+    for seed in range(2):
+        records.append(tmp_path / "rows.jsonl", [make_row(seed=seed)])
+    assert synced == [tmp_path]
 
 
 def test_a_diverged_seed_is_a_result(tmp_path):
@@ -376,7 +398,8 @@ def test_rows_and_what_is_set_aside_are_on_the_disk(tmp_path, monkeypatch):
 
     def fsync(number):
         status = os.fstat(number)
-        synced[status.st_ino] = status.st_size
+        if stat.S_ISREG(status.st_mode):
+            synced[status.st_ino] = status.st_size
 
     monkeypatch.setattr("os.fsync", fsync)
     records.append(path, [make_row(seed=1)])

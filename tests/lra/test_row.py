@@ -55,6 +55,11 @@ def test_seeds_among_the_overrides_do_not_change_the_key():
     assert plain == seeds
 
 
+def test_the_order_of_the_overrides_does_not_change_the_key():
+    one, other = make_row(config_overrides={"a": 1, "b": 2}), {"b": 2, "a": 1}
+    assert key(one) == make_key(one.task, one.attention, other, one.seed, one.protocol, one.data)
+
+
 @pytest.mark.parametrize(
     "change",
     [

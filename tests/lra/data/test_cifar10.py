@@ -75,6 +75,12 @@ def test_grey_is_tensorflows_where_rounding_matters():
     assert cifar10.grey(colours)[0].tolist() == list(TENSORFLOW_GREY.values())
 
 
+def test_grey_of_many_images_is_that_of_each():
+    rgb = GENERATOR.integers(0, 256, (2001, 3, 4), np.uint8)
+    side_by_side = rgb.swapaxes(0, 1).reshape(1, 3, -1)
+    np.testing.assert_array_equal(cifar10.grey(rgb).ravel(), cifar10.grey(side_by_side)[0])
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

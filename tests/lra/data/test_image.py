@@ -139,9 +139,14 @@ def test_the_official_images_are_recognised_in_either_order(tmp_path, monkeypatc
     found = {"train": official.Fingerprint(), "test": official.Fingerprint()}
     for index, label in enumerate(LABELS):
         found["train" if index < 30 else "test"].add(int(label), LEVELS[index].tobytes())
-    monkeypatch.setattr(image, "OFFICIAL_CONTENT", {s: str(f) for s, f in found.items()})
+    hashes = {split: str(fingerprint) for split, fingerprint in found.items()}
+    monkeypatch.setattr(image, "OFFICIAL_CONTENT", hashes)
     for order in ("file", "tfds"):
         assert prepare_task("image", tmp_path, source=source, order=order)["data"] == "official"
+    for split in hashes:
+        monkeypatch.setattr(image, "OFFICIAL_CONTENT", hashes | {split: "0" * 64})
+        manifest = prepare_task("image", tmp_path, source=source)
+        assert manifest["data"] == "differs (other content of the images)"
 
 
 @pytest.mark.skipif("LRA_SHARED_DATA" not in os.environ, reason="needs the real data")

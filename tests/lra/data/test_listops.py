@@ -154,6 +154,15 @@ def test_files_of_short_expressions_are_not_official(tmp_path, monkeypatch, shor
     assert manifest["data"] == "differs (other content of the expressions)"
 
 
+@pytest.mark.parametrize("lengths", [(501, 1999), (500, 1999), (501, 2000)])
+def test_lras_bounds_of_lengths_are_exclusive(lengths):
+    from lra.data import listops
+
+    content = listops._Content()
+    assert len(list(content.record((bytes(length), 0) for length in lengths))) == 2
+    assert content.follows_rules() == (lengths == (501, 1999))
+
+
 def test_length_limit_of_files_is_a_flag(tmp_path, short):
     write_tsv(tmp_path, short)
     with pytest.raises(UserError, match="--max_length=0 is not in 1 to 100,000"):
@@ -164,6 +173,12 @@ def test_length_limit_of_files_is_a_flag(tmp_path, short):
         "listops", tmp_path / "data", source=str(tmp_path), max_length=64
     )
     assert manifest["max_length"] == 64
+
+
+@pytest.mark.parametrize("flag", [{"min_length": 15}, {"max_args": 5}, {"train": 300}])
+def test_other_flags_of_the_generator_do_not_go_with_files(tmp_path, flag):
+    with pytest.raises(UserError, match="only --max_length goes with files"):
+        prepare.prepare_task("listops", tmp_path, source=str(tmp_path), **flag)
 
 
 def test_estimate_bounds_what_is_written(tmp_path, short):

@@ -162,6 +162,18 @@ def test_all_of_a_small_space_are_found_and_then_it_ends(monkeypatch):
         next(source)
 
 
+def test_only_fruitless_blocks_in_a_row_end_it(monkeypatch):
+    """Where new expressions are rare, those found in between keep it going."""
+
+    def every_third(rules, seed, block):
+        return [bytes([block // 3])]
+
+    monkeypatch.setattr(listops_generator, "block_of_expressions", every_third)
+    monkeypatch.setattr(listops_generator, "FRUITLESS_BLOCKS", 3)
+    found = list(itertools.islice(expressions(SHORT, 0), 10))
+    assert found == [bytes([number]) for number in range(10)]
+
+
 def test_impossible_lengths_end():
     with pytest.raises(UserError, match="1,048,576 attempts gave no expression beyond the 0 found"):
         next(expressions(Rules(1, 4), 0))

@@ -59,6 +59,7 @@ def test_manifest_of_generated_images(tmp_path):
         ("pathfinder", {"source": "generate"}, "generated"),
         ("pathfinder", {"size": 128}, "differs (128 x 128)"),
         ("pathx", {"size": 32, "difficulty": "easy"}, "differs (32 x 32, easy)"),
+        ("pathfinder", {"difficulty": "intermediate"}, "differs (intermediate)"),
         ("pathfinder", {"num_images": 40}, "differs (32 / 4 / 4 images)"),
         ("pathfinder", {"difficulty": "easy", "data_label": "mine"}, "mine"),
     ],
@@ -123,6 +124,7 @@ def test_what_released_images_are_called(
     write_folder(tmp_path / "raw", batches=2, per_batch=15, size=size, difficulty=difficulty)
     manifest = prepare_task(task, tmp_path, source=str(tmp_path / "raw"), **flags)
     assert manifest["data"] == data
+    assert manifest["parameters"]["size"] == size
 
 
 def test_too_few_released_images(tmp_path):

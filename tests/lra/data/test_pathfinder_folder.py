@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from lra.data import pathfinder_folder
+from lra.data.pathfinder_parameters import DASHES
 from lra.errors import UserError
 from tests.lra.data.pathfinder_images import picture, write_folder
 
@@ -53,6 +54,11 @@ def test_empty_images_are_left_out_and_named(tmp_path):
     (image, label), *_ = pathfinder_folder.examples(found, np.array([6]), 32)
     np.testing.assert_array_equal(image, picture(7).ravel())
     assert label == 1
+
+
+def test_folders_are_named_by_the_dashes_of_their_targets():
+    names = {name: f"curv_contour_length_{number}" for name, number in DASHES.items()}
+    assert names | {"easy": "curv_baseline"} == pathfinder_folder.FOLDERS
 
 
 @pytest.mark.parametrize(

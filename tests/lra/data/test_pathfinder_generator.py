@@ -48,6 +48,13 @@ def test_distractors_are_a_quotient_rounded_up(size, total, difficulty):
     assert parameters(size, difficulty).distractors == math.ceil(total / third)
 
 
+@pytest.mark.parametrize("difficulty", DASHES)
+def test_distractors_of_size_32_are_a_quotient_of_integers(difficulty):
+    settings = parameters(32, difficulty)
+    assert settings.distractor_dashes == DASHES[difficulty] // 3
+    assert settings.distractors == 20 // settings.distractor_dashes
+
+
 def test_an_image_depends_on_seed_and_number_alone():
     (few,) = make(32, "hard", seed=2**63, count=3)
     (many,) = make(32, "hard", seed=2**63, count=20)

@@ -134,11 +134,35 @@ def test_another_request_replaces_and_says_so(tmp_path, toy, more, capsys):
     assert prepared.load(tmp_path, "listops").manifest["sha256"] != before["sha256"]
 
 
+def test_data_that_were_prepared_while_waiting_for_the_lock_are_kept(tmp_path, toy, monkeypatch):
+    real = prepare.TaskWriter
+
+    def wait(*arguments):
+        monkeypatch.setattr(prepare, "TaskWriter", real)
+        command(tmp_path, "listops")
+        return real(*arguments)
+
+    monkeypatch.setattr(prepare, "TaskWriter", wait)
+    command(tmp_path, "listops")
+    assert len(toy["listops"].calls) == 1
+
+
 def test_damaged_data_is_prepared_again(tmp_path, toy):
     command(tmp_path, "listops")
     (tmp_path / "listops" / "train" / "tokens.npy").unlink()
     command(tmp_path, "listops")
+    path = tmp_path / "listops" / "train" / "tokens.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    command(tmp_path, "listops")
     assert len(prepared.load(tmp_path, "listops").split("train").labels) == 3
+
+
+def test_the_order_of_images_is_part_of_the_request():
+    requests = [
+        request.request_of(request.options_of("image", "data", {"source": "tfds", "order": order}))
+        for order in (None, "tfds")
+    ]
+    assert requests[0] != requests[1]
 
 
 def test_files_are_read_again(tmp_path, toy):

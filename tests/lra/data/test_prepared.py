@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lra.data import prepared
+from lra.data import prepared, task_writer
 from lra.data.prepared import Sequences, load
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
@@ -55,6 +55,21 @@ def test_what_is_written_is_read(tmp_path):
     assert labels.tolist() == [1, 0, 2, 1]
     assert isinstance(sequences.tokens, np.memmap)
     assert data.sha256 == manifest["sha256"]
+
+
+def test_every_folder_is_on_the_disk_before_it_replaces_another(tmp_path, monkeypatch):
+    order, replace = [], task_writer.atomic_folder.replace
+    monkeypatch.setattr(task_writer, "sync_folder", lambda folder: order.append(str(folder)))
+
+    def replace_and_note(target, partial):
+        names = {str(partial), *(str(partial / split) for split in ("train", "test"))}
+        assert set(order) == names
+        order.append("replaced")
+        replace(target, partial)
+
+    monkeypatch.setattr(task_writer.atomic_folder, "replace", replace_and_note)
+    write(tmp_path)
+    assert order[-1] == "replaced"
 
 
 def test_files_are_ordinary_npy_files(tmp_path):
@@ -191,6 +206,16 @@ def test_the_hash_is_that_of_the_data_not_of_the_flags(tmp_path):
     other = write(tmp_path / "c", label=2)
     assert first["sha256"] == second["sha256"] != other["sha256"]
     assert second["request"] == {"seed": 5, "workers": 3}
+
+
+def test_the_hash_is_that_of_everything_but_the_flags(tmp_path):
+    manifest = write(tmp_path)
+    same = {
+        name
+        for name in manifest
+        if prepared.data_sha256(manifest | {name: "another"}) == manifest["sha256"]
+    }
+    assert same == {"sha256", "request", "flags", "seal"}
 
 
 def test_what_was_loaded_stays_when_the_folder_is_replaced(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from tests.lra.data.file_server import serve
 LONG = b"a long review " * 400
 # By file, in the order in which they are to be stored.
 REVIEWS = {
-    "train/neg/2_1.txt": b"Second by number, not by name.<br />\xc3\xa9",
-    "train/neg/10_4.txt": b"not UTF-8: \xff\xfe\x00 but bytes",
+    "train/neg/2_3.txt": b"Second by number, not by name.<br />\xc3\xa9",
+    "train/neg/10_1.txt": b"not UTF-8: \xff\xfe\x00 but bytes",
     "train/pos/0_9.txt": LONG,
     "train/pos/3_10.txt": b"good",
     "test/neg/0_2.txt": b"bad",
@@ -33,7 +33,7 @@ def write_folder(parent: pathlib.Path) -> pathlib.Path:
         "README": b"x",
         "train/labeledBow.feat": b"x",
         "train/unsup/0_0.txt": b"unlabelled",
-        "train/neg/._2_1.txt": b"left by a Mac",
+        "train/neg/._2_3.txt": b"left by a Mac",
     }
     for name, content in (REVIEWS | others).items():
         path = root / name
@@ -105,6 +105,10 @@ def test_the_official_reviews_are_recognised_by_count_and_content(tmp_path, monk
     official = {split: sha256_sum(split) for split in ("train", "test")}
     monkeypatch.setattr(text, "OFFICIAL_CONTENT", official)
     assert prepare_task("text", tmp_path, source=root)["data"] == "official"
+    for split in official:
+        monkeypatch.setattr(text, "OFFICIAL_CONTENT", official | {split: "0" * 64})
+        manifest = prepare_task("text", tmp_path, source=root)
+        assert manifest["data"] == "differs (other content of the reviews)"
     assert prepare_task("text", tmp_path, source=root, data_label="mine")["data"] == "mine"
 
 
@@ -159,7 +163,11 @@ def test_the_download_is_checked_and_continued(tmp_path, monkeypatch):
 def test_tfds_gives_the_same_reviews_in_its_order(tmp_path):
     pytest.importorskip("tensorflow_datasets")
     splits = {
-        split: [{"text": x, "label": y} for y, x in reversed(expected(split))]
+        split: [
+            {"text": content, "label": int("/pos/" in name)}
+            for name, content in reversed(REVIEWS.items())
+            if name.startswith(split)
+        ]
         for split in ("train", "test")
     }
     splits["unsupervised"] = [{"text": "unlabelled", "label": -1}]

@@ -55,7 +55,8 @@ def test_the_folder_may_come_from_tfdss_own_variable(tmp_path, monkeypatch):
 
 def test_the_newest_version_is_taken(tmp_path):
     folder = tfds_folders.write(tmp_path, "imdb_reviews", REVIEWS)
-    for version in ("0.9.0", "0.10.0"):
+    folder = folder.rename(folder.parent / "1.10.0")
+    for version in ("1.0.0", "1.9.0"):
         (folder.parent / version).mkdir()
         (folder.parent / version / "dataset_info.json").write_text("{}")
     assert Dataset(NAME, str(tmp_path), REMOTE).folder == folder

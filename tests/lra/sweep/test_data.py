@@ -262,6 +262,13 @@ def test_data_that_take_longer_than_the_budget_are_not_generated(place, capsys):
     assert [row.task for row in place.rows()] == ["text"]
 
 
+def test_data_that_take_a_second_longer_than_the_budget_are_not_generated(place, monkeypatch):
+    place.file.write_text(GENERATED)
+    monkeypatch.setattr(Data, "seconds_to_generate", lambda *_: 121.0)
+    with pytest.raises(UserError, match="takes about 2 min, more than the 2 min that"):
+        place.run("--budget_minutes=2", f"--data_dir={place.root / 'other'}")
+
+
 def test_a_budget_in_which_nothing_can_start_is_bad_input(place):
     """Another start with it would get no further, so a job must not be requeued for it."""
     place.file.write_text(

@@ -85,6 +85,13 @@ def test_a_killed_sweep_takes_its_jobs_along(place):
         wait_for(lambda: not pathlib.Path(f"/proc/{start['pid']}").exists())  # noqa: B023
 
 
+@pytest.mark.parametrize("statuses", ["1,75", "75,1"])
+def test_the_largest_status_of_the_jobs_counts(monkeypatch, statuses):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", statuses)
+    code = "import os, sys; sys.exit(int(os.environ['CUDA_VISIBLE_DEVICES']))"
+    assert jobs.execute([sys.executable, "-c", code], 2) == 75
+
+
 def test_a_killed_job_counts_as_stopped(capsys):
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     assert jobs.execute([sys.executable, "-c", kill], 2) == 75

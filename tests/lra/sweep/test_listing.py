@@ -10,7 +10,7 @@ from lra.row import Row
 from lra.settings import flatten, load_config
 from lra.sweep.estimate import duration, estimate
 from lra.sweep.sweep_file import load_sweep
-from lra.sweep.under_way import UnderWay
+from lra.sweep.under_way import UnderWay, read
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep.place import ONE_RUN, SWEEP, write_data
 
@@ -70,6 +70,14 @@ def test_the_call_that_compiled_tells_no_time(place, capsys):
     capsys.readouterr()
     assert place.run("--dry_run") == 0
     assert "(1 of 5000 steps made; time unknown)" in capsys.readouterr().out
+
+
+def test_the_latest_calls_tell_the_speed(tmp_path):
+    line = {"kind": "train", "step": 1, "loss": [2.3], "accuracy": [0.1]}
+    speeds = [1.0] * 30 + [64.0] * 19 + [9.0]
+    lines = [json.dumps(line | {"examples_per_second": speed}) for speed in speeds]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    assert read(tmp_path / "metrics.jsonl").examples_per_second == 64.0
 
 
 def test_rows_of_other_devices_tell_no_time(place, capsys):
@@ -176,6 +184,13 @@ def test_rows_of_the_same_model_tell_the_time_and_those_that_diverged_none(place
     records.append(place.results, [timed_row(seed=4, wall_seconds=60.0)])
     place.run("--dry_run")
     assert "(about 40 s by 1 row)" in capsys.readouterr().out
+
+
+def test_one_slow_row_among_others_changes_no_time(place):
+    place.file.write_text(ONE_RUN)
+    (run,) = load_sweep(str(place.file)).runs
+    rows = [timed_row(wall_seconds=seconds) for seconds in (60.0, 6e4, 60.0)]
+    assert estimate(run, UnderWay(), rows, OURS).seconds == pytest.approx(40)
 
 
 def test_rows_tell_the_time_of_the_steps_that_are_left(place):

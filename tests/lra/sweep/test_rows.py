@@ -69,7 +69,12 @@ def test_damaged_rows_of_a_run_are_its_failure_and_no_others(place, damage, caps
 def test_results_of_known_files_are_done(place, capsys):
     table = place.root / "table.jsonl"
     runs = load_sweep(str(place.file)).runs
-    failed = failed_row(attention="linformer", config=runs[2].config, protocol=runs[2].protocol)
+    failed = failed_row(
+        attention="nystrom",
+        config=runs[1].config,
+        config_overrides=runs[1].changed,
+        protocol=runs[1].protocol,
+    )
     records.append(table, [*(row_of(runs[0], seed) for seed in (0, 1)), failed])
     with open(table, "ab") as file:
         file.write(b'{"schema": 1, "tas')  # of somebody who is writing just now
@@ -190,6 +195,14 @@ def test_a_result_of_todays_defaults_counts_before_the_data_are_there(place):
         assert Done(rows, data).older(run, "generated").keys() == {0}
 
 
+def test_of_the_results_of_a_key_the_first_says_whether_it_is_of_older_defaults(place):
+    """A file of known rows may have another one."""
+    (run, *_) = load_sweep(str(place.file)).runs
+    older, newer = row_of(run, 0, **{"train.learning_rate": 1e-3}), row_of(run, 0)
+    for rows, expected in (([older, newer], {0}), ([newer, older], set())):
+        assert Done(rows, Data("nowhere", {})).older(run, "generated").keys() == expected
+
+
 SHORT = "differs (lengths 501 to 1999, 200 / 20 / 20)"
 
 
@@ -296,14 +309,14 @@ def test_a_training_without_a_step_has_not_begun(place):
 
 def test_seeds_that_were_begun_beside_others_go_on(place):
     place.file.write_text(ONE_RUN.replace("(0, 1)", "(0, 1, 2)"))
-    assert place.run("--config.seeds=(0,)") == 0
+    assert place.run("--config.seeds=(2,)") == 0
     assert place.run(standard="in parts") == 75
-    assert place.run("--config.seeds=(1,)") == 0
+    assert place.run("--config.seeds=(0,)") == 0
     assert place.run() == 0
     folders = [start["folder"] for start in place.starts()]
     assert folders[1] == folders[3]
-    assert "--config.seeds=(1, 2)" in place.starts()[3]["argv"]
-    assert [row.seed for row in records.read(place.results)] == [0, 1, 2]
+    assert "--config.seeds=(0, 1)" in place.starts()[3]["argv"]
+    assert [row.seed for row in records.read(place.results)] == [2, 0, 1]
 
 
 def test_rows_are_taken_in_where_their_data_are_not(place):
@@ -372,6 +385,15 @@ def test_rows_on_other_data_of_the_same_mark_are_not_taken_in(place, capsys):
     assert {row.status for row in place.rows()} == {"ok"}
 
 
+def test_rows_of_seeds_that_are_not_asked_for_are_not_taken_in(place):
+    place.file.write_text(ONE_RUN)
+    place.run()
+    place.results.unlink()
+    assert place.run("--config.seeds=(1,)") == 0
+    assert [row.seed for row in place.rows()] == [1]
+    assert len(place.starts()) == 1
+
+
 @pytest.mark.parametrize("present", [True, False])
 def test_rows_on_other_data_are_not_taken_in(place, capsys, present):
     """They are neither of the data there are nor of those that would be generated."""
@@ -389,3 +411,5 @@ def test_rows_on_other_data_are_not_taken_in(place, capsys, present):
     else:
         place.run("--dry_run")
         assert "2 missing" in capsys.readouterr().out
+        data, files = Data(str(place.root / "data"), {}), place.workdir.glob("*/rows.jsonl")
+        assert places.find(load_sweep(str(place.file)).runs, data, files) == ([], {})

@@ -163,7 +163,17 @@ def test_the_reason_is_the_exception_and_not_what_follows_it():
     assert Ended(1, output, None).reason() == (
         "jaxlib._jax.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory"
     )
+    during = "During handling of the above exception, another exception occurred:"
+    output = f"KeyError: 'x'\n\n{during}\n\nRuntimeError: no x\n"
+    assert Ended(1, output, None).reason() == "RuntimeError: no x"
     assert Ended(3, "one\ntwo\n", None).reason() == "exit status 3 after: two"
+
+
+def test_the_reason_is_none_of_an_earlier_start(place):
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="crash") == 1
+    assert place.run(standard="killed") == 1
+    assert {row.error for row in place.rows()} == {"killed by SIGKILL after: no output"}
 
 
 def test_a_signal_without_a_name_has_its_number():

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -64,6 +65,15 @@ def test_a_signal_to_sweep_and_child_lets_the_child_save(place, child_first):
     assert list(place.workdir.glob("*/saved"))
 
 
+def test_a_signal_that_comes_before_the_child_is_passed_on_to_it():
+    with child.ForwardSignals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        process = subprocess.Popen(["sleep", "9"])
+        signals.to(process)
+        assert process.wait() == -signal.SIGTERM
+    assert signals.received == signal.SIGTERM
+
+
 def test_the_budget_is_shared_and_a_small_rest_of_it_starts_nothing(place):
     assert place.run("--budget_minutes=1.001") == 75
     assert len(place.starts()) == 1
@@ -77,6 +87,15 @@ def test_a_budget_that_is_over_before_the_first_step_is_said(place, capsys):
         place.run("--budget_minutes=0.9", standard="slow")
     assert len(place.starts()) == 1
     assert not place.results.exists()
+
+
+def test_a_budget_that_is_too_short_for_the_first_run_that_is_free_is_said(place):
+    folder = place.workdir / load_sweep(str(place.file)).runs[0].folder("generated")
+    folder.mkdir(parents=True)
+    message = "nystrom num_landmarks=32, seeds 0 1: the budget was over before the first step: "
+    with filelock.FileLock(folder / ".sweep.lock"), pytest.raises(UserError, match=message):
+        place.run("--budget_minutes=0.9", nystrom="slow")
+    assert len(place.starts()) == 1
 
 
 def test_a_budget_that_was_enough_for_other_runs_is_none_that_is_too_short(place, capsys):
@@ -119,6 +138,15 @@ def test_trainings_without_a_sweep_are_waited_for_once_within_the_budget(place, 
     assert re.search("waiting up to [123] s", said)
     assert said.endswith("stopped: the time budget is used up\n")
     assert not place.starts()
+
+
+def test_each_child_gets_what_those_before_it_have_left(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    budget = Budget(10.0)
+    assert budget.start() == 10.0
+    now[0] += 240
+    assert (budget.start(), budget.to_spare()) == (6.0, 5.0)
 
 
 def test_patience_ends_once_and_never_behind_the_budget(monkeypatch):
@@ -267,6 +295,24 @@ def test_two_sweeps_share_the_runs(place):
     assert len(records.read(place.results)) == 6
     folders = [start["folder"] for start in place.starts()]
     assert len(folders) == len(set(folders)) == 3
+
+
+def test_the_lock_of_a_run_is_held_until_its_rows_are_copied(place, monkeypatch):
+    """Other sweeps do not even start a child, which would load and compile in vain."""
+    place.file.write_text(ONE_RUN)
+    real, busy = records.append, []
+
+    def append(path, rows):
+        (lock,) = place.workdir.glob("*/.sweep.lock")
+        try:
+            filelock.FileLock(lock).acquire(timeout=0).lock.release()
+        except filelock.Timeout:
+            busy.append(path)
+        return real(path, rows)
+
+    monkeypatch.setattr(records, "append", append)
+    assert place.run() == 0
+    assert busy == [place.results]
 
 
 def test_a_failure_is_not_repeated_by_those_who_waited(place):
