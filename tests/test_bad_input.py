@@ -44,11 +44,11 @@ def execute(command: str) -> int:
 
 
 def contents(folder: pathlib.Path) -> dict[str, str]:
-    """Every path below `folder`, with a hash of what is in it; locks have no content."""
+    """Every path below `folder`, with a hash of what is in it, but locks and Python's own cache."""
     return {
         str(path.relative_to(folder)): _content(path)
         for path in sorted(folder.rglob("*"))
-        if not path.name.endswith(".lock")
+        if not path.name.endswith(".lock") and "__pycache__" not in path.parts
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lra import environment, records
+from lra.ahead import Ahead
 from lra.checkpoints import Checkpoints
 from lra.errors import UserError
 from lra.evaluation_files import SavedEvaluations
@@ -292,6 +293,14 @@ def test_speed_counts_the_examples_of_every_seed(held_out, tiny_config, data_dir
     config = tiny_config("listops", "performer", "seeds=(3, 5)", "data.holdout=0.2")
     _, progress = final_state(config, data_dir, held_out)
     assert progress.train_examples == 2 * 8 * (12 - 1)  # the first call, of one step, compiles
+
+
+def test_calls_beside_a_compilation_tell_no_speed(tiny_config, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(Ahead, "is_compiling", True)
+    config = tiny_config("listops", "linear")
+    assert train(config, tmp_path, data_dir) == 0
+    assert final_state(config, data_dir, tmp_path)[1].train_examples == 0
+    assert records.read(tmp_path / "rows.jsonl")[0].examples_per_second is None
 
 
 def test_a_validation_that_a_checkpoint_has_is_not_saved_once_more(
