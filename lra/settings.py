@@ -186,7 +186,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
             raise UserError(reason.replace("flag --config.", "config key ")) from None
         raise UserError(f"{spec}: {reason}") from None
     except (Exception, SystemExit) as error:  # whatever the config file itself raises
-        if not _is_config(pathlib.Path(located.partition(":")[0])):
+        file = pathlib.Path(located.partition(":")[0])
+        if isinstance(error, AttributeError) and not _is_config(file):
             raise UserError(
                 f"{spec} has no get_config(attention); name a config file, as in "
                 "configs/listops.py:nystrom"

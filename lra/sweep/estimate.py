@@ -51,7 +51,7 @@ def estimate(
     A run in progress is assumed to continue at its own speed, evaluations not counted. For other
     runs, the time of rows of the same task and attention is scaled by the number of training
     examples over all seeds, which overestimates where several seeds in one program cost little
-    more than one.
+    more than one. Rows of CPUs count only if the latest row is of one, and others only if not.
 
     Args:
         run: The run, restricted to the seeds to train.
