@@ -28,7 +28,7 @@ from lra.analysis.theorem import theorem_rows
 from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report.cells import task_title
-from lra.report.figures import save
+from lra.report.figure_files import save
 from lra.report.formats import plain
 from lra.restored import Restored, restore_workdir
 

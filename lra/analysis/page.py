@@ -6,7 +6,7 @@ from typing import Any
 from lra.analysis import error_pictures, matrix_pictures
 from lra.analysis.look import DATA, Rows, kinds
 from lra.report.cells import attention_title, task_title
-from lra.report.figures import Figure
+from lra.report.figure_files import Figure
 from lra.report.formats import plain
 from lra.report.provenance import short_commit
 from lra.report.tables import MISSING, Table

@@ -18,6 +18,7 @@ import argparse
 import dataclasses
 import functools
 import gc
+import itertools
 import pathlib
 
 from lra.command_line import ArgumentParser, folder, near_match, run
@@ -27,7 +28,8 @@ from lra.report import formats, speeds
 from lra.report.accuracy_csv import accuracy_csv, costs_csv
 from lra.report.costs import sections as cost_sections
 from lra.report.costs.sheets import Setting, Sheet, sheets
-from lra.report.figures import NO_SPEED_FIGURE, Figure, beyond_speed_figures, figures, save
+from lra.report.figure_files import Figure, drawn_ahead, save
+from lra.report.figures import NO_SPEED_FIGURE, beyond_speed_figures, figures
 from lra.report.groups import Group, group
 from lra.report.notes import summary
 from lra.report.page import page
@@ -48,7 +50,13 @@ class Report:
     figures: list[list[Figure]]  # one list per group
     curves: list[Figure]
     costs: dict[Setting, list[Sheet]]
+    cost_figures: list[list[Figure]]  # one list per setting
     sources: str
+
+    @property
+    def all_figures(self) -> list[Figure]:
+        """All figures, in the order of the sections."""
+        return [*itertools.chain(*self.figures), *self.curves, *itertools.chain(*self.cost_figures)]
 
     @functools.cached_property
     def sections(self) -> list[Section]:
@@ -65,7 +73,7 @@ class Report:
         ]
         if self.curves:
             sections.append(Section("Learning curves", [], self.curves))
-        return sections + cost_sections.sections(self.costs)
+        return sections + cost_sections.sections(self.costs, self.cost_figures)
 
     def render(self, form: str, *, alone: bool = False) -> dict[str, str]:
         """Return the contents of the files of one format, by file name.
@@ -104,7 +112,9 @@ def main(argv: list[str]) -> None:
     group_and_curve_figures = figures(groups, options.curves, measured)
     if options.speeds:
         sources += f", {as_text(options.speeds)}"
-    report = Report(groups, *group_and_curve_figures, sheets(costs), sources)
+    cost_sheets = sheets(costs)
+    cost_figures = cost_sections.figures(cost_sheets)
+    report = Report(groups, *group_and_curve_figures, cost_sheets, cost_figures, sources)
     if options.out is None:
         if "csv" in forms and groups and costs:
             raise UserError("rows of accuracy and of cost make two CSV files: say --out=DIR")
@@ -124,14 +134,16 @@ def _write(report: Report, forms: list[str], out: pathlib.Path) -> None:
     """Write figures, RESULTS.md and the other formats; print the main tables and all paths."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    for section in report.sections:
-        for figure in section.figures:
+    with drawn_ahead(report.all_figures):
+        # Rendered meanwhile but written last, since they refer to the figures.
+        texts = {}
+        for form in dict.fromkeys(["md", *forms]):
+            texts |= report.render(form)
+        for figure in report.all_figures:
             written += save(figure, out / "figures")
-    # After the figures, which these files refer to.
-    for form in dict.fromkeys(["md", *forms]):
-        for name, text in report.render(form).items():
-            write_atomically(out / name, text)
-            written.append(out / name)
+    for name, text in texts.items():
+        write_atomically(out / name, text)
+        written.append(out / name)
     for section in report.sections:
         if section.tables:
             first = section.tables[0]

@@ -1,21 +1,16 @@
-"""All figures of a report, and their files. matplotlib is imported only to draw."""
+"""All figures of a report: what each shows, and its caption."""
 
-import dataclasses
 import functools
-import io
-import pathlib
-import re
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable
 
-from lra.files import write_atomically
 from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
 from lra.report.dots import UNSTEADY, Dot, panels
+from lra.report.figure_files import Figure
 from lra.report.groups import Group, file_name
 from lra.report.notes import OTHER_DATA, on_other_data
 from lra.report.speeds import Speeds
-from lra.report.styles import RC, Style, styles
+from lra.report.styles import Style, styles
 from lra.report.sweep_points import Sweep, sweeps
 
 _MOST_CURVES = 6  # in a panel
@@ -25,74 +20,11 @@ NO_SPEED_FIGURE = (
     f"{_MOST_SPEED_FIGURES} other groups with most results, of which this is none: give its rows "
     "to lra.report alone."
 )
-_PNG_DPI = 300
-_COMPRESSION = {"compress_level": 3}  # files 6 % larger than at level 6, in 70 % of its time
-# What precedes an id in an SVG, at its definition or a reference.
-_BEFORE_ID = re.compile(r'\bid="|\bhref="#|\burl\(#')
-_NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that XML forbids
 _RUNS_APART = "Each speed is of a run of its own, beside whatever else its machine did. Speeds: "
 _MEASURED = (
     "Accuracies are those of the table, of whatever device and number format; speeds are of one "
     "seed, measured by benchmarks.train_step: "
 )
-_NO_DATE = {"Date": None}  # so that the same rows give the same bytes
-
-
-class Rendered(NamedTuple):
-    """Contents of a figure's files."""
-
-    png: bytes
-    svg: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """A figure: the stem of its file names, its caption, and a function that draws it."""
-
-    name: str
-    caption: str
-    draw: Callable[[], Any]
-
-    @property
-    def title(self) -> str:
-        """The first clause of the caption."""
-        return re.split(r"[,;.](?:\s|$)", self.caption, maxsplit=1)[0]
-
-    @functools.cached_property
-    def rendered(self) -> Rendered:
-        """The files' contents, drawn on first use."""
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-        png, svg = io.BytesIO(), io.StringIO()
-        with matplotlib.rc_context(RC):
-            figure = self.draw()
-            _ease_layout(figure)
-            # savefig would draw everything twice.
-            figure.set_dpi(_PNG_DPI)
-            FigureCanvasAgg(figure).print_png(png, pil_kwargs=_COMPRESSION)
-            figure.set_layout_engine("none")  # already laid out
-            FigureCanvasSVG(figure).print_svg(svg, metadata=_NO_DATE)
-            pyplot.close(figure)
-        return Rendered(png.getvalue(), _NOT_OF_XML.sub("\ufffd", svg.getvalue()))
-
-
-def _ease_layout(figure: Any) -> None:
-    """Speed up the layout by skipping what does not affect it.
-
-    Empty labels get fixed coordinates, since placing them would take a fifth of the drawing time.
-    Spines are left out of the layout, since measuring them would update all ticks once more.
-    """
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if not axis.get_label_text():
-                axis.set_label_coords(0, 0)
-        for spine in axes.spines.values():
-            spine.set_in_layout(False)
 
 
 def figures(
@@ -138,21 +70,6 @@ def beyond_speed_figures(groups: list[Group]) -> list[Group]:
 
     others = [each for each in groups if not each.is_table3 and panels(each).by_task]
     return sorted(others, key=lambda each: -results(each))[_MOST_SPEED_FIGURES:]
-
-
-def save(figure: Figure, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write `<name>.png` and `<name>.svg` to `folder` and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{figure.name}.{kind}" for kind in Rendered._fields]
-    for path, content in zip(paths, figure.rendered, strict=True):
-        write_atomically(path, content)
-    return paths
-
-
-def svg_element(figure: Figure, prefix: str) -> str:
-    """Return the figure as an SVG element whose ids begin with `prefix`."""
-    text = figure.rendered.svg
-    return _BEFORE_ID.sub(rf"\g<0>{prefix}", text[text.index("<svg") :])
 
 
 def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | None) -> list[Figure]:

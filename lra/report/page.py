@@ -2,7 +2,7 @@
 
 import html
 
-from lra.report.figures import Figure, svg_element
+from lra.report.figure_files import Figure, svg_element
 from lra.report.formats import one_line
 from lra.report.sections import Section
 from lra.report.tables import Table

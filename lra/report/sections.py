@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from lra.report.figures import NO_SPEED_FIGURE, Figure
+from lra.report.figure_files import Figure
+from lra.report.figures import NO_SPEED_FIGURE
 from lra.report.tables import Table
 
 

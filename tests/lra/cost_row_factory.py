@@ -3,7 +3,9 @@
 from typing import Any
 
 from lra.efficiency import CostRow
+from lra.report.costs import sections
 from lra.report.costs.sheets import Sheet, sheets
+from lra.report.sections import Section
 from lra.report.tables import Table
 
 STANDARD = {"method": "standard", "label": "standard (xla)", "options": {"implementation": "xla"}}
@@ -56,6 +58,12 @@ def only(rows) -> Sheet:
     """The sheet of rows that make up one."""
     ((sheet,),) = sheets(rows).values()
     return sheet
+
+
+def sections_of(rows) -> list[Section]:
+    """The sections of a report of these rows."""
+    settings = sheets(rows)
+    return sections.sections(settings, sections.figures(settings))
 
 
 def line(table: Table, title: str = "Nyströmformer-64") -> list[str]:

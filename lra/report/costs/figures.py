@@ -9,7 +9,7 @@ from lra.report.costs.ratios import cost, is_measured
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.summaries import against_peers, best_peer, mean_ratio
 from lra.report.costs.tables import SCALES
-from lra.report.figures import Figure
+from lra.report.figure_files import Figure
 
 # Size (that of Table 3) that figures show of a method measured in several sizes.
 _USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}

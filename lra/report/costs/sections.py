@@ -13,6 +13,7 @@ from lra.report.costs.savings import savings
 from lra.report.costs.sheets import Line, Setting, Sheet
 from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.costs.tables import paper_tables, section_title
+from lra.report.figure_files import Figure
 from lra.report.sections import Section
 from lra.report.tables import Table
 
@@ -36,8 +37,8 @@ def _tables(sheets: list[Sheet]) -> list[Table]:
     return [table for table in tables if table.lines]
 
 
-def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
-    """Return a section for each setting."""
+def figures(settings: dict[Setting, list[Sheet]]) -> list[list[Figure]]:
+    """Return the figures of each setting."""
     slugs: dict[str, int] = {}
     result = []
     for setting, sheets in settings.items():
@@ -45,9 +46,16 @@ def sections(settings: dict[Setting, list[Sheet]]) -> list[Section]:
         slugs[slug] = number = slugs.get(slug, 0) + 1
         # Settings that differ only in device, threads, heads or tokens are numbered.
         slug = slug if number == 1 else f"{slug}-{number}"
-        tables, figures = _tables(sheets), cost_figures(slug, sheets)
-        result.append(Section(section_title(setting), tables, figures, legend(sheets, tables)))
+        result.append(cost_figures(slug, sheets))
     return result
+
+
+def sections(settings: dict[Setting, list[Sheet]], drawn: list[list[Figure]]) -> list[Section]:
+    """Return a section for each setting, with its figures of `drawn`."""
+    return [
+        Section(section_title(setting), tables := _tables(sheets), own, legend(sheets, tables))
+        for (setting, sheets), own in zip(settings.items(), drawn, strict=True)
+    ]
 
 
 def as_csv(settings: dict[Setting, list[Sheet]]) -> str:

@@ -5,7 +5,7 @@ from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from lra.report.figures import Figure
+from lra.report.figure_files import Figure
 from lra.report.styles import RC
 
 

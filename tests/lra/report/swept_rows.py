@@ -3,7 +3,8 @@
 import dataclasses
 
 from lra.report.dots import Dot
-from lra.report.figures import Figure, figures
+from lra.report.figure_files import Figure
+from lra.report.figures import figures
 from lra.report.groups import Group, group
 from lra.report.sweep_points import sweeps
 from tests.lra.row_factory import make_row

@@ -9,15 +9,13 @@ from matplotlib import pyplot
 
 from lra.report import axes, drawing
 from lra.report.cells import Stat
-from lra.report.costs.sections import sections
-from lra.report.costs.sheets import sheets
 from lra.report.curves import Curve, History
 from lra.report.dots import Dot
 from lra.report.figures import figures
 from lra.report.groups import group
 from lra.report.styles import RC, STYLES, area_of_marker
 from lra.report.sweep_points import Sweep
-from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard
+from tests.lra.cost_row_factory import PEER, cost_row, linformer, sections_of, standard
 from tests.lra.report.drawn_texts import draw, plain_texts
 from tests.lra.report.swept_rows import figures_of, sweep_rows
 from tests.lra.row_factory import make_row
@@ -223,7 +221,7 @@ def test_no_formula_is_written_out(tmp_path):
     rows += [cost_row(1e-3, 1, length=n) for n in lengths]
     rows += [cost_row(2e-3, 2, length=n, **PEER) for n in lengths]
     rows += [linformer(128, length=n, batch=4096 // n, benchmark="fixed_tokens") for n in lengths]
-    of_costs = [section.figures for section in sections(sheets(rows))]
+    of_costs = [section.figures for section in sections_of(rows)]
     found = [figure for of_section in (*of_groups, of_runs, *of_costs) for figure in of_section]
     assert len(found) == 6
     for figure in found:

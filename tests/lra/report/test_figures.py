@@ -8,7 +8,8 @@ from PIL import Image
 
 from lra import records
 from lra.report.__main__ import main
-from lra.report.figures import beyond_speed_figures, figures, save
+from lra.report.figure_files import save
+from lra.report.figures import beyond_speed_figures, figures
 from lra.report.groups import group
 from tests.lra.report.swept_rows import (
     beside,

@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from lra.report.figures import Figure
+from lra.report.figure_files import Figure
 from lra.report.formats import document, latex, latex_of_all, plain
 from lra.report.page import page
 from lra.report.sections import Section

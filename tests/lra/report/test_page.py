@@ -4,7 +4,7 @@ import re
 
 from matplotlib import pyplot
 
-from lra.report.figures import Figure
+from lra.report.figure_files import Figure
 from lra.report.page import page
 from lra.report.sections import Section
 from lra.report.tables import Table

@@ -16,10 +16,8 @@ from lra.efficiency import to_json
 from lra.errors import UserError
 from lra.report.__main__ import main
 from lra.report.costs.drawing import _fitting_font_size
-from lra.report.costs.sections import sections
-from lra.report.costs.sheets import sheets
-from lra.report.figures import save
-from tests.lra.cost_row_factory import PEER, cost_row, linformer, standard
+from lra.report.figure_files import save
+from tests.lra.cost_row_factory import PEER, cost_row, linformer, sections_of, standard
 from tests.lra.report.drawn_texts import draw
 from tests.lra.row_factory import make_row
 
@@ -58,7 +56,7 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
         *(standard(n / 1024, n / 10, length=n) for n in (1024, 2048)),
         *(linformer(k, 1.0, length=1024, batch=2, **fixed) for k in (128, 256)),
     ]
-    for (figure,) in (section.figures for section in sections(sheets(rows))):
+    for (figure,) in (section.figures for section in sections_of(rows)):
         one, two = (save(figure, tmp_path / name) for name in ("one", "two"))
         with Image.open(one[0]) as image:
             assert image.width == pytest.approx(3.3 * 300, abs=2)
@@ -80,7 +78,7 @@ def test_long_labels_of_a_legend_have_smaller_letters():
 def test_the_legend_tells_which_lengths_exponents_are_of(other_lengths, title):
     rows = [standard(n / 1024, n / 10, length=n) for n in (4096, 8192, 16384)]
     rows += [cost_row(n / 1024, n / 10, length=n) for n in other_lengths]
-    ((figure,),) = (section.figures for section in sections(sheets(rows)))
+    ((figure,),) = (section.figures for section in sections_of(rows))
     drawn = figure.draw()
     assert drawn.legends[0].get_title().get_text() == title
     assert all("n^{" in x.get_text() and x.get_parse_math() for x in drawn.legends[0].get_texts())
@@ -91,7 +89,7 @@ def test_names_that_look_like_formulas_are_drawn_as_they_are():
     odd = {"method": r"my\cat", "label": r"my\cat-1 $a_{b}^\q$ $ {", "options": {}}
     rows = [cost_row(n / 1024, n / 10, length=n, **odd) for n in (2048, 4096, 8192)]
     rows += [standard(n / 1024, n / 10, length=n) for n in (2048, 4096, 8192)]
-    ((section,),) = (list(sections(sheets(rows))),)
+    ((section,),) = (list(sections_of(rows)),)
     drawn = draw(section.figures[0])
     label = drawn.legends[0].get_texts()[-1].get_text()
     assert label == r"my\cat-1 \$a_{b}^\q\$ \$ {: time $n^{1.00}$, memory $n^{1.00}$"

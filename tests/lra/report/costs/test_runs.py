@@ -4,10 +4,9 @@ import pytest
 
 from lra.report.costs.fits import fit
 from lra.report.costs.savings import savings
-from lra.report.costs.sections import sections
 from lra.report.costs.sheets import sheets
 from lra.report.costs.tables import paper_tables
-from tests.lra.cost_row_factory import cost_row, line, linformer, only, standard
+from tests.lra.cost_row_factory import cost_row, line, linformer, only, sections_of, standard
 
 LATER = {"run": "two", "finished": "2026-02-01T00:00:00+00:00"}
 
@@ -55,7 +54,7 @@ def test_a_ratio_is_of_the_run_of_its_cell():
         cost_row(1.5, **LATER),
     ]
     sheet = only([*rows, cost_row(1.0, length=4096)])
-    ((figure,),) = (section.figures for section in sections({sheet.setting: [sheet]}))
+    ((figure,),) = (section.figures for section in sections_of([*rows, cost_row(1.0, length=4096)]))
     assert "Points are of several runs" in figure.caption
     assert line(paper_tables(sheet)[0]) == ["1,000", "1,000", "1,000"]
 

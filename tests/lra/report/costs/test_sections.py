@@ -3,9 +3,7 @@
 from matplotlib import pyplot
 
 from lra.report.costs.figures import series
-from lra.report.costs.sections import sections
-from lra.report.costs.sheets import sheets
-from tests.lra.cost_row_factory import PEER, cost_row, linformer, only, standard
+from tests.lra.cost_row_factory import PEER, cost_row, linformer, only, sections_of, standard
 
 OWN_PEER = {"source": "mine", "label": "nystrom-64 (mine)"}
 
@@ -13,7 +11,7 @@ OWN_PEER = {"source": "mine", "label": "nystrom-64 (mine)"}
 def test_settings_have_sections_of_their_own():
     rows = [cost_row(**values) for values in ({}, {"threads": None}, {"device": "another"})]
     rows += [cost_row(dtype="bfloat16"), cost_row(matmul_precision="tensorfloat32")]
-    found = sections(sheets(rows))
+    found = sections_of(rows)
     assert [section.title.partition(": ")[2] for section in found] == [
         "d = 64, 2 heads, float32; a device, 1 thread",
         "d = 64, 2 heads, float32 (tensorfloat32 products); a device, 1 thread",
@@ -27,7 +25,7 @@ def test_settings_have_sections_of_their_own():
 
 def test_numbers_of_tokens_have_sections_of_their_own():
     rows = [cost_row(benchmark="fixed_tokens", batch=batch) for batch in (8, 16)]
-    assert [section.title for section in sections(sheets(rows))] == [
+    assert [section.title for section in sections_of(rows)] == [
         "Cost at a fixed number of tokens (8,192): d = 64, 2 heads, float32; a device, 1 thread",
         "Cost at a fixed number of tokens (16,384): d = 64, 2 heads, float32; a device, 1 thread",
     ]
@@ -39,7 +37,7 @@ def test_series_show_one_size_of_each_method_and_what_was_not_measured():
         standard(2.0, length=512),
         standard(8.0, length=1024, status="extrapolated"),
     ]
-    ((figure,),) = (section.figures for section in sections(sheets(rows)))
+    ((figure,),) = (section.figures for section in sections_of(rows))
     assert figure.name == "cost-module-d64-float32-forward"
     exact, projected = series(only(rows), only(rows).lines[:2])
     assert [mark.measured for mark in exact.time] == [True, False]
@@ -49,7 +47,7 @@ def test_series_show_one_size_of_each_method_and_what_was_not_measured():
 
 def test_points_that_were_not_measured_are_hollow_at_the_end_of_a_dotted_line():
     rows = [standard(2.0, length=512), standard(8.0, length=1024, status="extrapolated")]
-    ((figure,),) = (section.figures for section in sections(sheets(rows)))
+    ((figure,),) = (section.figures for section in sections_of(rows))
     drawn = figure.draw()
     filled, dotted, hollow = drawn.axes[0].get_lines()
     assert [list(line.get_xdata()) for line in (filled, dotted)] == [[512], [512, 1024]]
@@ -63,7 +61,7 @@ def test_summaries_come_first_and_other_tables_are_folded():
         *(cost_row(n, length=n) for n in (1024, 2048, 4096)),
         cost_row(1.0, length=2048, **PEER),
     ]
-    (section,) = sections(sheets([*rows, standard(length=2048), linformer(256, length=2048)]))
+    (section,) = sections_of([*rows, standard(length=2048), linformer(256, length=2048)])
     assert [(table.title, table.folded) for table in section.tables] == [
         ("Ours against the best peer", False),
         ("Fitted exponents", False),
@@ -78,11 +76,11 @@ def test_summaries_come_first_and_other_tables_are_folded():
 
 def test_a_legend_tells_what_names_mean():
     rows = [standard(), cost_row(), cost_row(**PEER), linformer(256), cost_row(**OWN_PEER)]
-    assert sections(sheets(rows))[0].legend == (
+    assert sections_of(rows)[0].legend == (
         "Standard is exact attention: (xla) keeps all scores in memory. The number behind a name: "
         "projection dimension of Linformer, landmarks of Nyströmformer. Peers, by others, have "
         "their package in brackets: mine, transformers (Hugging Face). Lines called published are "
         "numbers of papers, from other devices."
     )
     alone = cost_row(method="linear", label="linear", options={}, mode="forward_backward")
-    assert sections(sheets([alone]))[0].legend == ""
+    assert sections_of([alone])[0].legend == ""
