@@ -78,6 +78,20 @@ def test_each_text_is_stored_once(tmp_path):
     assert split.pairs.tolist() == [[0, 1], [1, 2], [3, 0]]
 
 
+def test_texts_that_differ_only_at_their_end_are_two(tmp_path):
+    """Beyond the 4,000 bytes that are kept they are one."""
+    begin = b"a" * 3999
+    rows = [
+        (b"1", b"P1", b"P2", begin + b"b", begin + b"c"),
+        (b"0", b"P3", b"P4", begin + b"c" + b"d", begin + b"c" + b"e"),
+    ]
+    pairs = dict.fromkeys(PAIRS, rows)
+    prepare_task("retrieval", tmp_path, source=write_tsv(tmp_path / "aan", pairs))
+    split = prepared.load(tmp_path, "retrieval").split("train")
+    assert split.pairs.tolist() == [[0, 1], [1, 1]]
+    assert split.sequences[1].tobytes() == begin + b"c"
+
+
 def test_a_folder_of_documents_gives_the_same_as_a_tsv(tmp_path):
     pairs = PAIRS | {"train": PAIRS["train"][:2]}
     tsv = prepare_task("retrieval", tmp_path / "a", source=write_tsv(tmp_path / "tsv", pairs))

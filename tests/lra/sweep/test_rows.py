@@ -171,6 +171,30 @@ def test_rows_of_older_defaults_do_not_count(place, capsys):
     assert not any(older_defaults(row) for row in place.rows())
 
 
+def test_rows_of_older_defaults_count_in_every_task(place, capsys):
+    """Those of the second task too, whose data have another mark."""
+    write_data(place.root / "data", "pathfinder", "differs")
+    place.file.write_text(
+        """RUNS = [
+            {"config": f"configs/{task}.py:standard", "seeds": (0, 1)}
+            for task in ("listops", "pathfinder")
+        ]"""
+    )
+    marks = {"listops": "generated", "pathfinder": "differs"}
+    older = {"train.learning_rate": 1e-3}
+    rows = [
+        dataclasses.replace(row_of(run, seed, **older), data=marks[run.task])
+        for run in load_sweep(str(place.file)).runs
+        for seed in (0, 1)
+    ]
+    records.append(place.results, rows)
+    assert place.run() == 1
+    text = capsys.readouterr().err
+    for task in marks:
+        assert f"{task} standard, seeds 0 1: 2 rows of older defaults" in text
+    assert place.starts() == []
+
+
 def test_what_the_report_leaves_out_of_the_table_is_not_done():
     run = load_sweep("configs/sweeps/table.py", ("listops",)).runs[1]
     rows = [
