@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from lra.command_line import ArgumentParser, file_to_write, folder, run
-from lra.data import prepared
+from lra.data import guesses, prepared
 from lra.data.listops_language import decode, evaluate
 from lra.data.request import MODULES
 from lra.errors import UserError
@@ -92,12 +92,12 @@ def describe(data: prepared.Prepared) -> list[str]:
         if name in manifest["aliases"]:
             lines.append(f"{name}: the same as {manifest['aliases'][name]}")
             continue
-        train, split = data.split("train"), data.split(name)
+        split = data.split(name)
         lines += _describe_split(name, split)
         if manifest["task"] == "listops":
-            lines += _guesses_by_root(train, split)
+            lines.append(_guesses_by_root(data.split("train"), split))
         if split.pairs is not None:
-            lines += _guesses_by_document(train, split)
+            lines.append(_guesses_by_document(data, split))
     return lines
 
 
@@ -116,47 +116,23 @@ def _describe_split(name: str, split: prepared.Split) -> list[str]:
     ]
 
 
-def _guesses_by_root(train: prepared.Split, split: prepared.Split) -> list[str]:
-    """Return the accuracy of guesses that see only the root operator of an expression."""
-    train_roots, split_roots = (
-        part.sequences.tokens[part.sequences.offsets[:-1]] for part in (train, split)
+def _guesses_by_root(train: prepared.Split, split: prepared.Split) -> str:
+    majority, root = guesses.most_frequent_label(train, split), guesses.by_root(train, split)
+    more = guesses.by_root(train, split, arguments=True)
+    return (
+        f"  guessing    train's most frequent label {majority:.2%}, by the root {root:.2%}, "
+        f"by it and its number of arguments {more:.2%}"
     )
-    majority = _guess_accuracy(train, split, np.zeros_like(train_roots), np.zeros_like(split_roots))
-    root = _guess_accuracy(train, split, train_roots, split_roots)
-    return [f"  guessing    train's most frequent label {majority:.2%}, by the root {root:.2%}"]
 
 
-def _guesses_by_document(train: prepared.Split, split: prepared.Split) -> list[str]:
-    """Return the accuracy of guesses that see only the identity of one document of each pair."""
-    shares = [
-        _guess_accuracy(train, split, train.pairs[:, column], split.pairs[:, column])
-        for column in (0, 1)
-    ]
-    return [f"  guessing    by the first document {shares[0]:.2%}, by the second {shares[1]:.2%}"]
-
-
-def _guess_accuracy(
-    train: prepared.Split,
-    split: prepared.Split,
-    train_features: np.ndarray,
-    split_features: np.ndarray,
-) -> float:
-    """Return the accuracy of guessing labels from one feature of the examples.
-
-    The guess is train's most frequent label for the value of the feature. For values that do not
-    occur in train, and for ties, it is the one of these labels most frequent in all of train.
-
-    Args:
-        train: The training split.
-        split: The split to guess the labels of.
-        train_features: Integers from 0, one per example of `train`.
-        split_features: Integers from 0, one per example of `split`.
-    """
-    values = max(train_features.max(), split_features.max()) + 1
-    votes = np.zeros((values, train.labels.max() + 1), np.int64)
-    np.add.at(votes, (train_features, train.labels), 1)
-    guesses = (votes + votes.sum(axis=0) / (len(train.labels) + 1)).argmax(axis=1)
-    return float(np.mean(split.labels == guesses[split_features]))
+def _guesses_by_document(data: prepared.Prepared, split: prepared.Split) -> str:
+    train, validation = data.split("train"), data.split("validation")
+    first, second = (guesses.by_document(train, split, column) for column in (0, 1))
+    both = guesses.by_both_documents(train, validation, split)
+    return (
+        f"  guessing    by the first document {first:.2%}, by the second {second:.2%}, "
+        f"by both {both:.2%}"
+    )
 
 
 def _show_pictures(options: argparse.Namespace, split: prepared.Split, indices: range) -> None:
