@@ -5,6 +5,7 @@
     python -m lra.data.prepare listops --min_length=16 --max_length=64 --train=8000
 
 Expressions are stored as ids 1 to 15, including brackets: without them the value is ambiguous.
+The ids are fixed, where those of LRA's reader follow the arbitrary order of a set.
 Generated splits are consecutive parts of one sequence of distinct expressions. No hash of LRA's
 files is published: `official` means that numbers and lengths are theirs, and no expression repeats.
 """

@@ -158,7 +158,7 @@ def test_other_formats_are_refused(tmp_path):
 
 
 def test_truncated_and_damaged_images_are_refused(tmp_path):
-    """Cut anywhere, or with any bit turned over: refused, or the same image."""
+    """Cut, or with a bit of any byte turned over: refused, or the same image."""
     path = tmp_path / "sample.png"
     Image.fromarray(picture(0)).save(path)
     whole = path.read_bytes()
@@ -167,7 +167,7 @@ def test_truncated_and_damaged_images_are_refused(tmp_path):
     variants += [
         whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
         for place in range(len(whole))
-        for bit in range(8)
+        for bit in (range(8) if place < 33 else (place % 8,))  # each of the header
     ]
     refused = 0
     for content in variants:

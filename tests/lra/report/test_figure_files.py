@@ -28,6 +28,7 @@ import functools, multiprocessing, os, signal, time
 from lra.command_line import run
 from lra.report import figure_files
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
 figure_files.cores = lambda: 2
 figures = [figure_files.Figure(f"{{n}}", "", functools.partial(time.sleep, 1)) for n in range(4)]
 
