@@ -6,7 +6,7 @@ TABLE_TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 # All tasks of the benchmark; any other is a user's own.
 LRA_TASKS = (*TABLE_TASKS, "pathx")
 
-# Xiong et al., "Nyströmformer", arXiv 2102.03902, Table 3: single runs, no seeds given.
+# Xiong et al., "Nyströmformer", arXiv 2102.03902, Table 3: no seeds, no spread.
 TABLE3 = {
     "standard": dict(zip(TABLE_TASKS, (37.10, 65.02, 79.35, 38.20, 74.16), strict=True)),
     "reformer": dict(zip(TABLE_TASKS, (19.05, 64.88, 78.64, 43.29, 69.36), strict=True)),
@@ -15,7 +15,7 @@ TABLE3 = {
     "nystrom": dict(zip(TABLE_TASKS, (37.15, 65.52, 79.56, 41.58, 70.94), strict=True)),
 }
 
-# facebookresearch/xformers, BENCHMARKS.md: code adapted from the published one, ListOps trained for
+# facebookresearch/xformers, BENCHMARKS.md at 24cfe342: code adapted from the published one, ListOps trained for
 # longer; 128 landmarks, Linformer's projection a quarter of the length, Performer redrawn.
 XFORMERS = {
     "standard": dict(zip(TABLE_TASKS, (37.5, 62.66, 79.24, 38.69, 70.37), strict=True)),

@@ -40,7 +40,7 @@ class Task:
 
     @property
     def lacks_validation(self) -> bool:
-        """Whether LRA has no validation set for this task and selects on the test set."""
+        """Whether LRA has no validation set for this task, so that the test set takes its place."""
         return bool(self.counts) and "validation" not in self.counts
 
 

@@ -73,7 +73,7 @@ _LAST = _Accuracy(
 
 
 _SOURCES = (
-    "Source: Xiong et al., arXiv 2102.03902, Table 3: single runs.",
+    "Source: Xiong et al., arXiv 2102.03902, Table 3, which names no seeds and no spread.",
     "ListOps: the published numbers were probably made on data without brackets (inferred: LRA's "
     "code dropped them until 4 March 2021, and the numbers were out on 14 February); ours keep "
     "them.",
