@@ -15,8 +15,9 @@ TABLE3 = {
     "nystrom": dict(zip(TABLE_TASKS, (37.15, 65.52, 79.56, 41.58, 70.94), strict=True)),
 }
 
-# facebookresearch/xformers, BENCHMARKS.md at 24cfe342: code adapted from the published one, ListOps trained for
-# longer; 128 landmarks, Linformer's projection a quarter of the length, Performer redrawn.
+# facebookresearch/xformers, BENCHMARKS.md at 24cfe342: code adapted from the published one, ListOps
+# trained for longer; 128 landmarks, Linformer's projection a quarter of the length, Performer
+# redrawn.
 XFORMERS = {
     "standard": dict(zip(TABLE_TASKS, (37.5, 62.66, 79.24, 38.69, 70.37), strict=True)),
     "linformer": dict(zip(TABLE_TASKS, (36.69, 57.39, 76.41, 35.57, 65.12), strict=True)),

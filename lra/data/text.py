@@ -3,9 +3,9 @@
 The first 4,096 bytes of each review are stored unchanged (no cleaning: `<br />` and bytes that are
 not UTF-8 are kept), with labels 0 (neg) and 1 (pos); 25,000 reviews to train and 25,000 to test.
 `unsup` is not used. LRA has no validation set here: the test set takes its place (`aliases` in
-the manifest). The paper and its authors specify 4K bytes, but their released code keeps 1,000 (padded
-to 1,024) for a model of 4,000 positions (mlpen/Nystromformer, issue 13). 3 % of the reviews are
-longer than 4,000 bytes.
+the manifest). The paper and its authors specify 4K bytes, but their released code keeps 1,000
+(padded to 1,024) for a model of 4,000 positions (mlpen/Nystromformer, issue 13). 3 % of the reviews
+are longer than 4,000 bytes.
 
 Order: from aclImdb, neg before pos, each sorted by the number in the file name; folder, archive and
 download give the same prepared data. From TFDS, the same reviews are in TFDS's order.

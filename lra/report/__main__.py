@@ -24,6 +24,7 @@ import pathlib
 from lra.command_line import ArgumentParser, folder, near_match, run
 from lra.errors import UserError
 from lra.files import write_atomically
+from lra.process import cores
 from lra.report import formats, speeds
 from lra.report.accuracy_csv import accuracy_csv, costs_csv
 from lra.report.costs import sections as cost_sections
@@ -102,8 +103,13 @@ class Report:
         return {_FILES[form]: text}
 
 
-def main(argv: list[str]) -> None:
-    """Parse the flags, render the report, and print it or write its files."""
+def main(argv: list[str], processes: int = 1) -> None:
+    """Parse the flags, render the report, and print it or write its files.
+
+    Args:
+        argv: Flags.
+        processes: The most processes to draw figures in (see `drawn_ahead`).
+    """
     options = _parser().parse_args(argv)
     forms = _formats(options.format)
     rows, costs, sources = read(options.rows)
@@ -127,14 +133,14 @@ def main(argv: list[str]) -> None:
         texts.pop(_PROGRAM_COSTS_CSV, None)  # only with --out: two CSV files cannot share a stream
         print("\n".join(texts.values()), end="")
     else:
-        _write(report, forms, pathlib.Path(options.out))
+        _write(report, forms, pathlib.Path(options.out), processes)
 
 
-def _write(report: Report, forms: list[str], out: pathlib.Path) -> None:
+def _write(report: Report, forms: list[str], out: pathlib.Path, processes: int) -> None:
     """Write figures, RESULTS.md and the other formats; print the main tables and all paths."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    with drawn_ahead(report.all_figures):
+    with drawn_ahead(report.all_figures, processes):
         # Rendered meanwhile but written last, since they refer to the figures.
         texts = {}
         for form in dict.fromkeys(["md", *forms]):
@@ -179,4 +185,4 @@ def _parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     gc.disable()  # rows live until this short process ends: saves a tenth of its time
-    run(main)
+    run(functools.partial(main, processes=cores()))

@@ -15,7 +15,6 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 from lra.files import write_atomically
-from lra.process import cores
 from lra.report.styles import RC
 
 _PNG_DPI = 300
@@ -96,17 +95,19 @@ def _ease_layout(figure: Any) -> None:
 
 
 @contextlib.contextmanager
-def drawn_ahead(figures: list[Figure]) -> Iterator[None]:
-    """Let other processes, as many as there are cores, draw the figures while the block runs.
+def drawn_ahead(figures: list[Figure], processes: int) -> Iterator[None]:
+    """Let other processes draw the figures while the block runs.
 
-    Where there are less than four figures, one core, or no means for processes to communicate,
-    they are drawn here, when their files are needed: to start, a process takes as long as to draw
-    one figure.
+    Less than four figures are drawn here, when their files are needed: to start, a process takes as
+    long as to draw one. So are all where processes have no means to communicate.
 
     Args:
         figures: Figures whose functions can be pickled.
+        processes: The most processes to start; with less than two, figures are drawn here. Each
+            imports the main module of this one (see multiprocessing), which a program that has no
+            `if __name__ == "__main__"` does not survive.
     """
-    processes = min(cores(), len(figures) // 2)
+    processes = min(processes, len(figures) // 2)
     pool = _pool(processes) if processes > 1 else None
     if pool is None:
         yield

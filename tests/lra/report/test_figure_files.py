@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
+from lra import records
 from lra.report import figure_files
 from lra.report.costs import sections
 from lra.report.costs.sheets import sheets
@@ -29,11 +30,10 @@ from lra.command_line import run
 from lra.report import figure_files
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run where it is ignored
-figure_files.cores = lambda: 2
 figures = [figure_files.Figure(f"{{n}}", "", functools.partial(time.sleep, 1)) for n in range(4)]
 
 def main(arguments):
-    with figure_files.drawn_ahead(figures):
+    with figure_files.drawn_ahead(figures, 2):
         print(*(child.pid for child in multiprocessing.active_children()), flush=True)
         {end}
 
@@ -41,16 +41,11 @@ run(main)
 """
 
 
-@pytest.fixture
-def two_cores(monkeypatch):
-    monkeypatch.setattr(figure_files, "cores", lambda: 2)
-
-
 def some(number: int) -> list[Figure]:
     return [Figure(str(n), "", functools.partial(time.sleep, n)) for n in range(number)]
 
 
-def test_other_processes_draw_the_same(tmp_path, two_cores):
+def test_other_processes_draw_the_same(tmp_path):
     """Every kind of figure, so that each can be sent to them."""
     lengths = (1024, 2048)
     costs = [standard(n / 1024, n / 10, length=n) for n in lengths]
@@ -62,33 +57,48 @@ def test_other_processes_draw_the_same(tmp_path, two_cores):
     all_lists = [*of_groups, of_runs, *sections.figures(sheets(costs))]
     found = [figure for of_section in all_lists for figure in of_section]
     assert len(found) == 6
-    with drawn_ahead(found):
+    with drawn_ahead(found, 2):
         assert all(figure.ahead for figure in found)
         drawn = [figure.rendered for figure in found]
     assert drawn == [render(figure.draw) for figure in found]
 
 
-def test_few_figures_are_drawn_here(two_cores):
+def test_few_figures_are_drawn_here():
     few, enough = some(3), some(4)
-    with drawn_ahead(few):
+    with drawn_ahead(few, 2):
         assert not any(figure.ahead for figure in few)
-    with drawn_ahead(enough):
+    with drawn_ahead(enough, 2):
         assert all(figure.ahead for figure in enough)
 
 
-def test_one_core_draws_here(monkeypatch):
-    monkeypatch.setattr(figure_files, "cores", lambda: 1)
-    with drawn_ahead(many := some(9)):
+def test_one_process_draws_here():
+    with drawn_ahead(many := some(9), 1):
         assert not any(figure.ahead for figure in many)
 
 
+def test_other_programs_draw_their_report_themselves(tmp_path):
+    """Without `if __name__ == "__main__"`, which the processes would need."""
+    rows = tmp_path / "rows.jsonl"
+    changes = [{f"model.x{n}": value} for n in range(4) for value in (1, 2)]
+    records.append(rows, [make_row(config_overrides=change) for change in changes])
+    program = tmp_path / "program.py"
+    arguments = [str(rows), f"--out={tmp_path / 'out'}"]
+    program.write_text(f"from lra.report.__main__ import main\nmain({arguments})\nprint('once')\n")
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    script = [sys.executable, str(program)]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.count("once") == 1
+    assert done.stderr == ""
+    assert len(list((tmp_path / "out" / "figures").glob("*.png"))) >= 4
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError, PermissionError, NotImplementedError])
-def test_without_semaphores_figures_are_drawn_here(two_cores, monkeypatch, error):
+def test_without_semaphores_figures_are_drawn_here(monkeypatch, error):
     def refuse(*_, **__):
         raise error
 
     monkeypatch.setattr(figure_files, "ProcessPoolExecutor", refuse)
-    with drawn_ahead(many := some(9)):
+    with drawn_ahead(many := some(9), 2):
         assert not any(figure.ahead for figure in many)
 
 
