@@ -73,8 +73,8 @@ def get_config(attention: str = "standard") -> config_dict.ConfigDict:
     config.data.holdout = 0.0  # fraction of train used for validation; 0 = the task's own set
     config.data.zero_is_padding = False  # mask pixels of value 0; True in the pixel tasks
     config.mesh = config_dict.ConfigDict()
-    config.mesh.seed = 0  # devices along the seeds; 0 = as many as divide devices and seeds
-    config.mesh.data = 0  # along the batch; 0 = as many of the remaining as divide batches
+    config.mesh.seed = 0  # devices along the seeds; 0 = so that most devices take part
+    config.mesh.data = 0  # along the batch; 0 likewise
     return config
 
 

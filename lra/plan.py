@@ -99,19 +99,26 @@ def plan_batches(
     )
     eval_batch = config.train.eval_batch_size
     eval_batch //= number_of_parts(eval_batch, elements, devices=devices)
-    buckets, packed = ((padded,), (padded,)), None
-    if cut_padding and longest is not None:
-        packed = choose_packed_lengths(lengths, longest, padded, devices=devices)
-        buckets = packed or buckets
-    elif cut_padding:
-        buckets = tuple(
-            choose_lengths(lengths, padded, devices=devices, evaluation=evaluation)
-            for evaluation in (False, True)
-        )
-    training, evaluation = (Buckets(ends, packed is not None) for ends in buckets)
+    training, evaluation = Buckets((padded,)), Buckets((padded,))
+    if cut_padding:
+        training, evaluation = _buckets(lengths, padded, longest=longest, devices=devices)
     if parts == 1:  # a whole batch nearly always has a sequence of about full length
         training = training._replace(ends=training.ends[-1:])
     return Plan(parts, eval_batch, training, evaluation)
+
+
+def _buckets(
+    lengths: np.ndarray, padded: int, *, longest: int | None, devices: int
+) -> tuple[Buckets, Buckets]:
+    """Buckets for training and for evaluations; arguments as of `plan_batches`."""
+    if longest is None:
+        training = choose_lengths(lengths, padded, devices=devices)
+        evaluation = choose_lengths(lengths, padded, devices=devices, evaluation=True)
+        return Buckets(training), Buckets(evaluation)
+    ends = choose_packed_lengths(lengths, longest, padded, devices=devices)
+    if ends is None:
+        return Buckets((padded,)), Buckets((padded,))
+    return Buckets(ends[0], packed=True), Buckets(ends[1], packed=True)
 
 
 def number_of_parts(

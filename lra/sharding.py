@@ -1,8 +1,7 @@
 """Placement of arrays on a mesh of devices with the axes `seed` and `data`.
 
 Along `data`, a step sums its gradients; along `seed`, only the results of an evaluation are
-gathered. A single device is the 1 x 1
-mesh.
+gathered. A single device is the 1 x 1 mesh.
 """
 
 import math
@@ -41,42 +40,9 @@ class Shardings(NamedTuple):
 def make_shardings(
     seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]
 ) -> Shardings:
-    """Make the shardings for a mesh of `seed` x `data` devices; 0 chooses a size that fits.
-
-    Raises:
-        UserError: If there are fewer devices, the axis `seed` does not divide the seeds or `data` a
-            batch, or several hosts cannot have equally many of the devices; the message names the
-            sizes that would fit.
-    """
-    available = jax.device_count()
-    requested = max(seed, 1) * max(data, 1)
-    if requested > available:
-        raise UserError(
-            f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {requested} devices, there are "
-            f"{available}"
-        )
-    # By default the seeds take as many devices as divide them, and the batch as many of those that
-    # remain as divide both batch sizes.
-    seed = seed or math.gcd(available // (data or 1), num_seeds)
-    if num_seeds % seed:
-        raise UserError(
-            f"{num_seeds} seeds do not divide among mesh.seed={seed}; fitting: "
-            f"{_divisors(num_seeds, available // (data or 1))}"
-        )
-    data = data or math.gcd(available // seed, *batch_sizes)
-    for batch in batch_sizes:
-        if batch % data:
-            raise UserError(
-                f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
-                f"{_divisors(math.gcd(*batch_sizes), available // seed)}"
-            )
-    if (seed * data) % jax.process_count():
-        fitting = _meshes_of_all_hosts(num_seeds, math.gcd(*batch_sizes))
-        raise UserError(
-            f"a mesh of {seed} x {data} devices does not divide among {jax.process_count()} hosts; "
-            f"fitting (mesh.seed x mesh.data): {fitting}"
-        )
-    mesh = _make_mesh(seed, data)
+    """Make the shardings for a mesh of `seed` x `data` devices; `mesh_sizes` chooses those of 0."""
+    sizes = mesh_sizes(seed, data, num_seeds=num_seeds, batch_sizes=batch_sizes)
+    mesh = _make_mesh(*sizes)
 
     def place(*axes: str | None) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(*axes))
@@ -92,17 +58,68 @@ def make_shardings(
     )
 
 
+def mesh_sizes(
+    seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]
+) -> tuple[int, int]:
+    """Return the sizes of the mesh along the seeds and along the batch.
+
+    Sizes that are 0 are chosen so that as many devices as possible take part, preferably along the
+    seeds, which need no communication.
+
+    Raises:
+        UserError: If there are fewer devices, the axis `seed` does not divide the seeds or `data` a
+            batch, or several hosts cannot have equally many of the devices; the message names the
+            sizes that would fit.
+    """
+    available = jax.device_count()
+    requested = max(seed, 1) * max(data, 1)
+    if requested > available:
+        raise UserError(
+            f"mesh.seed={seed or 1}, mesh.data={data or 1} needs {requested} devices, there are "
+            f"{available}"
+        )
+    if seed and num_seeds % seed:
+        raise UserError(
+            f"{num_seeds} seeds do not divide among mesh.seed={seed}; fitting: "
+            f"{_divisors(num_seeds, available // (data or 1))}"
+        )
+    fitting = [
+        (s, d)
+        for s in ([seed] if seed else _divisors_of(num_seeds, available // (data or 1)))
+        for d in ([data] if data else _divisors_of(math.gcd(*batch_sizes), available // s))
+    ]
+    seed, data = max(fitting, key=lambda mesh: (_has_all_hosts(mesh), math.prod(mesh), mesh))
+    for batch in batch_sizes:
+        if batch % data:
+            raise UserError(
+                f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
+                f"{_divisors(math.gcd(*batch_sizes), available // seed)}"
+            )
+    if not _has_all_hosts((seed, data)):
+        meshes = _meshes_of_all_hosts(num_seeds, math.gcd(*batch_sizes))
+        raise UserError(
+            f"a mesh of {seed} x {data} devices does not divide among {jax.process_count()} hosts; "
+            f"fitting (mesh.seed x mesh.data): {meshes}"
+        )
+    return seed, data
+
+
+def _has_all_hosts(mesh: tuple[int, int]) -> bool:
+    """Whether a mesh of this size can have equally many devices of every host."""
+    return math.prod(mesh) % jax.process_count() == 0
+
+
 def _meshes_of_all_hosts(num_seeds: int, batch: int) -> str:
     """List the meshes that have equally many devices of every host."""
-    hosts, available = jax.process_count(), jax.device_count()
+    available = jax.device_count()
     meshes = [
         f"{seed} x {data}"
         for seed in range(1, num_seeds + 1)
         for data in range(1, batch + 1)
-        if num_seeds % seed == batch % data == (seed * data) % hosts == 0
+        if num_seeds % seed == batch % data == 0 and _has_all_hosts((seed, data))
         if seed * data <= available
     ]
-    return ", ".join(meshes) or f"none, unless {hosts} divides seeds x batch"
+    return ", ".join(meshes) or f"none, unless {jax.process_count()} divides seeds x batch"
 
 
 def _make_mesh(seed: int, data: int) -> Mesh:
@@ -148,6 +165,9 @@ def call(program: Callable, *arguments: Any) -> Any:
         return program(*arguments)
 
 
+def _divisors_of(number: int, limit: int) -> list[int]:
+    return [n for n in range(1, min(number, limit) + 1) if number % n == 0]
+
+
 def _divisors(number: int, limit: int) -> str:
-    divisors = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
-    return ", ".join(map(str, divisors))
+    return ", ".join(map(str, _divisors_of(number, limit)))

@@ -39,6 +39,33 @@ def test_the_sizes_said_to_fit_do(seed, data, num_seeds, wrong, fitting):
 
 
 @pytest.mark.parametrize(
+    ("devices", "hosts", "num_seeds", "batch", "mesh"),
+    [
+        (1, 1, 3, 32, (1, 1)),
+        (8, 1, 1, 32, (1, 8)),
+        (8, 1, 2, 32, (2, 4)),
+        (8, 1, 3, 32, (1, 8)),
+        (3, 1, 1, 32, (1, 2)),
+        (5, 1, 1, 32, (1, 4)),
+        (6, 1, 1, 32, (1, 4)),
+        (6, 1, 3, 32, (3, 2)),
+        (7, 1, 3, 32, (3, 2)),
+        (6, 2, 1, 32, (1, 4)),
+        (6, 2, 3, 2, (3, 2)),
+        (5, 2, 5, 2, (1, 2)),
+    ],
+)
+def test_most_devices_take_part(monkeypatch, devices, hosts, num_seeds, batch, mesh):
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    monkeypatch.setattr(jax, "process_count", lambda: hosts)
+    sizes = {"num_seeds": num_seeds, "batch_sizes": (batch, 2 * batch)}
+    assert sharding.mesh_sizes(0, 0, **sizes) == mesh
+    # Each of the two, once given, leaves the other as it is.
+    assert sharding.mesh_sizes(mesh[0], 0, **sizes) == mesh
+    assert sharding.mesh_sizes(0, mesh[1], **sizes) == mesh
+
+
+@pytest.mark.parametrize(
     ("num_seeds", "batch", "fitting"),
     [
         (1, 7, "none, unless 2 divides seeds x batch"),
