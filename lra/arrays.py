@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
     ids: Int[Array, "batch *two length"]
     mask: Bool[Array, "batch *two length"]
-    labels: Int[Array, " batch"]
+    labels: Int[Array | np.ndarray, " batch"]
 
 
 def padded_length(prepared: Prepared) -> int:
@@ -132,7 +132,10 @@ def pad(sequences: Sequences, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gather(
-    examples: Examples, indices: Int[Array, " batch"], task: Task, zero_is_padding: bool
+    examples: Examples,
+    indices: Int[Array | np.ndarray, " batch"],
+    task: Task,
+    zero_is_padding: bool,
 ) -> Batch:
     """Gather the batch of the examples at `indices`, on the device.
 

@@ -77,7 +77,7 @@ class SavedEvaluations:
         """
         arrays = {
             name: {
-                "done": np.int64(run.done),
+                "done": np.asarray(run.done),
                 "order": run.order,
                 "logits": self._trainer.fetch(run.logits),
             }

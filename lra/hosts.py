@@ -213,7 +213,7 @@ def _connect(addresses: Addresses) -> None:
     # Otherwise JAX would handle SIGTERM itself.
     jax.config.update("jax_enable_preemption_service", False)
     coordinator = addresses.coordinator
-    local = coordinator is not None and coordinator.startswith(("127.", "localhost:"))
+    local = coordinator is not None and coordinator.startswith(("127.", "localhost:", "[::1]:"))
     try:
         jax.distributed.initialize(
             coordinator,

@@ -90,7 +90,7 @@ class SaveTimes:
     def due(self, call_seconds: float) -> bool:
         """Whether to save now, which is the case if a save becomes due during the next call.
 
-        Call this between calls; the time to the first save starts with the first time.
+        Call this between calls; the first time starts the wait for the first save.
 
         Args:
             call_seconds: Expected duration of the next call.

@@ -1,4 +1,4 @@
-"""Gradients and evaluations of a batch in parts, each cut to the length of its longest sequence.
+"""Gradient accumulation: a batch in parts (microbatches), each cut to its longest sequence.
 
 `lra.plan` chooses the number of parts and the lengths. The program has a branch for each length.
 """
@@ -8,16 +8,20 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Int
 
 from lra.arrays import Batch
 from lra.plan import Buckets
+from models.attention.blocks import ends
 
 T = TypeVar("T")
+# Loss and accuracy, and the gradients of the parameters.
+LossAndGradients = tuple[tuple[Array, Array], nnx.State]
 
 
 def mean_over_parts(
-    function: Callable[[Any, Batch, Array, int | None], T],
+    function: Callable[[Any, Batch, Array, int | None], LossAndGradients],
     params: Any,
     batch: Batch,
     keys: Array,
@@ -25,9 +29,9 @@ def mean_over_parts(
     parts: int,
     buckets: Buckets,
     shares: int = 1,
-    place: Callable[[T], T] = lambda tree: tree,
+    place: Callable[[LossAndGradients], LossAndGradients] = lambda tree: tree,
     axis_name: str | None = None,
-) -> T:
+) -> LossAndGradients:
     """Return the mean of `function` over equal parts of a batch, processed one after another.
 
     Args:
@@ -59,10 +63,10 @@ def mean_over_parts(
         lambda x: jnp.swapaxes(x.reshape(shares, parts, -1, *x.shape[1:]), 0, 1), (batch, keys)
     )
 
-    def add(total: T, part: tuple[Batch, Array]) -> tuple[T, None]:
+    def add(total: LossAndGradients, part: tuple[Batch, Array]) -> tuple[LossAndGradients, None]:
         batch, keys = part
 
-        def all_shares(cut: Batch, packed_length: int | None) -> T:
+        def all_shares(cut: Batch, packed_length: int | None) -> LossAndGradients:
             mapped = jax.vmap(lambda cut, keys: function(params, cut, keys, packed_length))
             return mapped(cut, keys)
 
@@ -122,10 +126,6 @@ def _required_lengths(batch: Batch, packed: bool) -> Int[Array, "*batch"]:
 
     These are the positions up to the last token or, if `packed`, the real ones.
     """
-    if packed:
-        lengths = jnp.sum(batch.mask, axis=-1, dtype=jnp.int32)
-    else:
-        positions = 1 + jnp.arange(batch.mask.shape[-1], dtype=jnp.int32)
-        lengths = jnp.max(jnp.where(batch.mask, positions, 0), axis=-1)
+    lengths = jnp.sum(batch.mask, axis=-1, dtype=jnp.int32) if packed else ends(batch.mask)
     pairs = lengths.ndim > batch.labels.ndim
     return jnp.max(lengths, axis=-1) if pairs else lengths

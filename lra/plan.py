@@ -121,20 +121,18 @@ def _buckets(
     return Buckets(ends[0], packed=True), Buckets(ends[1], packed=True)
 
 
-def number_of_parts(
-    batch: int, example_numbers: int, *, devices: int = 1, at_least: int = 1
-) -> int:
+def number_of_parts(batch: int, elements: int, *, devices: int = 1, at_least: int = 1) -> int:
     """Number of parts to process a batch in, a divisor of `batch` and multiple of `at_least`.
 
     Args:
         batch: Number of examples in the batch.
-        example_numbers: Number of elements in one activation of one example: positions times width.
+        elements: Number of elements in one activation of one example: positions times width.
         devices: Number of devices that share the batch or the seeds.
         at_least: Number of parts that the configuration asks for, a divisor of `batch`.
     """
     if devices > 1 or this_backend() != "cpu":
         return at_least
-    examples_in_cache = cores() * _ELEMENTS_PER_CORE // example_numbers
+    examples_in_cache = cores() * _ELEMENTS_PER_CORE // elements
     small = [n for n in range(1, math.isqrt(batch) + 1) if batch % n == 0]
     divisors = sorted({*small, *(batch // n for n in small)})
     candidates = [n for n in divisors if n % at_least == 0]

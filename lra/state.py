@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ class TrainState(NamedTuple):
 
     params: nnx.State
     rest: nnx.State
-    opt_state: Any
+    opt_state: optax.OptState
     diverged_step: Int[Array, ""]
     best: Best
 

@@ -8,10 +8,10 @@ at which `models.kernel_choice` prefers them.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from models import kernel_choice
@@ -55,7 +55,7 @@ class MultiHeadAttention(nnx.Module):
         dim: int,
         heads: int,
         head_dim: int,
-        dtype: Any,
+        dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         width = heads * head_dim
@@ -113,7 +113,7 @@ class Block(nnx.Module):
         heads: int,
         head_dim: int,
         dropout: float,
-        dtype: Any,
+        dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         self.attention_norm = LayerNorm(dim, rngs=rngs)

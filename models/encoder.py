@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
@@ -89,7 +90,7 @@ class Encoder(nnx.Module):
         positions: str,
         remat: bool,
         attention: Mapping[str, Any],
-        dtype: Any,
+        dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         check_choice("positions", positions, POSITIONS)

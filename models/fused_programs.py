@@ -149,7 +149,7 @@ def _through_norm(d, hat, moments, norm):
 
 
 def _share(x, d):
-    """These rows' share of the sums over rows of x d^T and, in 16 equal copies, of d."""
+    """These rows' share of the sums over rows of x d^T and, in `LEAST_SIDE` equal copies, of d."""
     ones = jnp.ones((len(d), LEAST_SIDE), d.dtype)
     return Dense(product_over_rows(x, d), product_over_rows(ones, d))
 

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from models.attention.contract import check_choice
@@ -76,7 +77,7 @@ class Classifier(nnx.Module):
         vocab_size: int,
         length: int,
         num_classes: int,
-        dtype: Any,
+        dtype: DTypeLike,
         rngs: nnx.Rngs,
     ):
         model = dict(model)

@@ -91,10 +91,15 @@ def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] 
     return (_end(mask) + size - 1) // size
 
 
+def ends(mask: Bool[Array, "*axes length"]) -> Int[Array, "*axes"]:
+    """Return how many positions of each sequence there are up to its last real one."""
+    positions = 1 + jnp.arange(mask.shape[-1], dtype=jnp.int32)
+    return jnp.max(jnp.where(mask, positions, 0), axis=-1)
+
+
 @jax.custom_batching.custom_vmap
 def _end(mask):
-    positions = 1 + jnp.arange(mask.shape[1], dtype=jnp.int32)
-    return jnp.max(jnp.where(mask, positions, 0))
+    return jnp.max(ends(mask))
 
 
 @_end.def_vmap

@@ -20,6 +20,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from models.attention.blocks import (
@@ -195,9 +196,13 @@ def _half_square(x):
     return row_sums(jnp.square(x)) / 2
 
 
+def least_denominator(dtype: DTypeLike) -> float:
+    """Return the smallest denominator for which the gradients divided by it are finite."""
+    return float(jnp.finfo(dtype).tiny) * 2.0**24
+
+
 def _is_large_enough(total):
-    """Whether a denominator is large enough for the gradients divided by it to be finite."""
-    return total >= jnp.finfo(total.dtype).tiny * 2.0**24
+    return total >= least_denominator(total.dtype)
 
 
 def _divisor(total):

@@ -128,7 +128,7 @@ def favor_kernels(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _attention(q, k, v, mask, projection, options):
-    """Attends; `projection` is in two parts, [2, features, head_dim]."""
+    """Attend; `projection` is in two parts, [2, features, head_dim]."""
     return _forward(q, k, v, mask, projection, options)[0]
 
 

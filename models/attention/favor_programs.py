@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from models.attention.favor import least_denominator
 from models.kernel_math import product
 
 _LOWEST = float(jnp.finfo(jnp.float32).min)
-# Smallest denominator for which the gradients divided by it are finite.
-_LEAST = float(jnp.finfo(jnp.float32).tiny) * 2**24
+_LEAST = least_denominator(jnp.float32)
 _UPPER_HALF = -(2**16)  # mask of the bits of a float32 that make a bfloat16
 
 

@@ -39,7 +39,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Bool, Float
 
-from models.attention.blocks import padded
+from models.attention.blocks import ends, padded
 from models.attention.chunked import Blocks
 from models.attention.flash_programs import flash_dk_dv, flash_dq, flash_forward
 from models.dropout import keep_probability, weight_seeds
@@ -49,10 +49,10 @@ from models.machine import this_backend
 # The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=flash`). With wide
 # heads or float32 only smaller blocks fit; their sizes were not timed.
 _FORWARD, _BACKWARD = Blocks(queries=64, keys=128), Blocks(queries=64, keys=64)
-_SMALL, _NARROW = Blocks(queries=32, keys=32), 64
+_SMALL, _NARROW_HEAD_DIM = Blocks(queries=32, keys=32), 64
 _WARPS, _STAGES = 4, 3
 
-_FORMATS = ("float32", "bfloat16", "float16")
+_DTYPES = ("float32", "bfloat16", "float16")
 
 
 class _Options(NamedTuple):
@@ -93,7 +93,7 @@ def flash_attention(
     _check(q, k, v, interpret)
     batch, length, heads, head_dim = q.shape
     dropout = 0.0 if key is None else dropout
-    narrow = q.dtype.itemsize == 2 and head_dim <= _NARROW
+    narrow = q.dtype.itemsize == 2 and head_dim <= _NARROW_HEAD_DIM
     forward, backward = (_FORWARD, _BACKWARD) if narrow else (_SMALL, _SMALL)
     lengths = length, k.shape[1]
     forward, backward = (blocks or _fitting(sizes, lengths) for sizes in (forward, backward))
@@ -106,14 +106,8 @@ def flash_attention(
     if dropout > 0:
         seeds = jnp.swapaxes(weight_seeds(key, (batch, lengths[1], heads)), 1, 2)
         seeds = jnp.pad(seeds, ((0, 0), (0, 0), (0, k.shape[1] - lengths[1])))
-    counts = (None if query_mask is None else _count(query_mask)), _count(mask)
+    counts = tuple(None if x is None else ends(x)[:, None] for x in (query_mask, mask))
     return _attention(q, k, v, bias, seeds, counts, options)[:, :length]
-
-
-def _count(mask):
-    """Number of positions of each example up to its last real one, [batch, 1]."""
-    numbers = 1 + jnp.arange(mask.shape[1], dtype=jnp.int32)
-    return jnp.max(jnp.where(mask, numbers[None], 0), axis=1, keepdims=True)
 
 
 def _fitting(blocks, lengths):
@@ -123,11 +117,11 @@ def _fitting(blocks, lengths):
 
 
 def _check(q, k, v, interpret):
-    formats = sorted({x.dtype.name for x in (q, k, v)})
-    if len(formats) > 1 or formats[0] not in _FORMATS:
+    dtypes = sorted({x.dtype.name for x in (q, k, v)})
+    if len(dtypes) > 1 or dtypes[0] not in _DTYPES:
         raise ValueError(
-            f"implementation='flash' takes q, k and v of one format among {', '.join(_FORMATS)}, "
-            f"not {', '.join(formats)}: choose 'chunked' or 'xla'"
+            f"implementation='flash' takes q, k and v of one dtype among {', '.join(_DTYPES)}, "
+            f"not {', '.join(dtypes)}: choose 'chunked' or 'xla'"
         )
     if (head_dim := q.shape[-1]) < LEAST_SIDE or not is_power_of_two(head_dim):
         raise ValueError(
@@ -137,8 +131,7 @@ def _check(q, k, v, interpret):
     if not interpret and this_backend() != "gpu":
         raise ValueError(
             "implementation='flash' needs an NVIDIA GPU (Ampere or later), and JAX runs on another "
-            "device "
-            f"('{this_backend()}'): choose 'chunked' or 'xla'"
+            f"device ('{this_backend()}'): choose 'chunked' or 'xla'"
         )
 
 

@@ -42,6 +42,7 @@ from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, spread
 from models.attention.segments import check_segments, segment_any, segment_max, segment_means
 from models.dense import kernel_einsum, uniform_within
+from models.dtypes import common_dtype
 
 SHARES = ("kv", "heads", "layers")
 POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
@@ -78,7 +79,9 @@ def linformer_attention(
 def _linear(q, k, v, mask, e, f):
     """`linformer_attention`; `mask` applies to keys and values only."""
     if f is None:
-        projected = project(jnp.concatenate([k, v], axis=-1), mask, e)
+        dtype = common_dtype(k.dtype, v.dtype)
+        both = jnp.concatenate([k.astype(dtype), v.astype(dtype)], axis=-1)
+        projected = project(both, mask, e)
         return low_rank_attention(q, *jnp.split(projected, 2, axis=-1))
     return low_rank_attention(q, project(k, mask, e), project(v, mask, f))
 
@@ -237,7 +240,7 @@ class LinformerAttention(nnx.Module):
         return self._attend(q, spread(k, packing), spread(v, packing), packing.mask)
 
     def _attend(self, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
-        """Attends; `mask` applies to keys and values, and queries may be at any positions."""
+        """Attend; `mask` applies to keys and values, and queries may be at any positions."""
         if k.shape[1] > self.length:
             raise ValueError(f"{k.shape[1]} positions, but the attention is made for {self.length}")
         outs = [

@@ -21,12 +21,11 @@ time (`models.attention.reformer_chunks`), or in GPU registers
 Differences. The paper masks tokens of other buckets within the chunks, and subtracts the logarithm
 of the number of rounds in which a pair meets (its appendix on multi-round attention). The
 benchmark's PyTorch code (Hugging Face's LSH self-attention) does neither, and nor does this: a
-token attends across buckets, and a pair that meets in two rounds counts twice. Other than here, in
-that code rotations are shared by the batch and redrawn in evaluation too,
-a masked key has weight exp(-1e9), not 0, and padding has its own bucket only with a mask (no output
-depends on it). The benchmark's JAX code multiplies scores by sqrt(D), has no penalty for self, mask
-or normalisation, one round of ten chunks and the same rotations everywhere, and misplaces its
-outputs (a missing transpose).
+token attends across buckets, and a pair that meets in two rounds counts twice. Unlike here, that
+code shares rotations across the batch and redraws them in evaluation too, and gives padding its own
+bucket only with a mask (no output depends on it). The benchmark's JAX code multiplies scores by
+sqrt(D), has no penalty for self, mask or normalisation, one round of ten chunks and the same
+rotations everywhere, and misplaces its outputs (a missing transpose).
 
 The amount of padding affects the output until it fills a chunk: the first chunk of a round looks
 back to the last of the previous round, which holds the padding. The contents of padding have no
@@ -83,14 +82,15 @@ def reformer_attention(
     padded = length + missing
     if max(padded, num_buckets + 1) * padded > 2**32:
         raise ValueError(
-            "Reformer sorts by numbers of 32 bits: at most 65536 positions, and positions x "
+            "Reformer sorts 32-bit keys: at most 65536 positions, and positions x "
             f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
             "a larger chunk_length or a shorter length"
         )
     common = common_dtype(q.dtype, v.dtype)  # kernels take no mixed dtypes
     if kernel_choice.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
         return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
-    q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
+    dtype = q.dtype
+    q, v = (jnp.where(mask[:, :, None, None], x.astype(common), 0) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
 
@@ -99,7 +99,7 @@ def reformer_attention(
     *arrays, inverse, order = sort_batch(q, v, mask, buckets, chunk_length)
     out, logsumexp = attend_chunk_pairs(*arrays)
     out = jax.vmap(jax.vmap(_combine_rounds))(out, logsumexp, inverse, order)
-    return swap_heads(out)[:, :length].astype(q.dtype)
+    return swap_heads(out)[:, :length].astype(dtype)
 
 
 def attend_by_kernels(

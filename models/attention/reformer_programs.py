@@ -56,18 +56,18 @@ class _Chunk(NamedTuple):
     Attributes:
         positions: Positions of the rows in the sequence; those from the length on are padding.
         start: Index of the first row within its round.
-        count: Number of real rows, which come first in the round.
+        real_count: Number of real rows, which come first in the round.
         masked: Whether rows may be padding or occur in two chunks, of different rounds.
     """
 
     positions: Array
     start: Array
-    count: Array
+    real_count: Array
     masked: bool
 
     @property
     def real(self) -> Array:
-        return self.start + _arange(self.positions.shape[0]) < self.count
+        return self.start + _arange(self.positions.shape[0]) < self.real_count
 
     def load(self, ref: Any) -> Array:
         """Load the chunk's rows, 0 at padding."""
@@ -102,7 +102,7 @@ class _Ring(NamedTuple):
 
     Attributes:
         order_ref: Reference to the sorted positions of all rounds.
-        count: Number of real tokens.
+        real_count: Number of real tokens.
         size: Length of a chunk.
         number: Index of this program's chunk in its round.
         chunks: Number of chunks in a round.
@@ -110,10 +110,10 @@ class _Ring(NamedTuple):
     """
 
     order_ref: Any
-    count: Array
+    real_count: Array
     size: int
     number: Array
-    chunks: int
+    chunks: int | Array
     before: Array
 
     def chunk(self, step: Any, *, masked: bool) -> _Chunk:
@@ -124,17 +124,17 @@ class _Ring(NamedTuple):
         number = jax.lax.rem(self.before + self.number + (step + ring), ring)
         start = jax.lax.rem(number, chunks) * self.size
         at = pl.ds(number * self.size, self.size)
-        return _Chunk(self.order_ref[at], start, self.count, masked)
+        return _Chunk(self.order_ref[at], start, self.real_count, masked)
 
     def all_real(self, last: int) -> Array:
         """Whether the chunks from the previous to `last` after this are real and of one round."""
         end = self.number + last
         inside = (self.number > 0) & (end < self.chunks)
-        return inside & ((end + 1) * self.size <= self.count)
+        return inside & ((end + 1) * self.size <= self.real_count)
 
     def none_real(self) -> Array:
         """Whether this chunk is padding."""
-        return self.number * self.size >= self.count
+        return self.number * self.size >= self.real_count
 
 
 def _ring(order_ref: Any, count_ref: Any, size: int) -> _Ring:

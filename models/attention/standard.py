@@ -146,7 +146,7 @@ class StandardAttention(nnx.Module):
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None
     ) -> Heads:
-        """Attends, with dropout of attention weights if a `key` is given.
+        """Attend, with dropout of attention weights if a `key` is given.
 
         Raises:
             ValueError: Inputs that violate the contract; `cudnn` with dropout; `cudnn` or `flash`

@@ -306,6 +306,7 @@ def test_one_host_needs_nobody():
     ("coordinator", "bound"),
     [
         ("127.0.0.1:1234", "127.0.0.1:1234"),
+        ("[::1]:1234", "[::1]:1234"),
         ("localhost:1234", "localhost:1234"),
         ("node:1234", None),
         ("10.127.0.1:1234", None),

@@ -175,7 +175,7 @@ def test_products_are_in_the_precision_asked_for(asked, named):
     [
         (jnp.bfloat16, 8, "takes a head_dim that is a power of two from 16 on, not 8: change"),
         (jnp.bfloat16, 24, "takes a head_dim that is a power of two from 16 on, not 24: change"),
-        (jnp.float64, 16, "takes q, k and v of one format among float32, .*, not float64: choose"),
+        (jnp.float64, 16, "takes q, k and v of one dtype among float32, .*, not float64: choose"),
     ],
 )
 def test_refusals_name_cause_and_cure(dtype, head_dim, message, float64):
