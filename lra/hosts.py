@@ -3,7 +3,8 @@
 Every host runs the same loop on the same configuration. Decisions that depend on a clock, a signal
 or a file are agreed on here, since hosts that make different calls would wait for each other
 forever. Host 0 alone writes files, except for the arrays of a checkpoint, which all hosts write.
-With a single host, the functions here do not communicate.
+With a single host, the functions here do not communicate. A host here is one JAX process, of which
+a machine may run several.
 """
 
 import contextlib

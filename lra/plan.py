@@ -163,9 +163,8 @@ def choose_packed_lengths(
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Bucket ends of packed sequences, ascending, for training and for evaluations.
 
-    None where packing saves too little. On all devices this is decided by what a CPU would save on
-    the training examples: a single long example thus does not keep a CPU from packing, but other
-    devices then gain less.
+    None where packing saves too little. That is judged on every device by the buckets a CPU would
+    use for the training examples; a device with a single bucket may gain less.
 
     Args:
         lengths: Number of real positions of each training example, int [examples].

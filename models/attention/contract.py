@@ -95,7 +95,7 @@ def check_inputs(
             raise ValueError(f"q, k and v must be floating-point arrays, not {x.dtype}")
     for size, expected, unit in (
         (shapes[0][2], heads, "heads"),
-        (shapes[0][3], head_dim, "numbers a head"),
+        (shapes[0][3], head_dim, "numbers per head"),
     ):
         if expected not in (size, None):
             raise ValueError(f"{size} {unit}, but the attention is made for {expected}")

@@ -420,9 +420,9 @@ def test_what_is_no_fraction_is_refused(value):
     [
         ("linformer", (1, 64, 1, 8), "1 heads, but the attention is made for 2"),
         ("nystrom", (1, 64, 4, 8), "4 heads, but the attention is made for 2"),
-        ("performer", (1, 64, 2, 4), "4 numbers a head, but the attention is made for 8"),
+        ("performer", (1, 64, 2, 4), "4 numbers per head, but the attention is made for 8"),
         ("reformer", (1, 64, 1, 8), "1 heads, but the attention is made for 2"),
-        ("reformer", (1, 64, 2, 16), "16 numbers a head, but the attention is made for 8"),
+        ("reformer", (1, 64, 2, 16), "16 numbers per head, but the attention is made for 8"),
     ],
 )
 def test_heads_of_another_module_are_refused(name, shape, message):
