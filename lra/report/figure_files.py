@@ -113,7 +113,8 @@ def drawn_ahead(figures: list[Figure], processes: int) -> Iterator[None]:
         yield
         return
     try:
-        with _without_interrupts():
+        # Where no process can be started, figures are drawn here.
+        with _without_interrupts(), contextlib.suppress(OSError):
             for figure in figures:
                 figure.ahead = pool.submit(render, figure.draw)
         yield

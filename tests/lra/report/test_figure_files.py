@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -98,6 +98,16 @@ def test_without_semaphores_figures_are_drawn_here(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(figure_files, "ProcessPoolExecutor", refuse)
+    with drawn_ahead(many := some(9), 2):
+        assert not any(figure.ahead for figure in many)
+
+
+def test_where_no_process_can_be_started_figures_are_drawn_here(monkeypatch):
+    class Pool(ProcessPoolExecutor):
+        def _adjust_process_count(self):
+            raise BlockingIOError("too many processes")
+
+    monkeypatch.setattr(figure_files, "ProcessPoolExecutor", Pool)
     with drawn_ahead(many := some(9), 2):
         assert not any(figure.ahead for figure in many)
 
