@@ -1,5 +1,6 @@
 """Gradient accumulation: a batch in parts (microbatches), each cut to its longest sequence.
 
+Batches of evaluations are cut likewise, but not divided.
 `lra.plan` chooses the number of parts and the lengths. The program has a branch for each length.
 """
 

@@ -42,14 +42,15 @@ def by_document(train: Split, split: Split, column: int) -> float:
 
 
 def by_both_documents(train: Split, validation: Split, split: Split) -> float:
-    """Return the accuracy of guesses by how often both documents of a pair occur in training.
+    """Return the accuracy of guesses by the labels that both documents of a pair have in training.
 
     With a and b how often the first document has the labels 1 and 0 there, and c and d how often
     the second has, the guess is 1 where
 
         log((c + 1) / (d + 1)) > w (a - b)
 
-    with the w from -3 to 3 that is best on the validation set. A positive w says no where training
+    with the w from -3 to 3 that is best on the validation set (so the guess is fitted to that set,
+    and fair only for others). A positive w says no where training
     says yes to the first document: if each document has as many pairs of either label in all splits
     together, those that training lacks are in the others.
     """
