@@ -16,6 +16,7 @@ Everything is a pure function of the inputs and of `key`. In training this is a 
 example (`models.keys`); `key=None` means evaluation: deterministic, no dropout.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -162,11 +163,10 @@ class Encoder(nnx.Module):
         if packing is not None:
             x, block_mask = pack(x, packing), packing.packed_mask
         for block, block_key in zip(self.blocks, block_keys, strict=True):
-            arguments = block_mask, block_key, packing
-            if self.remat:
-                x = jax.checkpoint(lambda x, block=block, rest=arguments: block(x, *rest))(x)
-            else:
-                x = block(x, *arguments)
+            # A new function in every call: JAX caches traces by function, and that of the block
+            # itself would keep the parameters it was traced with.
+            run = jax.checkpoint(functools.partial(block)) if self.remat else block
+            x = run(x, block_mask, block_key, packing)
         x = self.norm(x)
         if packing is not None:
             return spread(x, packing)
