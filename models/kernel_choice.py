@@ -14,6 +14,7 @@ from models.machine import Machine
 LEAST_SIDE = 16  # smallest side of a block that Triton multiplies
 ROWS = 64  # rows per block of `models.fused` and `models.embedding_kernel`
 CONVOLVED = 64  # positions per block of `models.attention.convolution_kernels`
+_LEAST_FEATURES = 64  # of Performer: one block
 # Beyond these sizes, blocks do not stay in registers.
 _WIDEST = 64
 _LONGEST_CHUNK = 64  # of Reformer
@@ -72,6 +73,18 @@ def preferred_for_matrices(size: int, dtype: DTypeLike, machine: Machine) -> boo
     """Whether to use `models.attention.pinv_kernel`, for float32 matrices [size, size]."""
     fits = LEAST_SIDE <= size <= _WIDEST and is_power_of_two(size)
     return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
+
+
+def preferred_for_features(
+    dtype: DTypeLike, features: int, head_dim: int, machine: Machine
+) -> bool:
+    """Whether to use `models.attention.favor_kernels`, whose inputs are bfloat16."""
+    return (
+        jnp.dtype(dtype) == jnp.bfloat16
+        and preferred_for_heads(dtype, head_dim, machine)
+        and features >= _LEAST_FEATURES
+        and is_power_of_two(features)
+    )
 
 
 def preferred_for_chunks(

@@ -44,7 +44,6 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from models import kernel_choice
@@ -61,12 +60,11 @@ from models.attention.contract import (
 )
 from models.attention.favor import favor_attention
 from models.dtypes import accumulation_dtype, common_dtype
-from models.machine import Machine, this_machine
+from models.machine import this_machine
 
 KERNELS = ("softmax", "relu")
 SOFTMAX_EPSILON = 1e-4
 RELU_EPSILON = 1e-3
-_LEAST_FEATURES = 64  # one block of the kernels
 
 
 def orthogonal_features(
@@ -159,23 +157,6 @@ def key_features(
     return jnp.exp(exponent) + jnp.where(real, added, 0).astype(projected.dtype)
 
 
-def prefers_kernels(dtype: DTypeLike, shape: tuple[int, int], machine: Machine) -> bool:
-    """Whether `models.attention.favor_kernels` should compute the softmax kernel's attention.
-
-    Args:
-        dtype: Dtype of q, k and v.
-        shape: Shape of the projection.
-        machine: Machine that computes.
-    """
-    features, head_dim = shape
-    return (
-        jnp.dtype(dtype) == jnp.bfloat16
-        and kernel_choice.preferred_for_heads(dtype, head_dim, machine)
-        and features >= _LEAST_FEATURES
-        and kernel_choice.is_power_of_two(features)
-    )
-
-
 def performer_attention(
     q: Heads,
     k: Heads,
@@ -189,8 +170,7 @@ def performer_attention(
     """Attend by random features; all heads share `projection`.
 
     Everything between the inputs and the output is in at least float32, except some products in
-    GPU kernels (`prefers_kernels`). `epsilon` applies to the softmax kernel; that of `relu` is
-    fixed.
+    GPU kernels. `epsilon` applies to the softmax kernel; that of `relu` is fixed.
 
     Raises:
         ValueError: An unknown kernel, a projection whose width is not `head_dim`, or inputs that
@@ -198,19 +178,25 @@ def performer_attention(
     """
     check_inputs(q, k, v, mask, head_dim=projection.shape[-1])
     check_choice("kernel", kernel, KERNELS)
+    if kernel == "relu":
+        return _attend_by_relu(q, k, v, mask, projection)
     common = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixed dtypes
-    if kernel == "softmax" and prefers_kernels(common, projection.shape, this_machine()):
+    if kernel_choice.preferred_for_features(common, *projection.shape, this_machine()):
         # Pallas is slow to import.
         from models.attention.favor_kernels import favor_kernels
 
         return favor_kernels(q, k, v, mask, projection, epsilon)
-    if kernel == "softmax":
-        dtype = accumulation_dtype(q.dtype)
-        q_scaled, k_scaled = (x.astype(dtype) * x.shape[-1] ** -0.25 for x in (q, k))
-        arrays = (q_scaled, k_scaled, v.astype(dtype), mask, projection.astype(dtype))
-        return favor_attention(*arrays, epsilon).astype(q.dtype)
-    queries = query_features(q, projection, kernel=kernel)
-    keys = key_features(k, mask, projection, kernel=kernel)
+    dtype = accumulation_dtype(q.dtype)
+    q_scaled, k_scaled = (x.astype(dtype) * x.shape[-1] ** -0.25 for x in (q, k))
+    arrays = (q_scaled, k_scaled, v.astype(dtype), mask, projection.astype(dtype))
+    return favor_attention(*arrays, epsilon).astype(q.dtype)
+
+
+def _attend_by_relu(
+    q: Heads, k: Heads, v: Heads, mask: Mask, projection: Float[Array, "features head_dim"]
+) -> Heads:
+    queries = query_features(q, projection, kernel="relu")
+    keys = key_features(k, mask, projection, kernel="relu")
     values = jnp.where(mask[:, None, :, None], swap_heads(v), 0).astype(keys.dtype)
     summary = jnp.einsum("bhld,bhlm->bhdm", values, keys)
     total = jnp.einsum("bhlm,bhm->bhl", queries, jnp.sum(keys, axis=2))

@@ -13,8 +13,8 @@ from models.attention.performer import (
     SOFTMAX_EPSILON,
     orthogonal_features,
     performer_attention,
-    prefers_kernels,
 )
+from models.kernel_choice import preferred_for_features
 from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_rounded,
@@ -194,7 +194,7 @@ def test_two_kernels_evaluate(monkeypatch):
     ],
 )
 def test_which_inputs_are_left_to_kernels(dtype, shape, machine, expected):
-    assert prefers_kernels(dtype, shape, machine) == expected
+    assert preferred_for_features(dtype, *shape, machine) == expected
 
 
 def test_relu_has_no_kernels():
