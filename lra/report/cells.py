@@ -124,7 +124,7 @@ def average(parts: Sequence[Cell], field: str = "test_accuracy") -> Stat:
     divided by the number of cells, or None if a cell has no s because it has one seed. The number
     of seeds is the smallest of any cell.
     """
-    stats = [stat(getattr(row, field) for row in part.ok) for part in parts]
+    stats = [part.stat(field) for part in parts]
     mean = statistics.fmean(each.mean for each in stats)
     std = None
     if all(each.std is not None for each in stats):
