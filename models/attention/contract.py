@@ -15,6 +15,7 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
   that are not real floating-point ones, and masks that are not bool raise ValueError
   (`check_inputs`), in modules and in the pure functions named after a method. The implementations
   that these choose from, such as `chunked_attention`, expect inputs that were checked.
+- q, k and v may mix float32 and 16-bit floats; float64 is for all of them or none.
 - Gradients are those of reverse mode (`jax.grad`, `jax.vjp`); forward mode is not supported.
 - Batch and length are at least 1; the result of an empty call is unspecified.
 - A sequence shorter than the length the module was made for gives the same outputs at its

@@ -120,13 +120,17 @@ def test_no_gradient_asks_which_number_equals_the_largest(case):
 
 
 @every_case
-def test_each_gradient_has_the_format_of_its_input(case):
-    q, k, _, g = inputs(case)
-    v = inputs(case, jnp.bfloat16)[2]
-    arrays = nnx.split(build(case))[1]
+@pytest.mark.parametrize(
+    "dtypes",
+    [(jnp.float32, jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float16, jnp.float32)],
+    ids=["bfloat16 values", "float32 values"],
+)
+def test_each_gradient_has_the_format_of_its_input(case, dtypes):
+    q, k, v = (x.astype(dtype) for x, dtype in zip(inputs(case)[:3], dtypes, strict=True))
+    g, arrays = q, nnx.split(build(case))[1]
     out, gradients = jax.eval_shape(compiled(case), arrays, q, k, v, masks(), g, None)
-    assert out.dtype == jnp.float32
-    assert [x.dtype for x in gradients[1:]] == [jnp.float32, jnp.float32, jnp.bfloat16]
+    assert out.dtype == dtypes[0]
+    assert tuple(x.dtype for x in gradients[1:]) == dtypes
 
 
 @every_case
