@@ -113,13 +113,21 @@ def favor_kernels(
     Args:
         q, k: Queries and keys, not scaled, unlike in `models.attention.favor`; bfloat16, as v.
         v, mask: See `models.attention.contract`.
-        projection: Projection P; the number of features is a power of two. No gradient reaches it.
+        projection: Projection P; the number of features is a power of two and at least that of a
+            block. No gradient reaches it.
         epsilon: Constant added to every feature.
         blocks: Blocks of all kernels; None: those tuned for GPUs.
         interpret: Whether to run the kernels as JAX operations, on any device, slowly.
+
+    Raises:
+        ValueError: A number of features that does not fill blocks.
     """
     sizes = _NARROW if q.shape[-1] <= _NARROW_HEAD else _WIDE
-    options = _Options(epsilon, interpret, *(sizes if blocks is None else (blocks,) * 5))
+    sizes = sizes if blocks is None else (blocks,) * 5
+    features, block = len(projection), math.lcm(*(size.features for size in sizes))
+    if features % block:
+        raise ValueError(f"{features} features, which are no multiple of {block}")
+    options = _Options(epsilon, interpret, *sizes)
     # P includes the scale of queries and keys, and gives exponents to base 2.
     factor = math.log2(math.e) * q.shape[-1] ** -0.25
     projection_parts = jnp.stack(parts(projection.astype(jnp.float32) * factor))

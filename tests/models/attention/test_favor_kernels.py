@@ -197,6 +197,11 @@ def test_which_inputs_are_left_to_kernels(dtype, shape, machine, expected):
     assert preferred_for_features(dtype, *shape, machine) == expected
 
 
+def test_features_that_do_not_fill_blocks_are_refused():
+    with pytest.raises(ValueError, match="16 features, which are no multiple of 32"):
+        interpreted(*inputs(9)[:3], masks(9), PROJECTION[:16], 0.0)
+
+
 def test_relu_has_no_kernels():
     q, k, v, _ = inputs(16)
     with assumed(GPU):
