@@ -2,10 +2,12 @@
 
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from lra.report.axes import logarithmic
 from lra.report.costs.fits import FIT, Fit
+from lra.report.costs.sheets import Line
 from lra.report.costs.tables import ratio
 from lra.report.drawing import COLUMN
 from lra.report.styles import as_options, shade, styles
@@ -15,7 +17,35 @@ _LEGEND_LINE = 0.142
 _FONT_SIZE, _LONGEST_LABEL = 7, 59  # font size in points; characters of it that fit in a column
 
 
-def draw_costs(all_series: list) -> Any:
+class Mark(NamedTuple):
+    """A point: length, cost (ms, MB or a ratio), and whether it was measured."""
+
+    length: int
+    value: float
+    measured: bool
+
+
+class Series(NamedTuple):
+    """A curve: a line of a sheet, the `nth` of its method, with fits of its time and memory."""
+
+    line: Line
+    nth: int
+    time: list[Mark]
+    memory: list[Mark]
+    fits: tuple[Fit | None, Fit | None]
+
+
+class Race(NamedTuple):
+    """Ours against the best peer: how many times less ours costs, by length and on average."""
+
+    line: Line
+    nth: int
+    time: list[Mark]
+    memory: list[Mark]
+    means: tuple[float | None, float | None]
+
+
+def draw_costs(all_series: Sequence[Series]) -> Any:
     """Draw time above memory against length; the legend holds the fitted exponents."""
     span = _usual_span(all_series)
     labels = [
@@ -51,7 +81,7 @@ def _fitting_font_size(labels: list[str]) -> float:
     return _FONT_SIZE * min(1.0, _LONGEST_LABEL / longest)
 
 
-def draw_fixed_tokens(all_series: list) -> Any:
+def draw_fixed_tokens(all_series: Sequence[Series]) -> Any:
     """Draw time against length."""
     figure, (axis,) = _panels(1, -(-len(all_series) // 2))
     handles = [_plot(axis, series, series.time, label=series.line.title) for series in all_series]
@@ -61,7 +91,7 @@ def draw_fixed_tokens(all_series: list) -> Any:
     return figure
 
 
-def draw_races(races: list) -> Any:
+def draw_races(races: Sequence[Race]) -> Any:
     """Draw how many times less ours costs than the best peer, time above memory."""
     with_memory = any(race.memory for race in races)
     figure, axes = _panels(2 if with_memory else 1, len(races))
@@ -87,7 +117,7 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
     return figure, axes[:, 0]
 
 
-def _plot(axis: Any, series: Any, marks: list, label: str | None = None) -> Any:
+def _plot(axis: Any, series: Series | Race, marks: Sequence[Mark], label: str | None = None) -> Any:
     """Draw measured points filled, others hollow with a dotted line; return a legend handle."""
     from matplotlib.lines import Line2D
 
@@ -113,7 +143,7 @@ def _plot(axis: Any, series: Any, marks: list, label: str | None = None) -> Any:
     return Line2D([], [], label=label, **look)
 
 
-def _finish(figure: Any, axes: Any, all_series: list) -> None:
+def _finish(figure: Any, axes: Any, all_series: Sequence[Series | Race]) -> None:
     from matplotlib.ticker import NullLocator
 
     lengths = sorted(
@@ -132,13 +162,13 @@ def _length(length: int) -> str:
     return f"{length // 1024}k" if length % 1024 == 0 else f"{length:,}"
 
 
-def _usual_span(all_series: list) -> tuple[int, int] | None:
+def _usual_span(all_series: Sequence[Series]) -> tuple[int, int] | None:
     """Return the lengths between which most exponents were fitted; in a tie `FIT` or the widest."""
     spans = Counter((fit.low, fit.high) for series in all_series for fit in series.fits if fit)
     return max(spans, key=lambda span: (spans[span], span == FIT, span[1] - span[0]), default=None)
 
 
-def _title(all_series: list, span: tuple[int, int] | None) -> str | None:
+def _title(all_series: Sequence[Series], span: tuple[int, int] | None) -> str | None:
     """Return the title of the legend: the range of lengths of exponents that name none."""
     if span is None:
         return None

@@ -1,10 +1,10 @@
 """Figures of costs: cost against length with fitted exponents, and ours against the best peer."""
 
 from functools import partial
-from typing import NamedTuple
 
 from lra.report.costs import drawing
-from lra.report.costs.fits import Fit, fit
+from lra.report.costs.drawing import Mark, Race, Series
+from lra.report.costs.fits import fit
 from lra.report.costs.ratios import cost, is_measured
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.summaries import against_peers, best_peer, mean_ratio
@@ -13,34 +13,6 @@ from lra.report.figure_files import Figure
 
 # Size (that of Table 3) that figures show of a method measured in several sizes.
 _USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}
-
-
-class Mark(NamedTuple):
-    """A point: length, cost (ms, MB or a ratio), and whether it was measured."""
-
-    length: int
-    value: float
-    measured: bool
-
-
-class Series(NamedTuple):
-    """A curve: a line of a sheet, the `nth` of its method, with fits of its time and memory."""
-
-    line: Line
-    nth: int
-    time: list[Mark]
-    memory: list[Mark]
-    fits: tuple[Fit | None, Fit | None]
-
-
-class Race(NamedTuple):
-    """Ours against the best peer: how many times less ours costs, by length and on average."""
-
-    line: Line
-    nth: int
-    time: list[Mark]
-    memory: list[Mark]
-    means: tuple[float | None, float | None]
 
 
 def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
