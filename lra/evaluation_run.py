@@ -35,8 +35,6 @@ class Evaluation(NamedTuple):
 class EvaluationRun:
     """An evaluation in progress.
 
-    Call `to_the_end`, or `advance` until `remaining` is 0 and then `result`.
-
     Args:
         programs: Compiled functions of the run.
         shardings: Shardings of the run's arrays.
@@ -80,20 +78,9 @@ class EvaluationRun:
         self.logits = sharding.put(empty, self._place)
         self.done = 0
 
-    @property
-    def remaining(self) -> int:
-        """Number of batches still to evaluate."""
-        return self._batches - self.done
-
     def resume(self, logits: np.ndarray, done: int) -> None:
         """Continue from the logits of the first `done` batches for the same parameters."""
         self.logits, self.done = sharding.put(logits, self._place), done
-
-    def advance(self, count: int) -> None:
-        """Evaluate the next `count` batches and wait for them."""
-        self.logits = self._call(self._programs.logits, *self.arguments(count))
-        self.logits.block_until_ready()
-        self.done += count
 
     def to_the_end(
         self, pace: Pace, before_call: Callable[[float], None] = lambda seconds: None
@@ -105,13 +92,17 @@ class EvaluationRun:
             before_call: Function of the expected seconds of a call, called before each call; it may
                 raise to end the evaluation.
         """
-        while self.remaining:
+        while self.done < self._batches:
             before_call(pace.call_seconds)
-            count = hosts.least(pace.next(self.remaining))
+            count = hosts.least(pace.next(self._batches - self.done))
             start = time.monotonic()
-            self.advance(count)
+            self.logits = self._call(self._programs.logits, *self.arguments(count))
+            self.logits.block_until_ready()
+            self.done += count
             pace.measured(count, time.monotonic() - start)
-        return self.result()
+        scores = self._call(self._programs.scores, *self.score_arguments)
+        correct, loss, logits = jax.device_get(jax.block_until_ready(scores))
+        return Evaluation(correct / self._total, loss, logits)  # in float64
 
     def arguments(self, count: int) -> tuple[Any, ...]:
         """Arguments of the compiled evaluation call."""
@@ -123,9 +114,3 @@ class EvaluationRun:
     def score_arguments(self) -> tuple[Any, ...]:
         """Arguments of the compiled scoring call."""
         return self.logits, self._examples.labels, self._table, self._total
-
-    def result(self) -> Evaluation:
-        """Accuracy, loss and logits of every example."""
-        scores = self._call(self._programs.scores, *self.score_arguments)
-        correct, loss, logits = jax.device_get(jax.block_until_ready(scores))
-        return Evaluation(correct / self._total, loss, logits)  # in float64

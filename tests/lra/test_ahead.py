@@ -9,6 +9,7 @@ import pytest
 
 from lra import ahead
 from lra.errors import UserError
+from lra.evaluation import evaluate
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.trainer import Trainer
@@ -99,10 +100,9 @@ def test_a_run_calls_what_was_compiled(devices, tiny_config, data_dir, compiled)
     state = trainer.init()
     for step, split in ((0, "validation"), (2, "test")):
         state, _ = trainer.train(state, step, 2)
-        evaluation = trainer.evaluation(state.params, state.rest, split)
-        evaluation.advance(evaluation.remaining)
-        state = trainer.update_best(state, evaluation.result().accuracy, step + 2)
-    trainer.check_end(state, evaluation.result().loss)
+        evaluation = evaluate(trainer, state.params, state.rest, split)
+        state = trainer.update_best(state, evaluation.accuracy, step + 2)
+    trainer.check_end(state, evaluation.loss)
     trainer.ahead.close()
     assert_compiled_beside(compiled)
 

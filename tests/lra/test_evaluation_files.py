@@ -19,12 +19,12 @@ from tests.lra.trainings import rows_of
 def advances(monkeypatch):
     """The batches of each evaluation call; a start is told to stop after its first."""
     counts, told = [], [False]
-    advance = EvaluationRun.advance
+    arguments = EvaluationRun.arguments
 
-    def advance_and_stop(self, count):
+    def arguments_of_the_last_call(self, count):
         counts.append(count)
         told[0] = True
-        advance(self, count)
+        return arguments(self, count)
 
     def before(self, seconds):
         self.reason = "a test" if told[0] else None
@@ -36,7 +36,7 @@ def advances(monkeypatch):
         told[0] = False
         make(self, *arguments)
 
-    monkeypatch.setattr(EvaluationRun, "advance", advance_and_stop)
+    monkeypatch.setattr(EvaluationRun, "arguments", arguments_of_the_last_call)
     monkeypatch.setattr(Stop, "before", before)
     monkeypatch.setattr(Stop, "__init__", make_anew)
     return counts

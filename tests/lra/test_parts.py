@@ -9,8 +9,10 @@ from lra import plan
 from lra.arrays import Batch
 from lra.data.task_writer import TaskWriter
 from lra.evaluation import evaluate
+from lra.pace import Pace
 from lra.parts import by_length, in_bucket, mean_over_parts
 from lra.plan import Buckets
+from lra.stopping import Stopped
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close
@@ -178,11 +180,16 @@ def test_a_resumed_evaluation_goes_on_in_the_same_order(both):
     _, cut = both("listops", "linear")
     state = cut.init()
     broken, resumed = (cut.evaluation(state.params, state.rest, "test") for _ in range(2))
-    broken.advance(1)
+
+    def stop(_):
+        if broken.done:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        broken.to_the_end(Pace(), stop)
     resumed.resume(np.asarray(broken.logits), broken.done)
-    resumed.advance(resumed.remaining)
     expected = evaluate(cut, state.params, state.rest, "test")
-    np.testing.assert_array_equal(resumed.result().logits, expected.logits)
+    np.testing.assert_array_equal(resumed.to_the_end(Pace()).logits, expected.logits)
 
 
 def test_parts_without_microbatches_are_cut_too(tiny_trainer, monkeypatch, cut_short_sequences):
