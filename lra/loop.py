@@ -133,7 +133,6 @@ class Run:
         if self._checkpoints.any_damaged():
             self._evaluations.discard()
         self._saves = SaveTimes(self._config.train.checkpoint_seconds)
-        self._is_training = False
 
     def to_the_end(self) -> int:
         """Run until the last step or a stop, and return the exit status."""
@@ -149,8 +148,6 @@ class Run:
         except Stopped:
             return self._interrupted()
         except FloatingPointError as error:
-            if self._is_training:
-                error = nans.locate(error, lambda: self._trainer.train(self._state, self._step, 1))
             self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
             return nans.STATUS_NAN
         finally:
@@ -206,9 +203,8 @@ class Run:
         """
         self._note_work()
         start, beside_compilation = time.monotonic(), self._trainer.ahead.is_compiling
-        self._is_training = True
-        self._state, metrics = self._trainer.train(self._state, self._step, count)
-        self._is_training = False
+        with nans.located(lambda: self._trainer.train(self._state, self._step, count)):
+            self._state, metrics = self._trainer.train(self._state, self._step, count)
         self._step += count
         metrics = self._trainer.fetch(metrics)
         seconds = time.monotonic() - start

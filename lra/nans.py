@@ -1,7 +1,7 @@
 """Detection of the first NaN of a run (`--debug_nans`), and its description in one line."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -15,14 +15,18 @@ def watched(on: bool) -> contextlib.AbstractContextManager:
     return jax.debug_nans(True) if on else contextlib.nullcontext()
 
 
-def locate(error: FloatingPointError, repeat: Callable[[], object]) -> FloatingPointError:
-    """Error of the first operation that gives NaN, found by running `repeat` without jit."""
+@contextlib.contextmanager
+def located(repeat: Callable[[], object]) -> Iterator[None]:
+    """Context in which a NaN raises the error of the first operation that gives it.
+
+    That is found by running `repeat`, which makes the same call again, without jit.
+    """
     try:
+        yield
+    except FloatingPointError:
         with jax.disable_jit():
             repeat()
-    except FloatingPointError as located:
-        return located
-    return error
+        raise
 
 
 def describe(error: FloatingPointError) -> str:
