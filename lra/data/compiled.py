@@ -1,8 +1,13 @@
-"""Compile functions with numba, cached on disk between processes where possible."""
+"""Functions compiled with numba, cached on disk where possible, and their calls in threads."""
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numba
+
+T = TypeVar("T")
 
 
 def compiled(function: Callable) -> Callable:
@@ -18,3 +23,22 @@ def compiled(function: Callable) -> Callable:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no writable location for the cache
         return numba.njit(nogil=True)(function)
+
+
+def in_threads(function: Callable[..., T], calls: Iterable[tuple], workers: int) -> Iterator[T]:
+    """Yield `function(*arguments)` for the arguments of each call, in order.
+
+    The next calls, `2 * workers` at most, are made by `workers` threads meanwhile, in parallel if
+    most of their work is compiled.
+    """
+    pool = ThreadPoolExecutor(workers)
+    try:
+        pending = collections.deque()
+        for arguments in calls:
+            pending.append(pool.submit(function, *arguments))
+            if len(pending) == 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -11,17 +11,14 @@ attempts), and every decision is made on integers. The expressions therefore dep
 seed, not on the machine, the version of NumPy or the number of threads.
 """
 
-import collections
-import functools
 import hashlib
 import itertools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
-from lra.data.compiled import compiled
+from lra.data.compiled import compiled, in_threads
 from lra.data.listops_language import CLOSE, FIRST_DIGIT
 from lra.errors import UserError
 
@@ -71,7 +68,8 @@ def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
     rules.check()
     seen: set[bytes] = set()
     fruitless = 0
-    for block in _blocks(rules, seed, workers):
+    calls = ((rules, seed, block) for block in itertools.count())
+    for block in in_threads(block_of_expressions, calls, workers):
         before = len(seen)
         for expression in block:
             digest = hashlib.blake2b(expression, digest_size=16).digest()
@@ -84,22 +82,6 @@ def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
                 f"{fruitless * ATTEMPTS_PER_BLOCK:,} attempts gave no expression beyond the "
                 f"{len(seen):,} found; widen --min_length and --max_length or ask for fewer"
             )
-
-
-def _blocks(rules: Rules, seed: int, workers: int) -> Iterator[list[bytes]]:
-    """Yield all blocks in order, prefetched by `workers` threads; compiled code frees the GIL."""
-    generate = functools.partial(block_of_expressions, rules, seed)
-    numbers = itertools.count()
-    pool = ThreadPoolExecutor(workers)
-    try:
-        pending = collections.deque(
-            pool.submit(generate, next(numbers)) for _ in range(2 * workers)
-        )
-        while True:
-            yield pending.popleft().result()
-            pending.append(pool.submit(generate, next(numbers)))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def block_of_expressions(rules: Rules, seed: int, block: int) -> list[bytes]:

@@ -9,14 +9,12 @@ Image i is a function of (seed, i), computed with integers only (see `pathfinder
 do not depend on the machine, the number of workers or the versions of libraries.
 """
 
-import collections
-import functools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
+from lra.data.compiled import in_threads
 from lra.data.pathfinder_parameters import Parameters
 from lra.data.pathfinder_placement import place
 from lra.data.pathfinder_rendering import render
@@ -119,22 +117,15 @@ def batches(parameters: Parameters, *, seed: int, count: int, workers: int = 1) 
         parameters: Parameters of the images, `pathfinder_parameters.parameters(size, difficulty)`.
         seed: Seed, 0 to 2^64 - 1.
         count: Number of images.
-        workers: Number of threads that prefetch batches; compiled code releases the GIL.
+        workers: Number of threads that draw batches ahead of time.
     """
     tables_by_margin = tuple(tables(parameters, margin) for margin in parameters.margins)
     batch_size = max(1, _CELLS_PER_BATCH // parameters.size**2)
-    draw = functools.partial(_draw, parameters, tables_by_margin, seed)
-    pool = ThreadPoolExecutor(workers)
-    try:
-        pending = collections.deque()
-        for first in range(0, count, batch_size):
-            pending.append(pool.submit(draw, first, min(batch_size, count - first)))
-            if len(pending) == 2 * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    calls = (
+        (parameters, tables_by_margin, seed, first, min(batch_size, count - first))
+        for first in range(0, count, batch_size)
+    )
+    yield from in_threads(_draw, calls, workers)
 
 
 def _draw(
