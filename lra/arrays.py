@@ -14,8 +14,6 @@ from lra.data.prepared import Prepared, Sequences, Split
 from lra.errors import UserError
 from lra.tasks import Task
 
-_ROWS = 512  # sequences whose real positions are counted at a time
-
 # Epoch whose order decides which examples are held out; no training reaches it.
 _HOLDOUT_EPOCH = 2**63
 
@@ -61,19 +59,11 @@ def stored_lengths(prepared: Prepared, name: str, *, real: bool = False) -> np.n
     Of a pair, the length of the longer text counts. With `real`, only positions whose token is not
     0 count.
     """
-    sequences, pairs = prepared.split(name).sequences, prepared.split(name).pairs
-    lengths = _count_real(sequences) if real else np.diff(sequences.offsets)
+    sequences, _, pairs = prepared.split(name)
+    lengths = np.diff(sequences.offsets)
+    if real:
+        lengths = np.array([np.count_nonzero(sequences[i]) for i in range(len(sequences))])
     return lengths if pairs is None else np.max(lengths[pairs], axis=1)
-
-
-def _count_real(sequences: Sequences) -> np.ndarray:
-    counts, offsets = [], sequences.offsets
-    for row in range(0, len(sequences), _ROWS):
-        ends = offsets[row : row + _ROWS + 1]
-        real = sequences.tokens[ends[0] : ends[-1]] != 0
-        cumulative = np.concatenate([[0], np.cumsum(real)])
-        counts.append(np.diff(cumulative[ends - ends[0]]))
-    return np.concatenate(counts)
 
 
 def load_examples(

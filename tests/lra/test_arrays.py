@@ -64,8 +64,7 @@ def test_a_pair_is_as_long_as_its_longer_text(data_dir):
     np.testing.assert_array_equal(arrays.stored_lengths(data, "train"), expected)
 
 
-def test_real_positions_are_those_that_are_not_0(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "_ROWS", 2)
+def test_real_positions_are_those_that_are_not_0(tmp_path):
     items = [[3, 0, 5, 0], [], [0, 0], [0], [7], [1, 2, 0, 4, 5]]
     with TaskWriter(tmp_path, "image") as writer:
         for split in SPLITS:
