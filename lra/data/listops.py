@@ -12,7 +12,8 @@ files is published: `official` means that numbers and lengths are theirs, and no
 
 import argparse
 import itertools
-from collections.abc import Iterable, Iterator
+import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from tqdm import tqdm
@@ -114,50 +115,42 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
 
 
 def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
-    paths, content = listops_tsv.locate(options.source), _Content()
+    paths, counts = listops_tsv.locate(options.source), {}
+    lengths: set[int] = set()
+    hashes: set[int] = set()
+
+    def examples(path: pathlib.Path) -> Iterator[tuple[bytes, int]]:
+        for tokens, label in listops_tsv.read(path, options.max_length):
+            lengths.add(len(tokens))
+            hashes.add(hash(tokens))
+            yield tokens, label
+
     with tqdm(unit=" expressions", disable=None) as bar:
-        counts = {}
         for split, path in paths.items():
-            examples = content.record(listops_tsv.read(path, options.max_length))
-            counts[split] = writer.examples(split, examples, bar)
+            counts[split] = writer.examples(split, examples(path), bar)
+    are_distinct = len(hashes) == sum(counts.values())
+    mark = _mark_of_files(counts, options.max_length, lengths, are_distinct=are_distinct)
     return writer.finish(
-        data=options.data_label or _mark_of_files(counts, options.max_length, content),
+        data=options.data_label or mark,
         source=", ".join(listops_tsv.FILES.values()),
         counts=counts,
         max_length=options.max_length,
     )
 
 
-class _Content:
-    """Properties by which files count as LRA's, since no hash of them is published.
+def _mark_of_files(
+    counts: dict[str, int], max_length: int, lengths: set[int], *, are_distinct: bool
+) -> str:
+    """Return the data mark; another `max_length` changes the positions and so every model.
 
-    Files that another run of LRA's generator has written have them, too.
+    Files count as LRA's, of which no hash is published, if their numbers are, all `lengths` of
+    expressions are within LRA's bounds, and all expressions are distinct. Files that another run of
+    LRA's generator has written have these properties, too.
     """
-
-    def __init__(self):
-        self._lengths, self._hashes, self._count = set(), set(), 0
-
-    def record(self, examples: Iterable[tuple[bytes, int]]) -> Iterator[tuple[bytes, int]]:
-        """Yield the examples while recording their properties."""
-        for tokens, label in examples:
-            self._lengths.add(len(tokens))
-            self._hashes.add(hash(tokens))
-            self._count += 1
-            yield tokens, label
-
-    def follows_rules(self) -> bool:
-        """Return whether all lengths are within LRA's bounds and all expressions are distinct."""
-        low, high = Rules().min_length, Rules().max_length
-        in_bounds = all(low < length < high for length in self._lengths)
-        return in_bounds and len(self._hashes) == self._count
-
-
-def _mark_of_files(counts: dict[str, int], max_length: int, content: _Content) -> str:
-    """Return the data mark; another `max_length` changes the positions and so every model."""
-    mark = official.compare(
-        counts, OFFICIAL_COUNTS, "expressions", same_content=content.follows_rules()
-    )
-    if max_length == Rules().max_length:
+    low, high = Rules().min_length, Rules().max_length
+    follows_rules = are_distinct and low < min(lengths) and max(lengths) < high
+    mark = official.compare(counts, OFFICIAL_COUNTS, "expressions", same_content=follows_rules)
+    if max_length == high:
         return mark
     others = mark.removeprefix("differs (").removesuffix(")")
     return f"differs (max_length {max_length}{f', {others}' * (mark != others)})"

@@ -158,9 +158,8 @@ def test_files_of_short_expressions_are_not_official(tmp_path, monkeypatch, shor
 def test_lras_bounds_of_lengths_are_exclusive(lengths):
     from lra.data import listops
 
-    content = listops._Content()
-    assert len(list(content.record((bytes(length), 0) for length in lengths))) == 2
-    assert content.follows_rules() == (lengths == (501, 1999))
+    mark = listops._mark_of_files(listops.OFFICIAL_COUNTS, 2000, set(lengths), are_distinct=True)
+    assert (mark == "official") == (lengths == (501, 1999))
 
 
 def test_length_limit_of_files_is_a_flag(tmp_path, short):
