@@ -156,8 +156,7 @@ class Checkpoints:
         for number in self._damaged:
             self._hashes_path(number).unlink(missing_ok=True)
         numbers = sorted(self._manager.all_steps())
-        unfinished = [number for number in numbers if not self._hashes_path(number).exists()]
-        return max(numbers, default=0) + 1, unfinished
+        return max(numbers, default=0) + 1, [n for n in numbers if not self._is_finished(n)]
 
     def _write_hashes(self, number: int) -> None:
         """Write the hashes that finish a checkpoint; remove those of deleted checkpoints."""
@@ -168,13 +167,12 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
 
     def _latest_undamaged(self) -> int | None:
-        for number in sorted(self._manager.all_steps(), reverse=True):
-            reason = self._damage(number)
-            if reason is None:
+        for number in sorted(filter(self._is_finished, self._manager.all_steps()), reverse=True):
+            damage = self._damage(number)
+            if damage is None:
                 return number
-            if reason:
-                self._damaged.add(number)
-                say(f"checkpoint {self._folder / str(number)}: {reason}")
+            self._damaged.add(number)
+            say(f"checkpoint {self._folder / str(number)}: {damage}: skipped")
         if self._damaged:
             raise UserError(
                 f"no undamaged checkpoint in {self._folder}; remove the workdir to start again"
@@ -184,20 +182,21 @@ class Checkpoints:
     def _hashes_path(self, number: int) -> pathlib.Path:
         return self._folder / f"{number}.sha256.json"
 
+    def _is_finished(self, number: int) -> bool:
+        return self._hashes_path(number).exists()
+
     def _damage(self, number: int) -> str | None:
-        """Reason why a checkpoint cannot be used: '' if it is unfinished, None if it is intact."""
+        """What is damaged or missing of a finished checkpoint; None if it is intact."""
         try:
             expected = json.loads(self._hashes_path(number).read_text())
-        except FileNotFoundError:
-            return ""
         except (ValueError, RecursionError):
             expected = None
         if not isinstance(expected, dict):
-            return "its list of hashes is damaged: skipped"
+            return "its list of hashes is damaged"
         actual = _hash_files(self._folder / str(number))
         for name in sorted(expected.keys() | actual.keys()):
             if expected.get(name) != actual.get(name):
-                return f"{name} is damaged or missing: skipped"
+                return f"{name} is damaged or missing"
         return None
 
 
