@@ -172,14 +172,13 @@ def _other_data(run: Run, place: Place, mark: str) -> str | None:
 def _lock_run(folder: Workdir, budget: Budget) -> Iterator[bool]:
     """Lock the run in `folder` for the duration of the block; yield whether it succeeded."""
     folder.root.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder.root / ".sweep.lock")
-    if not _acquire(lock):
-        yield False
-        return
-    try:
-        yield _wait_until_free(folder, budget)
-    finally:
-        lock.release()
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(filelock.FileLock(folder.root / ".sweep.lock", timeout=0))
+        except filelock.Timeout:
+            yield False
+        else:
+            yield _wait_until_free(folder, budget)
 
 
 def _wait_until_free(folder: Workdir, budget: Budget) -> bool:
@@ -193,18 +192,11 @@ def _wait_until_free(folder: Workdir, budget: Budget) -> bool:
 
 def _is_free(folder: Workdir, seconds: float = 0.0) -> bool:
     """Return whether `folder` has no training, now or within `seconds`."""
-    lock = filelock.FileLock(folder.lock)
-    free = _acquire(lock, seconds)
-    lock.release()
-    return free
-
-
-def _acquire(lock: filelock.BaseFileLock, seconds: float = 0.0) -> bool:
     try:
-        lock.acquire(timeout=seconds)
+        with filelock.FileLock(folder.lock, timeout=seconds):
+            return True
     except filelock.Timeout:
         return False
-    return True
 
 
 def _train(
