@@ -1,11 +1,10 @@
 """Contenders and cases of `benchmarks.speed_memory`: what it compares, and at which sizes."""
 
-import ast
 import dataclasses
 import re
 from importlib import metadata
 
-from lra.command_line import near_match
+from lra.command_line import literal, near_match
 from lra.errors import UserError
 
 # The option that follows the method's name in its label.
@@ -147,7 +146,7 @@ def _parse_method(text: str) -> Contender:
         if name not in options_of(method):
             near = near_match(name, options_of(method))
             raise UserError(f"unknown option '{name}' of {method} attention{near}")
-        options[name] = _parse_value(value)
+        options[name] = literal(value)
     return Contender(method, options, OURS, label_of(method, options, options_of(method)))
 
 
@@ -161,14 +160,6 @@ def label_of(method: str, options: dict, defaults: dict) -> str:
             size = 2 * size + 1  # papers count both sides and the position itself
         label = f"{method} ({size})" if method == "standard" else f"{method}-{size}"
     return " ".join([label, *(f"{name}={value}" for name, value in rest.items())])
-
-
-def _parse_value(text: str):
-    """Evaluate a Python literal; return anything else as a string."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def peers_of(ours: list[Contender], chosen: str) -> tuple[list[Contender], list[str]]:

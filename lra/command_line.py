@@ -1,6 +1,7 @@
 """Command lines: flag parsing, and expected errors as one line on stderr with status 2."""
 
 import argparse
+import ast
 import contextlib
 import difflib
 import errno
@@ -93,6 +94,14 @@ def parse_with_overrides(
             override = override if value is None else f"{override}={value}"
         overrides.append(override)
     return parser.parse_args(rest), overrides
+
+
+def literal(text: str) -> Any:
+    """Evaluate a Python literal; anything else is returned as it is."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text
 
 
 def positive_integer(text: str) -> int:

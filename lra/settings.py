@@ -1,6 +1,5 @@
 """Loading, checking and serialising of configurations, without importing JAX."""
 
-import ast
 import contextlib
 import functools
 import json
@@ -16,7 +15,7 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from configs import default
-from lra.command_line import near_file, near_match
+from lra.command_line import literal, near_file, near_match
 from lra.errors import UserError
 from lra.setting_values import check_values
 from lra.tasks import TASKS
@@ -233,10 +232,7 @@ def _is_config(path: pathlib.Path) -> bool:
 
 def _check_is_tuple(key: str, text: str, default: tuple) -> None:
     """Raise UserError unless `text` is a tuple; the flag parser would wrap other values in one."""
-    try:
-        value = ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        value = text
+    value = literal(text)
     if isinstance(value, tuple):
         return
     if isinstance(value, str):

@@ -16,7 +16,6 @@ such as no data for any remaining run; 75 stopped early by budget or signal (run
 """
 
 import argparse
-import ast
 import os
 import pathlib
 import signal
@@ -28,6 +27,7 @@ from lra import records
 from lra.command_line import (
     ArgumentParser,
     folder,
+    literal,
     parse_with_overrides,
     positive_integer,
     positive_minutes,
@@ -205,10 +205,7 @@ def _parameters(pairs: list[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals:
             raise UserError(f"--slurm={pair} is not KEY=VALUE")
-        try:
-            parameters[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            parameters[name] = text
+        parameters[name] = literal(text)
     return parameters
 
 

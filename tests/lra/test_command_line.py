@@ -16,6 +16,7 @@ from lra.command_line import (
     file_to_write,
     folder,
     integer_from_0,
+    literal,
     near_match,
     parse_with_overrides,
     positive_integers,
@@ -59,6 +60,12 @@ def parser():
 )
 def test_near_match(name, known, expected):
     assert near_match(name, known) == expected
+
+
+@pytest.mark.parametrize("text", ["many", "4h", "(1", "{[]: 1}", "[" * 300])
+def test_what_is_no_literal_is_text(text):
+    assert literal("(1, 'a')") == (1, "a")
+    assert literal(text) == text
 
 
 @pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (3, 3)])

@@ -126,6 +126,7 @@ def test_ways_of_execution_are_neutral():
         (SPEC, ["seeds=(0, 'a')"], "seeds holds values of type int, not 'a' (str)"),
         (SPEC, ["seeds=(0, True)"], "seeds holds values of type int, not True (bool)"),
         (SPEC, ["seeds=[3, 4]"], '--config.seeds="(3, 4)"'),
+        (SPEC, ["seeds={[]: 1}"], "seeds is a tuple, not '{[]: 1}'"),
         (SPEC, ["seeds=many"], "seeds is a tuple, not 'many': --config.seeds=\"(0,)\""),
         (SPEC, ["model.head_dim=0"], "model.head_dim must be at least 1"),
         (SPEC, ["model.attention.num_landmarks=0"], "num_landmarks must be at least 1, not 0"),
