@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from benchmarks.cases import OURS, Contender
 from benchmarks.measured import Measured
-from lra import records
 from lra.command_line import ArgumentParser, run
 from lra.efficiency import CostRow
 from lra.errors import UserError
 from lra.report.reading import read
-from lra.row import Row
+from lra.row import Row, key, latest
 from lra.sweep.estimate import estimate, rows_with_costs
 from lra.sweep.plan import Run
 from lra.sweep.under_way import UnderWay
@@ -65,10 +64,10 @@ def main(argv: list[str]) -> int:
 
 def of_runs(rows: list[Row]) -> Iterator[Ratio]:
     """Yield the ratios of estimated times of runs, each a program with all its seeds."""
-    costs = rows_with_costs(records.latest(rows))
+    costs = rows_with_costs(latest(rows))
     programs: dict[tuple, list[Row]] = defaultdict(list)
     for row in costs:
-        programs[*records.key(row)[:3], row.data, row.commit, row.wall_seconds].append(row)
+        programs[*key(row)[:3], row.data, row.commit, row.wall_seconds].append(row)
     for members in programs.values():
         first = members[0]
         others = [row for row in costs if row not in members]
@@ -93,8 +92,8 @@ def of_costs(rows: Iterable[CostRow]) -> Iterator[Ratio]:
     for row in rows:
         if row.status == "ok" and not row.filled:
             tokens = None if row.benchmark == "fixed_tokens" else row.batch
-            key = row.run, row.label, row.benchmark, row.mode, row.dtype, row.dim, tokens
-            series[key][row.length] = row
+            name = row.run, row.label, row.benchmark, row.mode, row.dtype, row.dim, tokens
+            series[name][row.length] = row
     for by_length in series.values():
         lengths = sorted(by_length)
         for at, length in enumerate(lengths):

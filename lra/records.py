@@ -18,22 +18,9 @@ import filelock
 
 from lra.errors import UserError
 from lra.files import sync, sync_folder, write_atomically
-from lra.row import Key, Row, from_json, key, latest, make_key, to_json
+from lra.row import Row, from_json, key, to_json
 from lra.seals import seal, unseal
 from lra.stderr import say
-
-__all__ = [
-    "Key",
-    "Row",
-    "append",
-    "append_new",
-    "check_writable",
-    "key",
-    "latest",
-    "make_key",
-    "read",
-    "write_once",
-]
 
 
 class _CannotWriteError(UserError):

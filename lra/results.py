@@ -12,8 +12,7 @@ from lra.data.prepared import Prepared
 from lra.errors import UserError
 from lra.evaluation_run import Evaluation
 from lra.protocol import overrides_of, protocol_of
-from lra.records import Row
-from lra.row import SEPARATOR
+from lra.row import SEPARATOR, Row, key, make_key
 from lra.settings import flatten
 from lra.state import TrainState
 from lra.trainer import Trainer
@@ -93,7 +92,7 @@ def _check_same(
     run = config.task, config.model.attention.name, overrides_of(config)
     protocol, data = protocol_of(config), prepared.manifest["data"]
     for row in rows:
-        same = records.key(row) == records.make_key(*run, row.seed, protocol, data)
+        same = key(row) == make_key(*run, row.seed, protocol, data)
         if not same or row.data_sha256 != prepared.sha256:
             raise UserError(
                 f"{path} has rows of another configuration or other data; choose another --workdir"

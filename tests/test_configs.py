@@ -8,7 +8,7 @@ import pytest
 from configs.sweeps.table import ATTENTIONS
 from lra import records
 from lra.published import TABLE3
-from lra.row import LRA_DATA, Row
+from lra.row import LRA_DATA, Row, latest
 from lra.tasks import TASKS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -29,7 +29,7 @@ def header(path: pathlib.Path) -> dict[str, list[str]]:
 
 def table3_rows(task: str) -> list[Row]:
     """Results by the protocol; of each attention those of the number format of its first."""
-    rows = records.latest(records.read(ROOT / "results" / "accuracy.jsonl"))
+    rows = latest(records.read(ROOT / "results" / "accuracy.jsonl"))
     rows = [r for r in rows if (r.task, r.protocol, r.status) == (task, "table3", "ok")]
     formats = {row.attention: row.dtype for row in reversed(rows)}
     return [row for row in rows if row.dtype == formats[row.attention]]

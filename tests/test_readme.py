@@ -16,7 +16,7 @@ from lra.published import TABLE3, TABLE_TASKS
 from lra.report import __main__ as report
 from lra.report.cells import task_title
 from lra.report.formats import plain
-from lra.row import LRA_DATA, Row
+from lra.row import LRA_DATA, Row, latest
 from lra.settings import load_config
 from lra.sweep.sweep_file import load_sweep
 from lra.training_rows import LossRow, PeerRow, StepRow
@@ -42,7 +42,7 @@ NAMES = {
 
 def of_table(attention: str, task: str) -> list[Row]:
     """The committed results of a cell of the table, by seed, in the format of its first."""
-    rows = records.latest(records.read(ROOT / "results" / "accuracy.jsonl"))
+    rows = latest(records.read(ROOT / "results" / "accuracy.jsonl"))
     own = [row for row in rows if (row.task, row.attention) == (task, attention)]
     assert all(row.protocol == "table3" for row in own)
     alike = [row for row in own if row.status == "ok" and row.dtype == own[0].dtype]

@@ -8,7 +8,7 @@ from lra import records
 from lra.efficiency import CostRow, either_from_json
 from lra.errors import UserError
 from lra.report.provenance import number_format_of
-from lra.row import Row, without_number_format
+from lra.row import Row, key, latest, make_key, without_number_format
 from lra.stderr import say
 
 
@@ -52,9 +52,9 @@ def read(paths: Iterable[str]) -> Rows:
         sources.append(f"{name} ({note})" if note else name)
         if note:
             say(f"{path}: {note}")
-    finished = {records.key(row) for row in results.values()}
-    unfinished = [row for row in failures if records.key(row) not in finished]
-    accuracies = [*results.values(), *records.latest(unfinished)]
+    finished = {key(row) for row in results.values()}
+    unfinished = [row for row in failures if key(row) not in finished]
+    accuracies = [*results.values(), *latest(unfinished)]
     accuracies.sort(key=lambda row: (row.finished, repr(row)))
     if not accuracies and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
@@ -70,7 +70,7 @@ def _key(row: Row) -> tuple:
     """Return what identifies a result: its run and seed, its data, its number format."""
     # The number format is added apart, since not every row lists it among the overrides.
     overrides = without_number_format(row.config_overrides)
-    run = records.make_key(row.task, row.attention, overrides, row.seed, row.protocol, row.data)
+    run = make_key(row.task, row.attention, overrides, row.seed, row.protocol, row.data)
     return run, row.data_sha256, number_format_of(row)
 
 

@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lra.records import Row
-from lra.row import NUMBER_FORMAT
+from lra.row import NUMBER_FORMAT, Row
 from lra.sweep.plan import Run, count
 from lra.sweep.under_way import UnderWay
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from lra.records import Key, Row, key, latest, make_key
-from lra.row import without_number_format
+from lra.row import Key, Row, key, latest, make_key, without_number_format
 from lra.sweep import under_way
 from lra.sweep.estimate import (
     Estimate,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lra import records
 from lra.errors import UserError
-from lra.records import Row
+from lra.row import Row, key
 from lra.sweep import under_way
 from lra.sweep.data import Data
 from lra.sweep.plan import Done, Run, older_defaults
@@ -102,7 +102,7 @@ def find(
     for path in filter(os.path.exists, files):
         try:
             rows = records.read(path, repair=False)
-            rows = [row for row in rows if records.key(row)[:-1] in wanted]
+            rows = [row for row in rows if key(row)[:-1] in wanted]
             rows = [row for row in rows if takes[row.task](row.data)]
             matches += [row for row in rows if _may_equal(row.data_sha256, hashes[row.task])]
         except UserError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lra.protocol import ATTENTION_KEYS, departures, identity
-from lra.records import Key, Row, key, latest, make_key
+from lra.row import Key, Row, key, latest, make_key
 from lra.sweep.data import Data
 
 _HASH_DIGITS = 8  # in the name of a workdir

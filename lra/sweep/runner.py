@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 
 import filelock
 
-from lra import records
 from lra.disk_space import is_full
 from lra.errors import NO_JAX, UserError, of_system
+from lra.row import key, latest
 from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
 from lra.sweep import child, under_way
@@ -272,9 +272,9 @@ def _report_stopped(
 
 def _format_results(run: Run, place: Place, mark: str) -> str:
     """Format the test accuracies of `run`, with the status of seeds without one."""
-    by_key = {records.key(row): row for row in records.latest(place.rows())}
-    keys = [run.key(seed, mark) for seed in run.seeds]
-    rows = [by_key[key] for key in keys if key in by_key]
+    by_key = {key(row): row for row in latest(place.rows())}
+    names = [run.key(seed, mark) for seed in run.seeds]
+    rows = [by_key[name] for name in names if name in by_key]
     results = " ".join(
         row.status if row.test_accuracy is None else f"{row.test_accuracy:.2%}" for row in rows
     )

@@ -26,7 +26,7 @@ from typing import Any
 from lra.command_line import near_file
 from lra.errors import UserError
 from lra.protocol import ATTENTION_KEYS, overrides_of, protocol_of
-from lra.records import Key
+from lra.row import Key
 from lra.settings import flatten, last_of_each_key, load_config, text_of
 from lra.stderr import say
 from lra.sweep import data

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lra import records
 from lra.errors import UserError
-from lra.row import from_json, to_json
+from lra.row import from_json, latest, to_json
 from lra.seals import seal
 from tests.lra.row_factory import diverged_row, failed_row, make_row
 from tests.waiting import wait_for
@@ -45,10 +45,10 @@ def test_a_failure_gives_way_to_a_result_and_a_result_stays(tmp_path):
     assert records.append(path, [failed_row("a")]) == 1
     assert records.append(path, [failed_row("a")]) == 0
     assert records.append(path, [failed_row("b")]) == 1
-    assert [row.error for row in records.latest(records.read(path))] == ["b"]
+    assert [row.error for row in latest(records.read(path))] == ["b"]
     assert records.append(path, [make_row()]) == 1
     assert records.append(path, [failed_row("c"), diverged_row(), make_row(0.9)]) == 0
-    assert records.latest(records.read(path)) == [make_row()]
+    assert latest(records.read(path)) == [make_row()]
 
 
 def test_what_is_there_is_read_under_the_lock(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import sys
 
 from lra import records
 from lra.data.task_writer import TaskWriter
+from lra.row import latest
 from lra.sweep.__main__ import main
 
 FAKE = str(pathlib.Path(__file__).parent / "fake_train.py")
@@ -58,7 +59,7 @@ class Place:
         return subprocess.Popen([*command, *self.argv(*more)], stderr=subprocess.DEVNULL)
 
     def rows(self) -> list:
-        return records.latest(records.read(self.results))
+        return latest(records.read(self.results))
 
     def starts(self) -> list[dict]:
         path = self.workdir / "starts.jsonl"

@@ -16,6 +16,7 @@ import pytest
 
 from lra import records
 from lra.errors import UserError
+from lra.row import key
 from lra.sweep import child, launchers
 from lra.sweep import place as places
 from lra.sweep.budget import Budget
@@ -286,7 +287,7 @@ def test_a_sweep_killed_at_random_moments_has_the_rows_of_an_unbroken_one(tmp_pa
         sweep.wait()
     assert broken.run() == 0
     rows = records.read(broken.results)
-    assert sorted(rows, key=records.key) == sorted(unbroken.rows(), key=records.key)
+    assert sorted(rows, key=key) == sorted(unbroken.rows(), key=key)
 
 
 def test_two_sweeps_share_the_runs(place):
