@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import contextlib
 import difflib
 import errno
 import importlib
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 
 from lra.disk_space import is_full
 from lra.errors import NO_JAX, UserError, first_line, lack_of_memory, of_system
+from lra.stderr import say
 
 STATUS_BAD_INPUT = 2
 STATUS_INTERRUPTED = 130
@@ -230,25 +230,24 @@ def run(
         status = main(sys.argv[1:] if argv is None else argv) or 0
         sys.stdout.flush()
     except UserError as error:
-        status = _say(str(error))
+        status = _report(str(error))
     except BrokenPipeError:
         # So that the interpreter's own flush at exit does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = STATUS_BROKEN_PIPE
     except OSError as error:
         advice = "; free some and run it again" if is_full(error) else ""
-        status = _say(of_system(error) + advice)
+        status = _report(of_system(error) + advice)
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
     except Exception as error:
         line = lack_of_memory(error, out_of_memory)
         if line is None:
             raise
-        status = _say(line)
+        status = _report(line)
     sys.exit(status)
 
 
-def _say(message: str) -> int:
-    with contextlib.suppress(OSError):  # a full device; the status still tells
-        print("error: " + " ".join(message.split()), file=sys.stderr)
+def _report(message: str) -> int:
+    say("error: " + " ".join(message.split()))
     return STATUS_BAD_INPUT
