@@ -22,7 +22,7 @@ from lra.errors import UserError
 _EVALUATE_IN_LESS = "a smaller --eval_batch_size needs less"
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> None:
     """Parse the flags, evaluate, and return the exit status."""
     parser = ArgumentParser(prog="eval.py", description=__doc__)
     parser.add_argument(
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     import_jax()
     from lra.evaluation import evaluate_workdir
 
-    return evaluate_workdir(
+    evaluate_workdir(
         options.workdir,
         data_dir=options.data_dir,
         split=options.split,

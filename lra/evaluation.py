@@ -24,8 +24,8 @@ def evaluate_workdir(
     split: str = "test",
     predictions: str | os.PathLike | None = None,
     eval_batch_size: int | None = None,
-) -> int:
-    """Print the accuracy of each seed's best and last parameters; return the exit status, 0.
+) -> None:
+    """Print the accuracy of each seed's best and last parameters.
 
     Args:
         workdir: Folder of a run, complete or not.
@@ -76,7 +76,6 @@ def evaluate_workdir(
             f"{caption} {best.accuracy[index]:.4f} with the parameters of step "
             f"{best_step[index]}, {last_accuracy} with those of step {step}"
         )
-    return 0
 
 
 def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation:

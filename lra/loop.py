@@ -181,7 +181,7 @@ class Run:
         self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
         self._progress = self._progress._replace(evaluated=step)
         self._evaluations.forget()
-        self._reporter.evaluated(step, "validation", evaluation, self._alive)
+        self._reporter.evaluated(step, evaluation, self._alive)
 
     def _train_to_next_boundary(self) -> None:
         """Train up to the next evaluation or redraw."""

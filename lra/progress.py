@@ -79,19 +79,17 @@ class Reporter:
         self._bar.update(count)
         self._say_pace_once(step, count, seconds)
 
-    def evaluated(
-        self, step: int, split: str, evaluation: Evaluation, alive: Iterable[bool]
-    ) -> None:
-        """Report an evaluation after `step`, of the seeds that are `alive`."""
+    def evaluated(self, step: int, evaluation: Evaluation, alive: Iterable[bool]) -> None:
+        """Report a validation after `step`, of the seeds that are `alive`."""
         loss = _values_of_alive(evaluation.loss, alive)
         accuracy = _values_of_alive(evaluation.accuracy, alive)
-        self._write(split, step, loss, accuracy)
+        self._write("validation", step, loss, accuracy)
         rate = self._bar.format_dict["rate"]
         remaining = ""
         if rate:
             remaining = f", {tqdm.format_interval((self._steps - step) / rate)} left"
         self.say(
-            f"step {step}/{self._steps}: {split} accuracy {_join(accuracy, '.4f')}, "
+            f"step {step}/{self._steps}: validation accuracy {_join(accuracy, '.4f')}, "
             f"loss {_join(loss, '.4f')}, {self._speed:.0f} examples/s{remaining}"
         )
 

@@ -80,13 +80,10 @@ def append_new(
     return len(lines)
 
 
-def write_once(path: str | os.PathLike, rows: Iterable[Row]) -> bool:
-    """Write the rows of a finished run to a new file; return False if the file exists already."""
-    path = pathlib.Path(path)
-    if path.exists():
-        return False
-    write_atomically(path, "".join(seal(to_json(row)) + "\n" for row in rows))
-    return True
+def write_once(path: pathlib.Path, rows: Iterable[Row]) -> None:
+    """Write the rows of a finished run to a new file; a file that exists stays as it is."""
+    if not path.exists():
+        write_atomically(path, "".join(seal(to_json(row)) + "\n" for row in rows))
 
 
 def read(

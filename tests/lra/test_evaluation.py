@@ -19,7 +19,7 @@ def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, ca
     row = records.read(tmp_path / "run" / "rows.jsonl")[1]
     monkeypatch.chdir(tmp_path)
     predictions = tmp_path / "out.npz"
-    assert evaluate_workdir(tmp_path / "run", predictions=predictions) == 0
+    evaluate_workdir(tmp_path / "run", predictions=predictions)
     assert f"seed 5: test accuracy {row.test_accuracy:.4f}" in capsys.readouterr().out
     found = np.load(predictions)
     assert found["stored_split"] == "test"
@@ -51,7 +51,7 @@ def test_the_row_of_a_validation_is_its_quotient_in_float64(held_out, tmp_path):
 def test_predictions_say_where_their_examples_are_stored(
     split, count, held_out, data_dir, tmp_path
 ):
-    assert evaluate_workdir(held_out, split=split, predictions=tmp_path / "out.npz") == 0
+    evaluate_workdir(held_out, split=split, predictions=tmp_path / "out.npz")
     found = np.load(tmp_path / "out.npz")
     stored = prepared.load(data_dir, "listops").split(str(found["stored_split"]))
     assert len(found["index"]) == len(np.unique(found["index"])) == count
@@ -91,7 +91,7 @@ def test_parameters_that_are_best_and_last_are_evaluated_once(
     calls = []
     evaluate = evaluation.evaluate
     monkeypatch.setattr(evaluation, "evaluate", lambda *a: calls.append(a) or evaluate(*a))
-    assert evaluate_workdir(tmp_path) == 0
+    evaluate_workdir(tmp_path)
     assert len(calls) == count
 
 
@@ -106,7 +106,7 @@ def test_features_redrawn_after_the_last_step_are_not_taken_for_those_of_the_bes
     def predictions(state, name):
         changed = restored._replace(state=state)
         monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
-        assert evaluate_workdir(tmp_path / "run", predictions=tmp_path / name) == 0
+        evaluate_workdir(tmp_path / "run", predictions=tmp_path / name)
         return np.load(tmp_path / name)["logits"]
 
     expected = predictions(restored.state, "before.npz")
@@ -137,7 +137,7 @@ def test_best_and_last_parameters_are_told_apart(
     assert abs(best - other) > 0.01
     monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
     capsys.readouterr()
-    assert evaluate_workdir(tmp_path) == 0
+    evaluate_workdir(tmp_path)
     assert capsys.readouterr().out == (
         f"seed 0: test accuracy {best:.4f} with the parameters of step {state.best.step[0]}, "
         f"{other:.4f} with those of step 12\n"

@@ -31,7 +31,7 @@ def report_two_seeds(tmp_path):
         steps = np.array([-1, -1 if alive else 0])  # in its first step
         one, other = np.float32([1.5, 2.5]), np.float32([0.25, 0.75])
         reporter.trained(2, 2, CallMetrics(one, other, steps), 200, 2.0)
-        reporter.evaluated(2, "validation", Evaluation(other, one, np.zeros((2, 3, 2))), steps < 0)
+        reporter.evaluated(2, Evaluation(other, one, np.zeros((2, 3, 2))), steps < 0)
         reporter.close()
         return [json.loads(line) for line in metrics.read_text().splitlines()]
 
@@ -78,7 +78,7 @@ def test_an_evaluation_tells_how_long_the_rest_takes(tmp_path, capsys):
         (0,), steps=1000, step=0, evaluated=0, metrics=tmp_path / "metrics.jsonl", tensorboard=None
     )
     reporter._bar = types.SimpleNamespace(format_dict={"rate": 0.5}, close=lambda: None)
-    reporter.evaluated(400, "validation", Evaluation(one, one, np.zeros((1, 3, 2))), [True])
+    reporter.evaluated(400, Evaluation(one, one, np.zeros((1, 3, 2))), [True])
     reporter.close()
     assert capsys.readouterr().err.endswith(" examples/s, 20:00 left\n")
 
@@ -157,7 +157,7 @@ def test_after_an_earlier_checkpoint_no_event_is_shown_twice(tmp_path, evaluated
 
     def evaluate(reporter, step):
         of_step = Evaluation(numbers, numbers, np.zeros((1, 3, 2)))
-        reporter.evaluated(step, "validation", of_step, [True])
+        reporter.evaluated(step, of_step, [True])
 
     killed = start(step=0, evaluated=0)
     for step in (2, 4):

@@ -325,8 +325,8 @@ def test_a_row_that_is_not_valid_is_not_written(tmp_path):
 
 def test_write_once_leaves_what_is_there(tmp_path):
     path = tmp_path / "rows.jsonl"
-    assert records.write_once(path, [make_row()])
-    assert not records.write_once(path, [make_row(seed=5)])
+    records.write_once(path, [make_row()])
+    records.write_once(path, [make_row(seed=5)])
     assert records.read(path) == [make_row()]
 
 

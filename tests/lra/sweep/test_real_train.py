@@ -41,6 +41,6 @@ def test_rows_of_a_real_training_become_a_report(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
 
     (folder,) = (path for path in workdir.iterdir() if (path / "rows.jsonl").exists())
-    assert evaluate_workdir(folder) == 0
+    evaluate_workdir(folder)
     for row, line in zip(rows, capsys.readouterr().out.splitlines(), strict=True):
         assert f"seed {row.seed}: test accuracy {row.test_accuracy:.4f}" in line
