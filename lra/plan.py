@@ -101,24 +101,10 @@ def plan_batches(
     eval_batch //= number_of_parts(eval_batch, elements, devices=devices)
     training, evaluation = Buckets((padded,)), Buckets((padded,))
     if cut_padding:
-        training, evaluation = _buckets(lengths, padded, longest=longest, devices=devices)
+        training, evaluation = choose_buckets(lengths, padded, longest=longest, devices=devices)
     if parts == 1:  # a whole batch nearly always has a sequence of about full length
         training = training._replace(ends=training.ends[-1:])
     return Plan(parts, eval_batch, training, evaluation)
-
-
-def _buckets(
-    lengths: np.ndarray, padded: int, *, longest: int | None, devices: int
-) -> tuple[Buckets, Buckets]:
-    """Buckets for training and for evaluations; arguments as of `plan_batches`."""
-    if longest is None:
-        training = choose_lengths(lengths, padded, devices=devices)
-        evaluation = choose_lengths(lengths, padded, devices=devices, evaluation=True)
-        return Buckets(training), Buckets(evaluation)
-    ends = choose_packed_lengths(lengths, longest, padded, devices=devices)
-    if ends is None:
-        return Buckets((padded,)), Buckets((padded,))
-    return Buckets(ends[0], packed=True), Buckets(ends[1], packed=True)
 
 
 def number_of_parts(batch: int, elements: int, *, devices: int = 1, at_least: int = 1) -> int:
@@ -139,48 +125,36 @@ def number_of_parts(batch: int, elements: int, *, devices: int = 1, at_least: in
     return next((n for n in candidates if batch // n <= examples_in_cache), batch)
 
 
-def choose_lengths(
-    lengths: np.ndarray, padded: int, *, devices: int = 1, evaluation: bool = False
-) -> tuple[int, ...]:
-    """Bucket ends, ascending, the last one `padded`; only that one where cutting saves too little.
+def choose_buckets(
+    lengths: np.ndarray, padded: int, *, longest: int | None = None, devices: int = 1
+) -> tuple[Buckets, Buckets]:
+    """Buckets for training and for evaluations, which may have more of them.
+
+    Where cutting or packing saves too little, the only bucket is the padded length. Whether packing
+    does is judged on every device by the buckets a CPU would use for the training examples; a
+    device with a single bucket may gain less.
 
     Args:
-        lengths: Lengths of the training examples in positions, int [examples].
-        padded: Length they are padded to.
-        devices: Number of devices that share the batch or the seeds.
-        evaluation: Whether the buckets are for evaluations, which may have more of them.
+        lengths, padded, devices: As of `plan_batches`.
+        longest: As of `plan_batches`. If given, batches are packed, else cut.
     """
-    count = _MAX_EVAL_BUCKETS if evaluation else _MAX_BUCKETS
-    uncut = (padded,)
-    if devices > 1 or this_backend() != "cpu" or padded < _MIN_PADDED:
-        return uncut
-    ends = _ends(lengths, padded, padded, count, _STEP)
-    return ends if _saves_enough(lengths, ends, padded) else uncut
-
-
-def choose_packed_lengths(
-    lengths: np.ndarray, longest: int, padded: int, *, devices: int = 1
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Bucket ends of packed sequences, ascending, for training and for evaluations.
-
-    None where packing saves too little. That is judged on every device by the buckets a CPU would
-    use for the training examples; a device with a single bucket may gain less.
-
-    Args:
-        lengths: Number of real positions of each training example, int [examples].
-        longest: Largest number of real positions of any example, in any split.
-        padded: Length they are padded to.
-        devices: Number of devices that share the batch or the seeds.
-    """
-    ends = _ends(lengths, int(lengths.max()), padded, _MAX_BUCKETS, _PACKED_STEP)
-    if padded < _MIN_PADDED or not _saves_enough(lengths, ends, padded):
-        return None
+    uncut = Buckets((padded,))
+    if padded < _MIN_PADDED:
+        return uncut, uncut
     # Devices other than a single CPU have one bucket, which holds the longest sequence.
     one_bucket = devices > 1 or this_backend() != "cpu"
     counts = (1, 1) if one_bucket else (_MAX_BUCKETS, _MAX_EVAL_BUCKETS)
-    training, evaluation = (
-        _ends(lengths, longest, padded, count, _PACKED_STEP) for count in counts
-    )
+    if longest is None:
+        ends = (_ends(lengths, padded, padded, count, _STEP) for count in counts)
+        training, evaluation = (
+            Buckets(e) if _saves_enough(lengths, e, padded) else uncut for e in ends
+        )
+        return training, evaluation
+    on_cpu = _ends(lengths, int(lengths.max()), padded, _MAX_BUCKETS, _PACKED_STEP)
+    if not _saves_enough(lengths, on_cpu, padded):
+        return uncut, uncut
+    ends = (_ends(lengths, longest, padded, count, _PACKED_STEP) for count in counts)
+    training, evaluation = (Buckets(e, packed=True) for e in ends)
     return training, evaluation
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from lra import plan
 from lra.plan import (
+    Buckets,
     bucket_ends,
-    choose_lengths,
-    choose_packed_lengths,
+    choose_buckets,
     evaluation_order,
     number_of_parts,
     plan_batches,
@@ -56,7 +56,7 @@ def test_several_devices_take_what_was_asked_for():
 
 
 def test_buckets_hold_about_equally_many_examples():
-    ends = choose_lengths(SPREAD, 2048)
+    ends = choose_buckets(SPREAD, 2048)[0].ends
     assert ends == (1024, 1280, 1792, 2048)
     counts = np.unique(bucket_ends(SPREAD, ends), return_counts=True)[1]
     assert counts.max() <= 0.35 * len(SPREAD)
@@ -73,13 +73,14 @@ def test_a_batch_in_one_part_is_not_cut_but_its_evaluations_are(batch, parts, nu
 
 
 def test_evaluations_have_finer_buckets():
-    ends = choose_lengths(SPREAD, 2048, evaluation=True)
-    assert ends == (768, 1024, 1280, 1536, 1792, 2048)
-    assert set(choose_lengths(SPREAD, 2048)) < set(ends)
+    training, evaluation = choose_buckets(SPREAD, 2048)
+    assert evaluation == Buckets((768, 1024, 1280, 1536, 1792, 2048))
+    assert set(training.ends) < set(evaluation.ends)
 
 
 def test_empty_sequences_have_a_bucket_of_some_length():
-    assert choose_lengths(np.repeat([0, 1000], [40, 60]), 2048) == (256, 1024, 2048)
+    training, _ = choose_buckets(np.repeat([0, 1000], [40, 60]), 2048)
+    assert training == Buckets((256, 1024, 2048))
 
 
 @pytest.mark.parametrize(
@@ -92,13 +93,15 @@ def test_empty_sequences_have_a_bucket_of_some_length():
     ],
 )
 def test_data_without_much_padding_are_not_cut(lengths, padded):
-    assert choose_lengths(lengths, padded) == (padded,)
+    training, _ = choose_buckets(lengths, padded)
+    assert training == Buckets((padded,))
 
 
 def test_only_a_single_cpu_device_cuts(monkeypatch):
-    assert choose_lengths(SPREAD, 2048, devices=8) == (2048,)
+    uncut = Buckets((2048,))
+    assert choose_buckets(SPREAD, 2048, devices=8) == (uncut, uncut)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert choose_lengths(SPREAD, 2048) == (2048,)
+    assert choose_buckets(SPREAD, 2048) == (uncut, uncut)
 
 
 def test_an_evaluation_goes_through_batches_of_like_length_in_any_order():
@@ -115,27 +118,33 @@ def test_an_evaluation_goes_through_batches_of_like_length_in_any_order():
 PIXELS = np.arange(250, 500)  # real ones of images
 
 
+def packed_to(length):
+    return (Buckets((length,), packed=True),) * 2
+
+
 def test_packed_lengths_hold_the_longest_of_any_split():
-    training, evaluation = choose_packed_lengths(PIXELS, 530, 1024)
-    assert training == (320, 384, 448, 576)
-    assert evaluation == (320, 384, 448, 512, 576)
-    assert choose_packed_lengths(PIXELS, 1020, 1024)[0] == (320, 384, 448, 1024)
-    assert choose_packed_lengths(PIXELS, 1490, 1500)[0][-1] == 1500
-    assert choose_packed_lengths(PIXELS * 0, 0, 1024) == ((64,), (64,))
+    training, evaluation = choose_buckets(PIXELS, 1024, longest=530)
+    assert training == Buckets((320, 384, 448, 576), packed=True)
+    assert evaluation == Buckets((320, 384, 448, 512, 576), packed=True)
+    assert choose_buckets(PIXELS, 1024, longest=1020)[0].ends == (320, 384, 448, 1024)
+    assert choose_buckets(PIXELS, 1500, longest=1490)[0].ends[-1] == 1500
+    assert choose_buckets(PIXELS * 0, 1024, longest=0) == packed_to(64)
 
 
 def test_other_devices_pack_the_same_data_to_one_length(monkeypatch):
-    assert choose_packed_lengths(PIXELS, 530, 1024, devices=8) == ((576,), (576,))
+    assert choose_buckets(PIXELS, 1024, longest=530, devices=8) == packed_to(576)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert choose_packed_lengths(PIXELS, 530, 1024) == ((576,), (576,))
+    assert choose_buckets(PIXELS, 1024, longest=530) == packed_to(576)
     # All of them, or a run would drop other entries elsewhere.
-    assert choose_packed_lengths(PIXELS, 1024, 1024) == ((1024,), (1024,))
+    assert choose_buckets(PIXELS, 1024, longest=1024) == packed_to(1024)
 
 
 def test_whether_images_are_packed_is_up_to_the_training_examples():
     for longest in (960, 1024):
-        assert choose_packed_lengths(np.arange(850, 910), longest, 1024)[0][-1] == longest
-        assert choose_packed_lengths(np.arange(930, 960), longest, 1024) is None
+        packed, _ = choose_buckets(np.arange(850, 910), 1024, longest=longest)
+        assert packed.ends[-1] == longest
+        whole = (Buckets((1024,)),) * 2
+        assert choose_buckets(np.arange(930, 960), 1024, longest=longest) == whole
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -148,4 +157,5 @@ def test_whether_images_are_packed_is_up_to_the_training_examples():
     ],
 )
 def test_images_without_many_zeros_are_not_packed(lengths, padded, devices):
-    assert choose_packed_lengths(lengths, padded, padded, devices=devices) is None
+    whole = (Buckets((padded,)),) * 2
+    assert choose_buckets(lengths, padded, longest=padded, devices=devices) == whole
