@@ -114,10 +114,9 @@ def _meshes_of_all_hosts(num_seeds: int, batch: int) -> str:
     available = jax.device_count()
     meshes = [
         f"{seed} x {data}"
-        for seed in range(1, num_seeds + 1)
-        for data in range(1, batch + 1)
-        if num_seeds % seed == batch % data == 0 and _has_all_hosts((seed, data))
-        if seed * data <= available
+        for seed in _divisors_of(num_seeds, available)
+        for data in _divisors_of(batch, available // seed)
+        if _has_all_hosts((seed, data))
     ]
     return ", ".join(meshes) or f"none, unless {jax.process_count()} divides seeds x batch"
 
