@@ -53,16 +53,15 @@ def departures(task: str, attention: str, values: dict[str, Any]) -> dict[str, A
     }
 
 
-def identity(values: dict[str, Any]) -> dict[str, Any]:
+def without_execution(values: dict[str, Any]) -> dict[str, Any]:
     """Part of a flat configuration that identifies a run: all but the execution keys."""
     return {key: value for key, value in values.items() if key not in _EXECUTION}
 
 
 def changed_keys(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """Keys that differ between two flat configurations, without execution keys."""
-    one, other = identity(one), identity(other)
-    keys = [*one, *(key for key in other if key not in one)]
-    return [key for key in keys if one.get(key) != other.get(key)]
+    one, other = without_execution(one), without_execution(other)
+    return [key for key in one | other if one.get(key) != other.get(key)]
 
 
 def _difference(config: config_dict.ConfigDict, ignored: tuple[str, ...]) -> dict[str, Any]:

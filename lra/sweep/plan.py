@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from lra.protocol import ATTENTION_KEYS, departures, identity
+from lra.protocol import ATTENTION_KEYS, departures, without_execution
 from lra.row import Key, Row, key, latest, make_key
 from lra.sweep.data import Data
 
@@ -51,7 +51,7 @@ class Run:
         The hash covers everything that its rows depend on: overrides, seeds, data and the current
         defaults.
         """
-        facts = json.dumps([self.key(0, data), self.seeds, identity(self.config)])
+        facts = json.dumps([self.key(0, data), self.seeds, without_execution(self.config)])
         return f"{self._name()}-{hashlib.sha256(facts.encode()).hexdigest()[:_HASH_DIGITS]}"
 
     def folders(self) -> str:
