@@ -99,7 +99,6 @@ def few(data: Prepared, number: int) -> Prepared:
 def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list[float]:
     """Train one pair of task and attention; return the mean loss of each epoch."""
     from lra.settings import load_config
-    from lra.tasks import get_task
     from lra.trainer import Trainer
 
     steps_per_epoch = options.examples // options.batch
@@ -113,7 +112,7 @@ def _losses(task_name: str, attention: str, options: argparse.Namespace) -> list
         f"configs/{task_name}.py:{attention}", [f"train.{k}={v}" for k, v in overrides.items()]
     )
     data = few(prepared.load(options.data_dir, task_name), options.examples)
-    trainer = Trainer(config, get_task(task_name), data, splits=("train",))
+    trainer = Trainer(config, data, splits=("train",))
     state, losses = trainer.init(), []
     for start in range(0, options.epochs * steps_per_epoch, steps_per_epoch):
         state, metrics = trainer.train(state, start, steps_per_epoch)

@@ -190,8 +190,7 @@ def _ours(case: PeerCase) -> tuple[Callable[[int], None], int]:
 
     jax.config.update("jax_platforms", "cpu")  # like PyTorch's side, even if there is a GPU
     data = prepared.load(case.data_dir, case.task)
-    config, task = _load_config(case), get_task(case.task)
-    trainer = Trainer(config, task, data, splits=("train",), cut_padding=False)
+    trainer = Trainer(_load_config(case), data, splits=("train",), cut_padding=False)
     state, done = trainer.init(), 0
 
     def steps(count: int) -> None:

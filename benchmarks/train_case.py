@@ -214,7 +214,7 @@ def make_trainer(case: TrainCase, examples: int | None = None, **options: Any) -
             examples = few if jax.default_backend() == "cpu" else EXAMPLES
         lengths = usual_lengths(case.task, examples)
         write_random(folder, task, lengths, LONGEST[case.task])
-        return Trainer(config, task, prepared.load(folder, case.task), **options)
+        return Trainer(config, prepared.load(folder, case.task), **options)
 
 
 def time_steps(

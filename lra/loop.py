@@ -25,7 +25,6 @@ from lra.results import STATUS_ALL_DIVERGED, make_rows, status_of_complete
 from lra.settings import flatten
 from lra.state import TrainState, still_training
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
-from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.warm_start import initial_state
 from lra.workdir import Workdir
@@ -62,14 +61,13 @@ def train(
         check_events()
     folder = Workdir(workdir)
     hosts.on_main(folder.check_free)
-    task = get_task(config.task)
     protocol_of(config)  # needed for the rows: raises now if the config file alone is not valid
-    prepared = hosts.on_every(lambda: prepared_data.load(data_dir, task.name))
+    prepared = hosts.on_every(lambda: prepared_data.load(data_dir, config.task))
     hosts.check_equal(
         flatten(config) | {"the data (sha256)": prepared.sha256} | environment.of_every_host()
     )
     # A call that may be repeated to find a NaN must not donate its arguments.
-    trainer = hosts.on_every(lambda: Trainer(config, task, prepared, donate=not debug_nans))
+    trainer = hosts.on_every(lambda: Trainer(config, prepared, donate=not debug_nans))
     first = None
     if config.train.init_from and not hosts.on_main(folder.config.exists):
         first = initial_state(trainer)  # its errors are raised before anything is written

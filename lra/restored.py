@@ -13,7 +13,6 @@ from lra.checkpoints import Checkpoints
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
 from lra.state import TrainState
-from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.workdir import Workdir
 from models.heads import Classifier
@@ -96,8 +95,7 @@ def restore_workdir(
         config.mesh.update(seed=0, data=0)  # chosen for the devices of this machine
         if eval_batch_size is not None:
             config.train.eval_batch_size = eval_batch_size
-    task = get_task(config.task)
-    trainer = hosts.on_every(lambda: Trainer(config, task, prepared, splits=splits))
+    trainer = hosts.on_every(lambda: Trainer(config, prepared, splits=splits))
     return Restored(prepared, trainer, *_restore(folder, trainer))
 
 

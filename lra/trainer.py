@@ -18,7 +18,7 @@ from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
 from lra.programs import CallMetrics, make_programs
 from lra.state import TrainState
-from lra.tasks import Task
+from lra.tasks import get_task
 from models.machine import this_backend
 
 
@@ -27,8 +27,7 @@ class Trainer:
 
     Args:
         config: Config of the run.
-        task: Task of the benchmark.
-        prepared: Prepared data of the task.
+        prepared: Prepared data of its task.
         splits: Names of the splits to put on the devices.
         donate: Whether calls donate the buffers of the state they are given; False only where a
             call may have to be repeated.
@@ -53,17 +52,16 @@ class Trainer:
     def __init__(
         self,
         config: config_dict.ConfigDict,
-        task: Task,
         prepared: Prepared,
         splits: tuple[str, ...] = ("train", "validation", "test"),
         *,
         donate: bool = True,
         cut_padding: bool = True,
     ):
-        self.config, self.task = config, task
+        self.config, self.task = config, get_task(config.task)
         self.length = arrays.padded_length(prepared)
         self.ahead = Ahead()
-        self._make = functools.partial(state.make_model, config, task, self.length)
+        self._make = functools.partial(state.make_model, config, self.task, self.length)
         self._check_precision()
         self.shardings = sharding.make_shardings(
             config.mesh.seed,
@@ -84,7 +82,7 @@ class Trainer:
             config,
             self.training_lengths,
             self.length,
-            pairs=task.pairs,
+            pairs=self.task.pairs,
             devices=self.num_devices,
             longest=max(int(np.max(x)) for x in lengths.values()) if zero_is_padding else None,
             cut_padding=cut_padding,
@@ -92,7 +90,7 @@ class Trainer:
         self.graphdef = self._abstract_model()
         self.programs = make_programs(
             config,
-            task,
+            self.task,
             make=self._make,
             graphdef=self.graphdef,
             optimizer=make_optimizer(config.train),
@@ -103,7 +101,7 @@ class Trainer:
         seeds = sharding.put(np.asarray(config.seeds, np.int32), self.shardings.per_seed)
         self._init_keys, self._train_keys = sharding.call(self.programs.keys, seeds)
         examples = arrays.load_examples(prepared, splits, config.data.holdout)
-        arrays.check_fits(examples.values(), task)
+        arrays.check_fits(examples.values(), self.task)
         indices = {n: arrays.stored_index(prepared, n, config.data.holdout) for n in splits}
         self._orders = {
             name: self._evaluation_order(lengths[stored][index])

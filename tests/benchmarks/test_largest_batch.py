@@ -9,7 +9,6 @@ from benchmarks.largest_batch import doubled, line, verdict
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
-from lra.tasks import get_task
 from lra.trainer import Trainer
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
@@ -95,7 +94,7 @@ def trainer(tmp_path, monkeypatch):
     """What a case is tried with."""
     write_listops(tmp_path)
     config = load_config("configs/listops.py:standard", (*TINY, *ONE_DEVICE))
-    made = Trainer(config, get_task("listops"), prepared.load(tmp_path, "listops"))
+    made = Trainer(config, prepared.load(tmp_path, "listops"))
     monkeypatch.setattr(train_case, "make_trainer", lambda case: made)
     monkeypatch.setattr(train_case, "_TRIAL_SECONDS", 0.0)
     return made

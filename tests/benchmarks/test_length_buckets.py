@@ -7,7 +7,6 @@ from lra import plan
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
-from lra.tasks import get_task
 from lra.trainer import Trainer
 from tests.lra.conftest import ONE_DEVICE, TINY, write_listops
 
@@ -21,7 +20,7 @@ def tiny(tmp_path, monkeypatch):
     config = load_config("configs/listops.py:linear", (*TINY, *ONE_DEVICE))
 
     def make_trainer(case, **options):
-        return Trainer(config, get_task("listops"), prepared.load(tmp_path, "listops"), **options)
+        return Trainer(config, prepared.load(tmp_path, "listops"), **options)
 
     monkeypatch.setattr(length_buckets, "make_trainer", make_trainer)
 

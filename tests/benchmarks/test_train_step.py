@@ -22,7 +22,6 @@ from lra import environment, records, training_rows
 from lra.data import prepared
 from lra.errors import UserError
 from lra.settings import load_config
-from lra.tasks import get_task
 from lra.trainer import Trainer
 from models.machine import Machine, assumed
 from tests.benchmarks.fake_worker import WorkerHere
@@ -224,7 +223,7 @@ def trainer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     write_listops(folder)
     config = load_config("configs/listops.py:standard", (*TINY, *ONE_DEVICE))
-    return Trainer(config, get_task("listops"), prepared.load(folder, "listops"))
+    return Trainer(config, prepared.load(folder, "listops"))
 
 
 def test_a_case_has_a_row_that_the_table_prints(trainer, tmp_path, monkeypatch):

@@ -140,13 +140,12 @@ class _Restoring:
         return str(latest).removesuffix(".sha256.json") in told.getvalue()
 
     def _abstract_state(self, copy: pathlib.Path) -> object:
-        from lra.tasks import TASKS
         from lra.trainer import Trainer
         from lra.workdir import Workdir
 
         if self._abstract is None:
             data = prepared.load(self._data, "listops")
-            trainer = Trainer(Workdir(copy).load_config(), TASKS["listops"], data)
+            trainer = Trainer(Workdir(copy).load_config(), data)
             self._abstract = trainer.abstract_state()
         return self._abstract
 

@@ -9,7 +9,6 @@ from lra import records
 from lra.checkpoints import Checkpoints
 from lra.data import prepared
 from lra.restored import restore_workdir
-from lra.tasks import TASKS
 from lra.trainer import Trainer
 
 # What a second run may do differently.
@@ -18,7 +17,7 @@ TIMES = {"wall_seconds": None, "examples_per_second": None, "peak_memory_mb": No
 
 def make_trainer(config, data_dir, **options):
     """The trainer of a configuration."""
-    return Trainer(config, TASKS[config.task], prepared.load(data_dir, config.task), **options)
+    return Trainer(config, prepared.load(data_dir, config.task), **options)
 
 
 def rows_of(workdir):

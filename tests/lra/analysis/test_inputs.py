@@ -18,7 +18,7 @@ from lra.trainer import Trainer
 def restored(config, data_dir):
     """A run before its first step, its parameters the best ones of a validation."""
     data = prepared.load(data_dir, config.task)
-    trainer = Trainer(config, TASKS[config.task], data, splits=())
+    trainer = Trainer(config, data, splits=())
     state = trainer.init()
     best = state.best._replace(val_accuracy=jnp.zeros_like(state.best.val_accuracy))
     return Restored(data, trainer, state._replace(best=best), 0)
