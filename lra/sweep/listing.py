@@ -12,7 +12,7 @@ from lra.sweep.estimate import (
     estimate,
     rows_with_costs,
 )
-from lra.sweep.place import Place, find, to_train
+from lra.sweep.place import Place, find, of_sweep, to_train
 from lra.sweep.plan import Done, Run, Sweep, count, in_order, older_defaults
 from lra.sweep.under_way import UnderWay
 
@@ -26,7 +26,7 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
         marks: Data marks by task; None or missing for data that are not prepared.
     """
     rows = place.rows()
-    not_copied, unreadable = find(sweep.runs, place.data, place.row_files(sweep.runs))
+    not_copied, unreadable = find(sweep.runs, place.row_files(sweep.runs), of_sweep(place.data))
     copied, done = Done(rows, place.data), Done([*rows, *not_copied], place.data)
     unique = latest(rows)  # a row may be in several files
     costs = rows_with_costs(unique)

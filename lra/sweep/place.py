@@ -1,9 +1,10 @@
 """Files of a sweep: its results, the folders of its runs and its data."""
 
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lra import records
 from lra.errors import UserError
@@ -70,66 +71,58 @@ class Place:
         ]
 
 
-def find(
-    runs: list[Run],
-    data: Data,
-    files: Iterable[pathlib.Path],
-    mark: str | None = None,
-    sha256: str | None = None,
-) -> tuple[list[Row], dict[pathlib.Path, str]]:
-    """Find the rows of `runs` in files written by `train.py`.
-
-    Args:
-        runs: Runs of the sweep.
-        data: Data of the sweep.
-        files: Files of rows.
-        mark: Data mark of the rows to return, or None for any that fits the sweep's data.
-        sha256: Hash of the data of these rows (None for any) if `mark` is given; otherwise it is
-            that of the sweep's data.
-
-    Returns:
-        The rows; and a dictionary from files that cannot be read, of which no rows are returned,
-        to the reason.
-    """
-    tasks = {run.task for run in runs}
-    takes = {
-        task: data.takes(task) if mark is None else lambda found: found == mark for task in tasks
-    }
+def of_sweep(data: Data) -> Callable[[Row], bool]:
+    """Return a predicate of rows of the sweep's tasks: whether they are of its data."""
+    takes, sha256 = functools.cache(data.takes), functools.cache(data.sha256)
     # Data of the same mark may be others, say of another seed.
-    hashes = {task: data.sha256(task) if mark is None else sha256 for task in tasks}
-    wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
-    matches, unreadable = [], {}
-    for path in filter(os.path.exists, files):
-        try:
-            rows = records.read(path, repair=False)
-            rows = [row for row in rows if key(row)[:-1] in wanted]
-            rows = [row for row in rows if takes[row.task](row.data)]
-            matches += [row for row in rows if _may_equal(row.data_sha256, hashes[row.task])]
-        except UserError as error:
-            unreadable[path] = f"{error}; {_HINT}"
-        except OSError as error:
-            unreadable[path] = f"cannot read {path}: {error.strerror}"
-    # Rows of older defaults are dropped: copied to the results, they would block new rows.
-    return [row for row in matches if not older_defaults(row)], unreadable
+    return lambda row: takes(row.task)(row.data) and _may_equal(row.data_sha256, sha256(row.task))
+
+
+def of_data(mark: str, sha256: str | None) -> Callable[[Row], bool]:
+    """Return a predicate of rows: whether they are of data with this mark and hash (None: any)."""
+    return lambda row: row.data == mark and _may_equal(row.data_sha256, sha256)
 
 
 def _may_equal(sha256: str | None, other: str | None) -> bool:
     return sha256 == other or None in (sha256, other)
 
 
+def find(
+    runs: list[Run], files: Iterable[pathlib.Path], takes: Callable[[Row], bool]
+) -> tuple[list[Row], dict[pathlib.Path, str]]:
+    """Find the rows of `runs` in files written by `train.py`.
+
+    Args:
+        runs: Runs of the sweep.
+        files: Files of rows.
+        takes: Predicate of the rows of these runs, `of_sweep` or `of_data`.
+
+    Returns:
+        The rows; and a dictionary from files that cannot be read, of which no rows are returned,
+        to the reason.
+    """
+    wanted = {run.key(seed, "")[:-1] for run in runs for seed in run.seeds}
+    matches, unreadable = [], {}
+    for path in filter(os.path.exists, files):
+        try:
+            matches += [row for row in records.read(path, repair=False) if key(row)[:-1] in wanted]
+        except UserError as error:
+            unreadable[path] = f"{error}; {_HINT}"
+        except OSError as error:
+            unreadable[path] = f"cannot read {path}: {error.strerror}"
+    # Rows of older defaults are dropped: copied to the results, they would block new rows.
+    return [row for row in matches if takes(row) and not older_defaults(row)], unreadable
+
+
 def gather(
-    runs: list[Run],
-    place: Place,
-    files: Iterable[pathlib.Path],
-    mark: str | None = None,
-    sha256: str | None = None,
+    runs: list[Run], place: Place, files: Iterable[pathlib.Path], takes: Callable[[Row], bool]
 ) -> dict[pathlib.Path, str]:
     """Copy the rows that `find` finds to the results; return the files that cannot be read.
 
     Raises:
         UserError: The results file is damaged or cannot be written.
     """
-    rows, unreadable = find(runs, place.data, files, mark, sha256)
+    rows, unreadable = find(runs, files, takes)
     if rows:
         records.append(place.results, rows)
     return unreadable

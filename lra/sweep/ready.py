@@ -8,7 +8,7 @@ from lra.stderr import say
 from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
 from lra.sweep.listing import older_text
-from lra.sweep.place import Place, gather, unfinished
+from lra.sweep.place import Place, gather, of_sweep, unfinished
 from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 
 
@@ -33,7 +33,8 @@ class Ready:
 
     def __init__(self, sweep: Sweep, place: Place, budget: Budget):
         records.check_writable(place.results)
-        unreadable = gather(sweep.runs, place, place.row_files(sweep.runs))
+        files = place.row_files(sweep.runs)
+        unreadable = gather(sweep.runs, place, files, of_sweep(place.data))
         self._place, self._budget, self.started, self.postponed = place, budget, False, []
         self._tasks = by_task(in_order(sweep.runs, place.rows()))
         self._marks, cannot = marks(sweep, place)

@@ -26,7 +26,7 @@ from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
 from lra.sweep.failures import Failures, note
-from lra.sweep.place import Place, gather, record_failure, unfinished
+from lra.sweep.place import Place, gather, of_data, record_failure, unfinished
 from lra.sweep.plan import Run, count
 from lra.workdir import Workdir
 
@@ -244,7 +244,7 @@ def _copy_rows(
 
     These are its rows on the data with this mark and hash, even if others have replaced them since.
     """
-    return gather([run], place, [folder.rows], mark, sha256).get(folder.rows)
+    return gather([run], place, [folder.rows], of_data(mark, sha256)).get(folder.rows)
 
 
 def _report_failed(run: Run, place: Place, mark: str, reason: str, suffix: str = "") -> Outcome:

@@ -436,4 +436,5 @@ def test_rows_on_other_data_are_not_taken_in(place, capsys, present):
         place.run("--dry_run")
         assert "2 missing" in capsys.readouterr().out
         data, files = Data(str(place.root / "data"), {}), place.workdir.glob("*/rows.jsonl")
-        assert places.find(load_sweep(str(place.file)).runs, data, files) == ([], {})
+        runs, takes = load_sweep(str(place.file)).runs, places.of_sweep(data)
+        assert places.find(runs, files, takes) == ([], {})
