@@ -22,7 +22,7 @@ from lra.errors import UserError
 _EVALUATE_IN_LESS = "a smaller --eval_batch_size needs less"
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Parse the flags, evaluate, and return the exit status."""
     parser = ArgumentParser(prog="eval.py", description=__doc__)
     parser.add_argument(
@@ -55,6 +55,7 @@ def main(argv: list[str]) -> None:
         predictions=options.predictions,
         eval_batch_size=options.eval_batch_size,
     )
+    return 0
 
 
 if __name__ == "__main__":

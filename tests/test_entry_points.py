@@ -36,11 +36,11 @@ def test_flags_reach_the_training(calls):
 
 
 def test_flags_reach_the_evaluation(calls, tmp_path):
-    evaluating.main(["--workdir=runs/x"])
+    assert evaluating.main(["--workdir=runs/x"]) == 0
     file = tmp_path / "out.npz"
     flags = ["--data_dir=elsewhere", "--split=validation", f"--predictions={file}"]
     flags += ["--eval_batch_size=8"]
-    evaluating.main(["--workdir=runs/x", *flags])
+    assert evaluating.main(["--workdir=runs/x", *flags]) == 0
     (_, plain), ((workdir,), told) = calls
     assert str(workdir) == "runs/x"
     options = ("data_dir", "predictions", "eval_batch_size")
