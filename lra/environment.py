@@ -1,10 +1,12 @@
 """Environment of a run, as its rows record it: versions, commit, device, memory."""
 
 import functools
+import hashlib
 import os
 import pathlib
 import platform
 import subprocess
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
@@ -36,30 +38,41 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str:
-    """Commit of this checkout, with `-dirty` appended if code has uncommitted changes.
+    """Commit of this checkout, and if code has uncommitted changes `-dirty.` and a hash of it.
 
-    Rows that a sweep appends to a file of the checkout, and sweep files beside the code, do not
-    count as changes. Without git history, also inside of another project's: value of the
-    environment variable `LRA_COMMIT`, or `unknown`.
+    So no two versions of the code have the same name. Rows that a sweep appends to a file of the
+    checkout, and sweep files beside the code, do not count as changes. Without git history, also
+    inside of another project's: value of the environment variable `LRA_COMMIT`, or `unknown`.
     """
     root = pathlib.Path(__file__).resolve().parent.parent
 
     def git(*arguments: str) -> str:
         # The folder may belong to another user, as in containers (git 2.38 or later).
         command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=300, check=True
-        ).stdout.strip()
+        done = subprocess.run(command, capture_output=True, timeout=300, check=True)
+        return os.fsdecode(done.stdout).strip()
 
     try:
         git("ls-files", "--error-unmatch", "lra/environment.py")  # fails in another's history
-        return git("rev-parse", "HEAD") + (
-            "-dirty" if git("status", "--porcelain", "--", *_CODE) else ""
-        )
+        head = git("rev-parse", "HEAD")
+        if not git("status", "--porcelain", "--", *_CODE):
+            return head
+        names = git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *_CODE)
+        return f"{head}-dirty.{_hash_files(root, names.split(chr(0)))}"
     except (OSError, subprocess.SubprocessError):
         # As one line of valid text, without the separator between the commits of a run.
         text = os.fsencode(os.environ.get("LRA_COMMIT", "")).decode(errors="replace")
         return " ".join(text.replace(SEPARATOR.strip(), " ").split()) or "unknown"
+
+
+def _hash_files(root: pathlib.Path, names: Iterable[str]) -> str:
+    """Hash of names and contents of the files in `root`, in 8 hexadecimal digits."""
+    total = hashlib.sha256()
+    for path in (root / name for name in sorted(set(names))):
+        if path.is_file():  # not one that was removed
+            total.update(os.fsencode(path.relative_to(root)) + b"\0")
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:8]
 
 
 def check_jax() -> None:

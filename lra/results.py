@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from ml_collections import config_dict
 
-from lra import records
+from lra import environment, records
 from lra.checkpoints import Progress
 from lra.data.prepared import Prepared
 from lra.errors import UserError
@@ -81,7 +81,9 @@ def status_of_complete(
     if not folder.config.exists():
         _check_same(folder.rows, rows, config, prepared)
     diverged = all(row.status == "diverged" for row in rows)
-    print(f"{folder.rows} is complete: nothing to do")
+    made_by, now = rows[0].commit or "unknown", environment.commit()
+    other = "" if now in made_by.split(SEPARATOR) else f", by commit {made_by} (now {now})"
+    print(f"{folder.rows} is complete{other}: nothing to do")
     return STATUS_ALL_DIVERGED if diverged else 0
 
 

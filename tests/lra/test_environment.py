@@ -34,7 +34,7 @@ def test_a_gpu_is_deterministic_when_asked(monkeypatch, flags, expected):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git makes the history")
-def test_only_changes_of_code_make_a_commit_dirty(monkeypatch, tmp_path):
+def test_changes_of_code_and_of_nothing_else_are_named(monkeypatch, tmp_path):
     package = tmp_path / "lra"
     package.mkdir()
     copy = package / "environment.py"
@@ -48,7 +48,14 @@ def test_only_changes_of_code_make_a_commit_dirty(monkeypatch, tmp_path):
     (tmp_path / "rows.jsonl").write_text("{}")  # as a sweep does
     assert re.fullmatch("[0-9a-f]{40}", commit())
     (package / "new.py").touch()
-    assert re.fullmatch("[0-9a-f]{40}-dirty", commit())
+    names = {commit()}
+    for change in ("a = 1", "a = 2"):
+        (package / "new.py").write_text(change)
+        names |= {commit(), commit()}
+    copy.unlink()
+    names.add(commit())
+    assert len(names) == 4
+    assert all(re.fullmatch(r"[0-9a-f]{40}-dirty\.[0-9a-f]{8}", name) for name in names)
 
 
 def test_a_comma_in_a_devices_name_does_not_make_it_two(monkeypatch):

@@ -51,7 +51,9 @@ def test_a_config_file_that_is_refused_by_itself_is_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_path, capsys):
+def test_a_run_writes_rows_metrics_and_a_checkpoint(
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+):
     overrides = ("seeds=(0, 5)", "train.steps_per_call=4", *ALL_DEVICES)
     config = tiny_config("listops", "nystrom", *overrides)
     assert train(config, tmp_path, data_dir) == 0
@@ -85,6 +87,11 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(tiny_config, data_dir, tmp_p
     capsys.readouterr()
     assert train(config, tmp_path, data_dir) == 0
     assert "is complete: nothing to do" in capsys.readouterr().out
+    with monkeypatch.context() as patch:
+        patch.setattr(environment, "commit", lambda: "other")
+        assert train(config, tmp_path, data_dir) == 0
+    expected = f"is complete, by commit {rows[0].commit} (now other): nothing to do"
+    assert expected in capsys.readouterr().out
     assert records.read(tmp_path / "rows.jsonl") == rows
 
     # Rows alone, as copied from elsewhere: complete only for their own run.
