@@ -6,7 +6,9 @@ import re
 import statistics
 
 import jax
+import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from benchmarks import first_steps, table_hours
 from configs.default import ATTENTIONS
@@ -307,7 +309,8 @@ def test_the_findings_of_the_analysis_are_those_of_its_page():
 
 
 def test_the_readmes_python_runs(tmp_path):
-    sweep, example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    sweep, example, shards = blocks
     mine = tmp_path / "mine.py"
     mine.write_text(sweep)
     rates = [run.config["train.learning_rate"] for run in load_sweep(str(mine)).runs]
@@ -317,7 +320,12 @@ def test_the_readmes_python_runs(tmp_path):
     namespace: dict = {}
     with jax.numpy_rank_promotion("allow"):  # JAX's default, unlike in these tests
         exec(small, namespace)
-    assert namespace["out"].shape == (2, 256, 8, 64)
+        whole = namespace["out"]
+        exec(shards, namespace)
+    out = namespace["out"]
+    assert out.shape == whole.shape == (2, 256, 8, 64)
+    assert out.sharding.spec == PartitionSpec("data")
+    np.testing.assert_allclose(out, whole, atol=1e-5)
 
 
 def steps_on(device: str) -> dict[tuple[str, str, int], StepRow]:
