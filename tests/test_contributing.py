@@ -14,7 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-ATTENTION, TASK = (
+ATTENTION, COMPARISON, TASK = (
     textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)^ *```$", PAGE, re.M | re.S)
 )
 # What a line is to be added to, in the order of the page: file, the line before it.
@@ -36,8 +36,9 @@ def copy(tmp_path_factory):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("train.py", "pyproject.toml"):
         shutil.copy(ROOT / name, root)
-    (root / "models/attention/sigmoid.py").write_text(ATTENTION)
-    (root / "lra/data/parity.py").write_text(TASK)
+    for name, code in (("models/attention/sigmoid.py", ATTENTION), ("lra/data/parity.py", TASK)):
+        assert f"1. `{name}`:" in PAGE
+        (root / name).write_text(code)
     config = (root / "configs/listops.py").read_text()
     (root / "configs/parity.py").write_text(config.replace('"listops"', '"parity"'))
     for line, (name, before) in PLACES.items():
@@ -84,6 +85,14 @@ def test_the_new_attention_trains_on_the_new_task(copy):
     (row,) = map(json.loads, (copy / "run/rows.jsonl").read_text().splitlines())
     assert (row["task"], row["attention"], row["status"]) == ("parity", "sigmoid", "ok")
     assert (row["steps"], row["best_step"]) == (4, 4)
+
+
+def test_the_new_attention_is_compared_with_the_others(copy):
+    (copy / "compare.py").write_text(COMPARISON)
+    flags = ("--results=runs/compare/rows.jsonl", "--workdir=runs/compare", "--dry_run")
+    shown = run_in(copy, "-m", "lra.sweep", "compare.py", *flags)
+    assert len(re.findall(r"^missing +listops .*, seeds 0 1", shown, re.M)) == 6
+    assert "listops sigmoid" in shown
 
 
 def test_the_new_attention_passes_what_all_must(copy):
