@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from lra.disk_space import is_full
 from lra.errors import NO_JAX, UserError, first_line, lack_of_memory, of_system
+from lra.installation import is_ours, missing_package
 from lra.stderr import say
 
 STATUS_BAD_INPUT = 2
@@ -211,9 +212,10 @@ def run(
 ) -> NoReturn:
     """Run `main(arguments)` and exit with its status.
 
-    `UserError`, errors of the operating system (no space, no permission, no such file) and running
-    out of memory become one line on stderr and status 2, without a traceback. Ctrl-C exits with
-    130, and a closed output pipe (`| head`) with 141, as SIGPIPE would.
+    `UserError`, errors of the operating system (no space, no permission, no such file), a package
+    that is not installed and running out of memory become one line on stderr and status 2, without
+    a traceback. Ctrl-C exits with 130, and a closed output pipe (`| head`) with 141, as SIGPIPE
+    would.
 
     Args:
         main: Main function of the command.
@@ -240,6 +242,10 @@ def run(
         status = _report(of_system(error) + advice)
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED
+    except ModuleNotFoundError as error:
+        if error.name is None or is_ours(error.name):  # a fault of the program
+            raise
+        status = _report(missing_package(error.name.partition(".")[0]))
     except Exception as error:
         line = lack_of_memory(error, out_of_memory)
         if line is None:

@@ -30,8 +30,16 @@ _SOURCES = ("generate", "tfds", "download")
 
 
 def module_of(task: str) -> ModuleType:
-    """Return the module that prepares a task of `MODULES`."""
-    return importlib.import_module(MODULES[task])
+    """Return the module that prepares a task of `MODULES`; UserError if there is no such file."""
+    try:
+        return importlib.import_module(MODULES[task])
+    except ModuleNotFoundError as error:
+        if error.name != MODULES[task]:
+            raise
+        raise UserError(
+            f"MODULES in lra/data/request.py names {error.name} for {task}, but there is no file "
+            f"{error.name.replace('.', '/')}.py"
+        ) from None
 
 
 def task_argument(argv: list[str]) -> str | None:

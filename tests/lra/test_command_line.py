@@ -132,6 +132,19 @@ def test_mistakes_of_the_program_keep_their_traceback():
         run(raising(RuntimeError("a mistake of ours")), [])
 
 
+def test_a_package_that_is_not_installed_is_one_line(capsys):
+    error = ModuleNotFoundError("No module named 'absent'", name="absent.part")
+    assert ended(raising(error)) == STATUS_BAD_INPUT
+    line = f"error: the package absent is missing in {sys.executable}; run make install"
+    assert capsys.readouterr().err.startswith(line)
+
+
+@pytest.mark.parametrize("name", ["lra.nothing", "models.nothing", None])
+def test_a_module_of_ours_that_is_missing_keeps_its_traceback(name):
+    with pytest.raises(ModuleNotFoundError):
+        run(raising(ModuleNotFoundError("No module", name=name)), [])
+
+
 def test_an_interrupt_has_its_own_status(capsys):
     assert ended(raising(KeyboardInterrupt())) == STATUS_INTERRUPTED
     assert capsys.readouterr() == ("", "")

@@ -306,6 +306,20 @@ def test_bad_arguments(toy, arguments, message):
         prepare.main(arguments)
 
 
+@pytest.mark.parametrize("file", [None, "import lra.data.also_missing"])
+def test_a_module_without_its_file_is_told_from_one_that_cannot_be_imported(
+    file, tmp_path, monkeypatch
+):
+    if file:
+        (tmp_path / "parity.py").write_text(file)
+    monkeypatch.setattr("lra.data.__path__", [str(tmp_path)])
+    monkeypatch.setitem(request.MODULES, "parity", "lra.data.parity")
+    expected = ModuleNotFoundError if file else UserError
+    with pytest.raises(expected) as error:
+        request.module_of("parity")
+    assert ("names lra.data.parity for parity, but there is no" in str(error.value)) != bool(file)
+
+
 @pytest.mark.parametrize("task", [*request.MODULES, request.ALL])
 def test_help_names_the_flags(toy, capsys, task):
     with pytest.raises(SystemExit) as end:
