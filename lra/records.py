@@ -6,6 +6,7 @@ appended to. Each line ends with the sha256 of the rest of it, so that a flipped
 a result; lines without it (written by hand) are read as well.
 """
 
+import codecs
 import contextlib
 import functools
 import os
@@ -187,16 +188,18 @@ def _parse(
     """Rows, the position after them, and a truncated last line (or b"")."""
     rows, position = [], 0
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        # Windows editors write a byte-order mark at the start of a file.
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         try:
-            if line.strip():
-                rows.append(parse(unseal(line)))
+            if text.strip():
+                rows.append(parse(unseal(text)))
         except UserError as error:
             raise UserError(f"{path}, line {number}: {error}") from None
         except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
             is_last = not content[position + len(line) :].strip()
-            if is_last and _may_be_truncated(line, rows) and "Extra data" not in str(error):
-                return rows, position, line.strip()
-            raise UserError(f"{path}, line {number}: not JSON; repair or remove it") from None
+            if is_last and _may_be_truncated(text, rows) and "Extra data" not in str(error):
+                return rows, position, text.strip()
+            raise UserError(f"{path}, line {number}: not JSON; repair or remove the line") from None
         position += len(line)
     return rows, position, b""
 

@@ -26,5 +26,5 @@ def unseal(content: bytes) -> bytes:
         return content
     unsealed = content[: match.start()] + b"}"
     if hashlib.sha256(unsealed).hexdigest().encode() != match[1]:
-        raise UserError("was edited or damaged (sha256); restore or remove it")
+        raise UserError("was edited or damaged (sha256); restore or remove the line")
     return unsealed

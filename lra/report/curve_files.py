@@ -128,7 +128,7 @@ def read(path: pathlib.Path) -> list[SeedCurve]:
     Raises:
         UserError: A line is not such a curve.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     return [
         _parse(text, f"{path}, line {number}")
         for number, text in enumerate(lines, start=1)

@@ -1,5 +1,6 @@
 """Files of rows: nothing lost, nothing twice, whatever happens to the writer."""
 
+import codecs
 import errno
 import functools
 import json
@@ -265,7 +266,9 @@ def test_two_whole_rows_in_the_last_line_are_not_cut_short(tmp_path):
     path = tmp_path / "rows.jsonl"
     for one, other in ((LINE, LINE), (seal(LINE), seal(LINE))):
         path.write_text(f"{LINE}\n{one}{other}\n")
-        with pytest.raises(UserError, match=r"line 2: (not JSON; repair|.*; restore) or remove it"):
+        with pytest.raises(
+            UserError, match=r"line 2: (not JSON; repair|.*; restore) or remove the line"
+        ):
             records.read(path)
     assert not pathlib.Path(f"{path}.broken").exists()
 
@@ -280,6 +283,25 @@ def test_any_file_gives_rows_or_a_user_error(tmp_path_factory, content):
         assert str(path) in str(error)  # noqa: PT017
         return
     assert [from_json(to_json(row)) for row in rows] == rows
+
+
+def test_a_byte_order_mark_is_no_damage(tmp_path, capsys):
+    """As Windows editors write it, with their line breaks."""
+    path, mark = tmp_path / "rows.jsonl", codecs.BOM_UTF8
+    records.append(path, [make_row()])
+    path.write_bytes(mark + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert records.read(path) == [make_row()]
+    before = path.read_bytes()
+    assert records.append(path, [make_row(), make_row(seed=1)]) == 1
+    assert path.read_bytes().startswith(before)
+    assert records.read(path) == [make_row(), make_row(seed=1)]
+    assert capsys.readouterr().err == ""
+    path.write_bytes(mark + LINE[:8].encode())
+    assert records.append(path, [make_row()]) == 1
+    assert pathlib.Path(f"{path}.broken").read_text() == f"{LINE[:8]}\n"
+    path.write_bytes(mark)
+    assert records.append(path, [make_row()]) == 1
+    assert records.read(path) == [make_row()]
 
 
 def test_rows_without_a_hash_are_read(tmp_path):

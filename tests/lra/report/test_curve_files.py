@@ -127,6 +127,12 @@ def test_a_line_that_occurs_twice_counts_once(file):
     assert found.title == "Nyströmformer"
 
 
+def test_a_byte_order_mark_is_skipped(file):
+    before = curve_files.read(file)
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert curve_files.read(file) == before
+
+
 def test_curves_on_other_data_are_marked(run, tmp_path):
     (run / "rows.jsonl").unlink()
     records.append(
