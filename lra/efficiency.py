@@ -13,6 +13,7 @@ from typing import Any
 from lra import records
 from lra.errors import UserError
 from lra.fields import check_fields, dump, load, unfitting
+from lra.metrics import KINDS as METRICS_KINDS
 from lra.row import Row, now
 from lra.row import from_values as row_from_values
 
@@ -155,7 +156,12 @@ def either_from_json(line: str | bytes) -> Row | CostRow:
 
 def _from_values(values: dict[str, Any]) -> CostRow:
     if values["kind"] != KIND:
-        raise UserError(f"not a row of cost: its kind is not '{KIND}'")
+        what = "not a row of accuracy or cost"
+        if values["kind"] in METRICS_KINDS:
+            raise UserError(
+                f"{what} but of metrics; --curves WORKDIR, the folder of that file, draws them"
+            )
+        raise UserError(f"{what}: its kind is not '{KIND}'")
     schema = values.get("schema")
     if type(schema) is not int:
         raise UserError("not a row of cost: its schema is missing or no number")

@@ -7,6 +7,7 @@ from typing import Any
 
 from lra.files import write_atomically
 
+KINDS = ("train", "eval")  # of a line: a training call, an evaluation
 # Largest step, and largest metric, which is a float32.
 MAX_STEP, _MAX_METRIC = 2**63 - 1, 3.4028234663852886e38
 
@@ -24,7 +25,7 @@ def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
 
 def _is_metric(values: Any) -> bool:
     """Whether the values of a line are valid; damage may change any number."""
-    if not isinstance(values, dict) or values.get("kind") not in ("train", "eval"):
+    if not isinstance(values, dict) or values.get("kind") not in KINDS:
         return False
     series = [values.get(name) for name in ("loss", "accuracy")]
     step, speed = values.get("step"), values.get("examples_per_second", 0)

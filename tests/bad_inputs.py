@@ -254,6 +254,9 @@ def _report() -> list[Case]:
         Case(
             "lra.report notes.txt", "notes.txt, line 1: not JSON", write("notes.txt", "test 0.37\n")
         ),
+        Case(
+            "lra.report run/metrics.jsonl", "line 1: not a row of accuracy or cost but of metrics"
+        ),
         Case("lra.report results", "no rows in results: it is a folder"),
         Case(f"lra.report {rows} --curves run", "--curves is for figures, which need a folder"),
         Case(command, "line 1: not a row: not an object", write(rows, "[0.37]\n")),

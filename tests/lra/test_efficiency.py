@@ -109,7 +109,9 @@ def test_the_rows_of_the_project_are_read():
     [
         ({"schema": 2}, "schema 2 is unknown, this version reads 1; update the code"),
         ({"schema": None}, "its schema is missing or no number"),
-        ({"kind": "x"}, "its kind is not 'cost'"),
+        ({"kind": "x"}, "not a row of accuracy or cost: its kind is not 'cost'"),
+        ({"kind": "train"}, "of metrics; --curves WORKDIR, the folder of that file, draws"),
+        ({"kind": []}, "its kind is not 'cost'"),
         ({"new": 1}, "unknown field 'new'"),
     ],
 )
