@@ -57,16 +57,19 @@ class ArgumentParser(argparse.ArgumentParser):
 
         An empty path, as an unset shell variable leaves it, would mean the current folder.
         """
-        for argument in args:
-            flag = argument.partition("=")[0]
-            if flag.startswith("--") and flag not in self._option_string_actions:
-                known = [option for option in self._option_string_actions if len(option) > 2]
-                raise UserError(f"unknown flag {flag}{near_match(flag, known)}; see --help")
+        if flag := self.unknown_flag(args):
+            known = [option for option in self._option_string_actions if len(option) > 2]
+            raise UserError(f"unknown flag {flag}{near_match(flag, known)}; see --help")
         options = super().parse_args(args, namespace)
         for name, value in vars(options).items():
             if value == "" or (isinstance(value, list) and "" in value):
                 raise UserError(f"{name} is empty; give it a value or leave it out")
         return options
+
+    def unknown_flag(self, args: list[str]) -> str | None:
+        """Return the first flag that this parser does not have; None if it has all."""
+        flags = (argument.partition("=")[0] for argument in args if argument.startswith("--"))
+        return next((flag for flag in flags if flag not in self._option_string_actions), None)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")
@@ -94,7 +97,18 @@ def parse_with_overrides(
                 raise UserError(f"{argument} is followed by {value}, not by its value; see --help")
             override = override if value is None else f"{override}={value}"
         overrides.append(override)
+    flag = parser.unknown_flag(rest)
+    if flag and _is_key(key := flag.removeprefix("--")):
+        raise UserError(f"unknown flag {flag} (did you mean '--config.{key}'?); see --help")
     return parser.parse_args(rest), overrides
+
+
+def _is_key(name: str) -> bool:
+    """Whether this is a key of configurations, or begins with one of their sections."""
+    from configs import default  # only for the message of an error
+
+    config, (first, *rest) = default.get_config(), name.split(".")
+    return first in config and bool(rest) == (type(config[first]) is type(config))
 
 
 def literal(text: str) -> Any:

@@ -17,6 +17,7 @@ from ml_collections import config_dict, config_flags
 from configs import default
 from lra.command_line import literal, near_file, near_match
 from lra.errors import UserError
+from lra.key_hints import near_key
 from lra.setting_values import check_values
 from lra.tasks import TASKS
 
@@ -55,8 +56,7 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
                 "all positions"
             )
         if key not in known:
-            hint = _hint_other_attentions(key) or near_match(key, known)
-            raise UserError(f"unknown config key '{key}'{hint}")
+            raise UserError(f"unknown config key '{key}'{near_key(key, known)}")
         if key in _SET_BY_SPEC:
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
         if isinstance(known[key], tuple):
@@ -154,13 +154,6 @@ def check(config: config_dict.ConfigDict) -> None:
     defaults = _check_keys(flat)
     _check_types(flat, defaults)
     check_values(flat)
-
-
-def _hint_other_attentions(key: str) -> str:
-    """Hint ` (an option of nystrom)` if other attentions have this key, else an empty string."""
-    option = key.removeprefix("model.attention.")
-    names = [name for name, options in default.ATTENTIONS.items() if option in options]
-    return f" (an option of {', '.join(names)})" if names and option != key else ""
 
 
 def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
@@ -285,7 +278,7 @@ def _check_keys(flat: dict[str, Any]) -> dict[str, Any]:
     expected = flatten(default.get_config(attention))
     for key in flat:
         if key not in expected:
-            raise UserError(f"the config sets '{key}', which is no key{near_match(key, expected)}")
+            raise UserError(f"the config sets '{key}', which is no key{near_key(key, expected)}")
     for key in expected:
         if key not in flat:
             raise UserError(f"the config lacks the key {key}; start from configs/default.py")

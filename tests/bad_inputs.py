@@ -58,6 +58,8 @@ def _flags() -> list[Case]:
         Case(f"{NYSTROM} --config.train.steps", "needs a value"),
         Case(f"{NYSTROM} --config.trian.steps=3", "did you mean 'train.steps'?"),
         Case(f"{NYSTROM} --config.seed=1", "did you mean 'seeds'?"),
+        Case(f"{NYSTROM} --config.train.lr=1", "did you mean 'train.learning_rate'?"),
+        Case(f"{NYSTROM} --train.steps=3", "did you mean '--config.train.steps'?"),
         Case(f"{NYSTROM} --config.task=text", "task comes from --config"),
         Case(f"{NYSTROM} --config.model.attention.causal=True", "no attention here is causal"),
         Case(f"{NYSTROM} --config.model.attention.proj_dim=8", "unknown config key"),

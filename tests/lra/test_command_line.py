@@ -209,6 +209,19 @@ def test_overrides_are_told_from_flags():
         parse_with_overrides(parser(), ["text", "--config.x", "--data_dir=d"])
 
 
+@pytest.mark.parametrize("name", ["train.steps", "seeds", "model.attention.num_landmarks"])
+def test_a_key_in_the_place_of_a_flag_is_said_to_be_one(name):
+    with pytest.raises(UserError, match=rf"unknown flag --{name} .*mean '--config\.{name}'"):
+        parse_with_overrides(parser(), ["text", "--data_dir=d", f"--{name}=3"])
+
+
+@pytest.mark.parametrize("name", ["train", "stepz", "foo.bar", "seeds.x", ""])
+def test_other_flags_are_not(name):
+    with pytest.raises(UserError, match=f"unknown flag --{name}") as error:
+        parse_with_overrides(parser(), ["text", "--data_dir=d", f"--{name}=3"])
+    assert "--config" not in str(error.value)
+
+
 def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for text in ("new.npz", str(tmp_path / "new.npz")):

@@ -122,6 +122,11 @@ def test_ways_of_execution_are_neutral():
             ["model.attention.proj_dim=3"],
             "unknown config key 'model.attention.proj_dim' (an option of linformer)",
         ),
+        (
+            SPEC,
+            ["train.zzz=1"],
+            "unknown config key 'train.zzz' (known: train.batch_size, train.ch",
+        ),
         (SPEC, ["train.learning_rate=high"], "train.learning_rate=high"),
         (SPEC, ["seeds=(0, 'a')"], "seeds holds values of type int, not 'a' (str)"),
         (SPEC, ["seeds=(0, True)"], "seeds holds values of type int, not True (bool)"),
