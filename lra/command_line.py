@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from lra.disk_space import is_full
+from lra.disk_space import cure, is_full
 from lra.errors import NO_JAX, UserError, first_line, lack_of_memory, of_system
 from lra.installation import is_ours, missing_package
 from lra.stderr import say
@@ -252,7 +252,7 @@ def run(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = STATUS_BROKEN_PIPE
     except OSError as error:
-        advice = "; free some and run it again" if is_full(error) else ""
+        advice = f"; {cure(error)} and run it again" if is_full(error) else ""
         status = _report(of_system(error) + advice)
     except KeyboardInterrupt:
         status = STATUS_INTERRUPTED

@@ -13,7 +13,8 @@ from typing import Any
 
 from lra.errors import UserError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # EFBIG: a limit (ulimit -f)
+_LIMIT = errno.EFBIG  # of `ulimit -f`
+_FULL = (errno.ENOSPC, errno.EDQUOT, _LIMIT)
 _TEXTS = [os.strerror(code) for code in _FULL]
 # To these, threads and futures of Orbax report errors that it raises as well, with tracebacks.
 _LOGGERS = ("absl", "asyncio")
@@ -23,6 +24,13 @@ _OURS = "no space left"  # how messages of this project begin
 def is_full(error: BaseException) -> bool:
     """Whether an error reports a full disk, quota or limit, also one of a library's own type."""
     return getattr(error, "errno", None) in _FULL or any(text in str(error) for text in _TEXTS)
+
+
+def cure(error: BaseException, full: str = "free some space") -> str:
+    """Say what to do about an error for which `is_full`: `full`, or raise the limit it tells of."""
+    if getattr(error, "errno", None) == _LIMIT or os.strerror(_LIMIT) in str(error):
+        return "raise the limit on the size of a file (ulimit -f)"
+    return full
 
 
 def is_told_in(line: str) -> bool:
@@ -39,12 +47,12 @@ def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
         folder: Folder that it is written to.
         size: Estimated size in bytes.
     """
-    advice = "free some space, then the same command goes on from what was saved before"
+    then = "then the same command goes on from what was saved before"
     free = shutil.disk_usage(folder).free
     if free < size:
         raise UserError(
             f"no space left for {what}: {folder} has {free / 1e6:,.1f} MB, {size / 1e6:,.1f} MB "
-            f"are needed; {advice}"
+            f"are needed; free some space, {then}"
         )
     with _silent_writes() as silence:
         try:
@@ -52,7 +60,9 @@ def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
         except Exception as error:
             if is_full(error):
                 silence.pop_all()  # also while what Orbax has left behind ends
-                raise UserError(f"no space left for {what} in {folder}; {advice}") from error
+                raise UserError(
+                    f"no space left for {what} in {folder}; {cure(error)}, {then}"
+                ) from error
             raise
 
 

@@ -22,7 +22,7 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
             sync(file)
         os.replace(scratch, path)
     except OSError as error:
-        if error.filename == os.fspath(scratch):
+        if error.filename in (None, os.fspath(scratch)):  # writing names no file
             error.filename = os.fspath(given_path)
         raise
     finally:

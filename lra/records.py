@@ -17,6 +17,7 @@ from typing import Any
 
 import filelock
 
+from lra.disk_space import cure, is_full
 from lra.errors import UserError
 from lra.files import sync, sync_folder, write_atomically
 from lra.row import Row, from_json, key, to_json
@@ -155,9 +156,8 @@ def _cannot_write(path: pathlib.Path, error: OSError) -> UserError:
     reason = error.strerror or error
     if str(error.filename).endswith(".lock"):
         reason = f"{reason}: {error.filename}"
-    return _CannotWriteError(
-        f"cannot write rows to {path}: {reason}; choose a file that can be written"
-    )
+    advice = cure(error) if is_full(error) else "choose a file that can be written"
+    return _CannotWriteError(f"cannot write rows to {path}: {reason}; {advice}")
 
 
 def _read_and_repair(path: pathlib.Path, parse: Callable[[bytes], Any]) -> list:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from lra.data import atomic_folder
 from lra.data.prepared import FORMAT_VERSION, MANIFEST, data_sha256, seal
-from lra.disk_space import is_full
+from lra.disk_space import cure, is_full
 from lra.errors import UserError
 from lra.files import file_sha256, sync, sync_folder
 
@@ -66,9 +66,9 @@ class TaskWriter:
         with self._resources:
             shutil.rmtree(self._partial, ignore_errors=True)
         if error is not None and is_full(error):
+            advice = cure(error, "free some space there or choose another --data_dir")
             raise UserError(
-                f"no space left in {self.target.parent} while writing {self.task}; free some "
-                "space there or choose another --data_dir"
+                f"no space left in {self.target.parent} while writing {self.task}; {advice}"
             ) from error
 
     def sequences(self, folder: str, items: Iterable[np.ndarray | bytes]) -> int:

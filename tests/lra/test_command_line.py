@@ -84,7 +84,12 @@ def test_main_gets_the_arguments():
         (FileNotFoundError(2, "No such file", "a/b"), "error: No such file: a/b\n"),
         (
             OSError(28, "No space left on device"),
-            "error: No space left on device; free some and run it again\n",
+            "error: No space left on device; free some space and run it again\n",
+        ),
+        (
+            OSError(27, "File too large", "a/b"),
+            "error: File too large: a/b; raise the limit on the size of a file (ulimit -f) and run "
+            "it again\n",
         ),
         (OSError("only words"), "error: only words\n"),
         (

@@ -3,6 +3,7 @@
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -10,7 +11,7 @@ import types
 import numpy as np
 import pytest
 
-from lra import disk_space
+from lra import disk_space, records
 from lra.checkpoints import Checkpoints
 from lra.command_line import STATUS_BAD_INPUT
 from lra.data import prepare, prepared
@@ -18,11 +19,12 @@ from lra.disk_space import is_full, room_for
 from lra.errors import UserError
 from lra.loop import train
 from tests.lra.conftest import TINY, write_listops
+from tests.lra.row_factory import make_row
 from tests.lra.test_command_line import ended
 from tests.lra.trainings import assert_same_bits, final_state
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FULL = OSError(28, os.strerror(28))
+FULL, LIMIT = (OSError(code, os.strerror(code)) for code in (28, 27))
 ONE_CPU = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
 
 
@@ -100,6 +102,33 @@ def test_room_is_asked_for_before_and_while(tmp_path):
         raise FULL
     with pytest.raises(OSError, match="other"), room_for("it", tmp_path, 1):
         raise OSError("other")
+
+
+@pytest.mark.parametrize("error", [LIMIT, ValueError(f"write to x: {os.strerror(27)}")])
+def test_a_limit_on_the_size_of_files_is_raised_and_no_space_freed(error, tmp_path):
+    message = r"no space left for it in .*; raise the limit .* \(ulimit -f\), then the same command"
+    with pytest.raises(UserError, match=message), room_for("it", tmp_path, 1):
+        raise error
+
+
+def test_a_limit_that_a_report_meets_names_the_file(tmp_path):
+    """As do rows; writing has no file in its error."""
+    records.append(tmp_path / "rows.jsonl", [make_row()])
+    limited = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", sys.executable]
+    command = [*limited, "-m", "lra.report", str(tmp_path / "rows.jsonl"), f"--out={tmp_path}"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (STATUS_BAD_INPUT, "")
+    assert re.fullmatch(
+        rf"error: File too large: {tmp_path}/\S+; raise the limit on the size of a file "
+        r"\(ulimit -f\) and run it again\n",
+        ended.stderr,
+    )
+    code = (
+        "from lra import records; from tests.lra.row_factory import make_row\n"
+        f"records.append({str(tmp_path / 'rows.jsonl')!r}, [make_row(seed=1)])"
+    )
+    ended = subprocess.run([*limited, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "rows.jsonl: File too large; raise the limit" in ended.stderr
 
 
 def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, tmp_path, full_from):

@@ -31,11 +31,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     write_atomically(path, "old")
 
     def refuse(*_):
-        raise OSError("no space")
+        raise OSError(28, "no space")
 
     monkeypatch.setattr("os.fsync", refuse)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(OSError, match="no space") as caught:
         write_atomically(path, "new")
+    assert caught.value.filename == str(path)  # which the system does not name
     assert path.read_text() == "old"
     assert list(pathlib.Path(tmp_path).iterdir()) == [path]
 
