@@ -102,7 +102,7 @@ def read(
     """
     path = pathlib.Path(path)
     if path.is_dir():
-        raise UserError(f"no rows in {path}: it is a folder, not a file")
+        raise UserError(f"no rows in {path}: it is a folder, not a file{_files_in(path)}")
     if not path.is_file():
         reason = "it is no regular file" if path.exists() else "no such file"
         raise UserError(f"no rows in {path}: {reason}")
@@ -115,6 +115,14 @@ def read(
             return _read_and_repair(path, parse)
     _say_once(f"{path}: its last line is cut short and not used")
     return rows
+
+
+def _files_in(folder: pathlib.Path) -> str:
+    """Hint which files have the rows of a folder: that of a run, or of runs such as a sweep's."""
+    for pattern in ("rows.jsonl", "*/rows.jsonl"):
+        if any(folder.glob(pattern)):
+            return f"; name {folder / pattern}"
+    return ""
 
 
 @functools.cache

@@ -115,7 +115,7 @@ class Workdir:
             config = from_json(unseal(self.config.read_bytes()))
             check(config)
         except FileNotFoundError:
-            raise UserError(f"{self.root} holds no run: no {self.config.name} in it") from None
+            raise self._no_run(self.config) from None
         except _DAMAGED:
             raise UserError(f"{self.config} is damaged or was edited") from None
         return config
@@ -134,10 +134,18 @@ class Workdir:
             if not known or not all(isinstance(text, str) for text in texts):
                 raise ValueError
         except FileNotFoundError:
-            raise UserError(f"{self.root} holds no run: no {self.run.name} in it") from None
+            raise self._no_run(self.run) from None
         except _DAMAGED:
             raise UserError(f"{self.run} is damaged or was edited") from None
         return facts
+
+    def _no_run(self, missing: pathlib.Path) -> UserError:
+        """Error for a folder without a file of runs; it may be one of a sweep, with runs in it."""
+        runs = sorted(path.parent for path in self.root.glob(f"*/{missing.name}"))
+        line = f"{self.root} holds no run: no {missing.name} in it"
+        if runs:
+            line += f"; name a folder in it that holds one, such as {runs[0]} (1 of {len(runs)})"
+        return UserError(line)
 
     def _history(self, run: dict[str, Any]) -> dict[str, Any]:
         """Environments of all earlier processes, followed by that of this one."""

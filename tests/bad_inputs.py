@@ -197,6 +197,9 @@ def _evaluation() -> list[Case]:
     return [
         Case("eval.py", "required: --workdir"),
         Case("eval.py --workdir=nowhere", "nowhere holds no run"),
+        Case(
+            "eval.py --workdir=.", "no config.json in it; name a folder in it that holds one, such"
+        ),
         Case("eval.py --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{EVAL} --split=dev", "invalid choice: 'dev'"),
         Case(f"{EVAL} --data_dir=raw", "no prepared listops in raw"),
@@ -260,6 +263,8 @@ def _report() -> list[Case]:
             "lra.report run/metrics.jsonl", "line 1: not a row of accuracy or cost but of metrics"
         ),
         Case("lra.report results", "no rows in results: it is a folder"),
+        Case("lra.report run", "; name run/rows.jsonl", write("run/rows.jsonl", "")),
+        Case("lra.report .", "file; name */rows.jsonl", write("run/rows.jsonl", "")),
         Case(f"lra.report {rows} --curves run", "--curves is for figures, which need a folder"),
         Case(command, "line 1: not a row: not an object", write(rows, "[0.37]\n")),
         Case(command, "test_accuracy is a fraction", edit_json(rows, test_accuracy=37.0)),
