@@ -4,9 +4,9 @@
     python -m lra.data.prepare TASK --help          the flags of that task
     python -m lra.data.prepare all [--source=FOLDER] [--dry_run]
 
-TASK is listops, text, retrieval, image, pathfinder or pathx; `all` means the first five: it keeps
-what is prepared, generates what can be generated and looks for the raw files of the others in
-FOLDER (default: data/raw).
+TASK is one of those below; `all` means the five of the table, without Path-X: it keeps what is
+prepared, generates what can be generated and looks for the raw files of the others in FOLDER
+(default: data/raw).
 
 A repeated request reuses the prepared data, but files named with --source are always read again,
 since they may have changed. Any other request replaces earlier data atomically once it is complete:

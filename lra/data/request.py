@@ -55,7 +55,8 @@ def task_argument(argv: list[str]) -> str | None:
 def parser_of(task: str | None, description: str | None = None) -> ArgumentParser:
     """Return the parser of the command for a task of `MODULES`, or without a task's own flags."""
     parser = ArgumentParser(prog="python -m lra.data.prepare", description=description)
-    parser.add_argument("task", metavar="TASK", choices=(*MODULES, ALL))
+    tasks = (*MODULES, ALL)
+    parser.add_argument("task", metavar="TASK", choices=tasks, help=", ".join(tasks))
     parser.add_argument(
         "--data_dir", type=folder, default="data", metavar="DIR", help="(%(default)s)"
     )

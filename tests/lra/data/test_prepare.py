@@ -328,3 +328,10 @@ def test_help_names_the_flags(toy, capsys, task):
     output = capsys.readouterr().out
     assert "--workers" in output
     assert ("--size" in output) == (task in request.MODULES)
+
+
+def test_help_names_the_tasks(toy, capsys, monkeypatch):
+    monkeypatch.setitem(request.MODULES, "parity", "toy_parity")
+    with pytest.raises(SystemExit):
+        prepare.main(["--help"])
+    assert f"{', '.join(request.MODULES)}, all" in " ".join(capsys.readouterr().out.split())
