@@ -26,6 +26,7 @@ from lra.row import SEPARATOR
 from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
 
+_MANIFEST = "manifest.json"  # as in `lra.data.prepared`, which imports NumPy
 _TEXT_FIELDS = ("data_dir", "data_sha256", "commit", "device")
 _MISSING_IN_OLD = {"device": "unknown device", "deterministic": None}  # for older versions
 # What loading a file raises that is damaged or was edited.
@@ -77,11 +78,13 @@ class Workdir:
             yield
 
     def check_free(self) -> None:
-        """Raise UserError if another process is training in this folder; nothing is made here.
+        """Raise UserError if another process is training in this folder, or it holds prepared data.
 
-        `open_for` comes only after the data and the model are on the devices, where there may be
-        no room beside those of the other process.
+        Nothing is made here. `open_for` comes only after the data and the model are on the devices,
+        where there may be no room beside those of the other process.
         """
+        if (self.root / _MANIFEST).exists() and not self.config.exists():
+            raise UserError(f"{self.root} holds prepared data; choose another --workdir")
         if self.lock.exists():
             with self._acquire():
                 pass

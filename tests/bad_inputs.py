@@ -170,6 +170,7 @@ def _workdirs() -> list[Case]:
         Case(f"{TRAIN} --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{TRAIN} --workdir=mine.py/run", "mine.py is a file, not a folder"),
         Case(f"{TRAIN} --workdir=/proc/new", "cannot write to workdir /proc/new"),
+        Case(f"{TRAIN} --workdir=data/listops", "data/listops holds prepared data; choose another"),
         Case(TRAIN, "run/evaluations is not a folder", write("run/evaluations", "")),
         Case(f"{TRAIN} --config.model.dropout=0.2", "model.dropout (0.1 there, 0.2 now)"),
         Case(TRAIN, "config.json is damaged", cut("run/config.json")),
