@@ -10,6 +10,7 @@ from lra.command_line import near_match
 from lra.data import prepare as preparing
 from lra.data import prepared
 from lra.data.request import MODULES, check_request, module_of
+from lra.data.summary import megabytes
 from lra.errors import UserError, of_system
 from lra.row import LRA_DATA
 from lra.stderr import say
@@ -118,10 +119,19 @@ class Data:
         Raises:
             UserError: This task cannot be generated.
         """
+        return self._estimate(task).seconds
+
+    def estimate_line(self, task: str) -> str:
+        """Return a line that says what generating the missing data of `task` takes."""
+        size, seconds = self._estimate(task)
+        cost = f"about {megabytes(size)} and {seconds:,.0f} s"
+        return f"{task}: its data will be generated in {self.folder}, {cost}"
+
+    def _estimate(self, task: str) -> prepared.Estimate:
         if not _can_generate(task):
             prepared.load(self.folder, task)  # raises: the message says how to prepare it
         flags = self._flags(task)
-        return preparing.estimate_task(task, self.folder, source="generate", **flags).seconds
+        return preparing.estimate_task(task, self.folder, source="generate", **flags)
 
     def generate(self, task: str) -> str:
         """Generate the data of `task` and return their mark.

@@ -16,14 +16,22 @@ from lra.sweep.place import Place, find, of_sweep, to_train
 from lra.sweep.plan import Done, Run, Sweep, count, in_order, older_defaults
 from lra.sweep.under_way import UnderWay
 
+ABOUT_OLDER = (
+    "the report keeps rows of older defaults apart: move their lines to another file to have them "
+    "trained anew"
+)
+
 
 def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
     """Return one line per run in order of execution, followed by counts and a time estimate.
 
+    The line of a run ends with the name of its folder, as far as it is known: that of a missing run
+    on prepared data, and those in which a run that is done was trained here.
+
     Args:
         sweep: The sweep.
         place: Place of the sweep.
-        marks: Data marks by task; None or missing for data that are not prepared.
+        marks: Data marks by task; None for data to be generated, missing for unavailable data.
     """
     rows = place.rows()
     not_copied, unreadable = find(sweep.runs, place.row_files(sweep.runs), of_sweep(place.data))
@@ -33,7 +41,7 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
     failures = {key(row)[:-1]: row.error for row in unique if not row.final}
     takes = {run.task: place.data.takes(run.task) for run in sweep.runs}
     results = _in_any_format(unique)
-    lines, estimates, missing, older = [], [], 0, 0
+    lines, estimates, missing, older, generated = [], [], 0, 0, {}
     for run in in_order(sweep.runs, rows):
         mark = marks.get(run.task)
         remaining = to_train(run, done, mark, place)
@@ -43,27 +51,30 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
             lines.append(f"older    {older_text(run, outdated)}")
         elif not remaining.seeds:
             suffix = " (not yet copied)" if copied.missing(run, mark) else ""
-            lines.append(f"done     {run.title()}{suffix}")
+            lines.append(f"done     {run.title()}{suffix}{_in(place.present(run, mark))}")
         if not remaining.seeds:
             continue
         folder = None if mark is None else place.folder(remaining, mark)
         progress = under_way.read(folder.metrics) if folder else UnderWay()
         estimates.append(estimate(remaining, progress, costs, takes[run.task]))
         errors = [failures.get(remaining.key(seed, "")[:-1]) for seed in remaining.seeds]
-        notes = _notes(remaining, progress, estimates[-1], mark, errors)
+        notes = _notes(remaining, progress, estimates[-1], errors)
+        notes += [] if folder else ["data not prepared"]
         notes += _in_other_formats(remaining, results, takes[run.task])
         notes += [unreadable[folder.rows]] if folder and folder.rows in unreadable else []
-        lines.append(f"missing  {remaining.title()} ({'; '.join(notes)})")
+        names = _in([folder.root.name] if folder else [])
+        lines.append(f"missing  {remaining.title()} ({'; '.join(notes)}){names}")
+        if run.task in marks and mark is None:
+            generated[run.task] = place.data.estimate_line(run.task)
     seeds = sum(len(run.seeds) for run in sweep.runs)
     counts = f"{seeds - missing - older} of {seeds} rows done, {missing} missing"
     if older:
-        counts += f", {older} of older defaults"
-    lines.append(counts)
-    return "\n".join([*lines, *_total(estimates, costs)])
+        counts += f", {older} of older defaults\n{ABOUT_OLDER}"
+    return "\n".join([*lines, counts, *generated.values(), *_total(estimates, costs)])
 
 
 def older_text(run: Run, outdated: dict[int, dict[str, Any]]) -> str:
-    """Say which seeds of `run` have rows of older defaults, and what to do about them.
+    """Say which seeds of `run` have rows of older defaults; `ABOUT_OLDER` says what to do.
 
     Args:
         run: The run.
@@ -72,23 +83,23 @@ def older_text(run: Run, outdated: dict[int, dict[str, Any]]) -> str:
     defaults = {f"{name}={value}" for older in outdated.values() for name, value in older.items()}
     return (
         f"{run.with_seeds(outdated).title()}: {count(len(outdated), 'row')} of older defaults "
-        f"({', '.join(sorted(defaults))}), which the report keeps apart: move their lines to "
-        "another file to have them trained anew"
+        f"({', '.join(sorted(defaults))})"
     )
+
+
+def _in(folders: list[str]) -> str:
+    return f" in {', '.join(folders)}" if folders else ""
 
 
 def _notes(
     run: Run,
     progress: UnderWay,
     time_left: Estimate | None,
-    mark: str | None,
     errors: list[str | None],
 ) -> list[str]:
     notes = [str(time_left) if time_left else "time unknown"]
     if progress.step:
         notes.insert(0, f"{progress.step} of {run.config['train.steps']} steps made")
-    if mark is None:
-        notes.append("data not prepared")
     return notes + [f"failed before: {error}" for error in dict.fromkeys(errors) if error]
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Iterable
@@ -48,6 +49,16 @@ class Place:
     def folder(self, run: Run, mark: str) -> Workdir:
         """Return the folder in which `run` is trained on data marked `mark`."""
         return Workdir(self.workdir / run.folder(mark))
+
+    def present(self, run: Run, mark: str | None) -> list[str]:
+        """Return the names of the folders of `run`, or of consecutive seeds of it, that exist.
+
+        Seeds that were added to the sweep later were trained in a folder of their own.
+        """
+        ends = range(len(run.seeds) + 1)
+        parts = [run.with_seeds(run.seeds[i:j]) for i, j in itertools.combinations(ends, 2)]
+        folders = [self.folder(part, mark).root for part in parts if mark is not None]
+        return [folder.name for folder in folders if folder.is_dir()]
 
     def row_files(self, runs: list[Run]) -> list[pathlib.Path]:
         """Return every `rows.jsonl` written by `runs`, on any data and with any seeds."""

@@ -7,7 +7,7 @@ from lra.errors import UserError, of_system
 from lra.stderr import say
 from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
-from lra.sweep.listing import older_text
+from lra.sweep.listing import ABOUT_OLDER, older_text
 from lra.sweep.place import Place, gather, of_sweep, unfinished
 from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 
@@ -43,6 +43,8 @@ class Ready:
             _report_older_defaults(runs, place, self._marks.get(task))
             for task, runs in self._tasks.items()
         )
+        if self.older:
+            say(f"{place.results}: {ABOUT_OLDER}")
         self._report_unreadable(unreadable)
         if cannot and not len(self):
             raise UserError("; ".join(cannot))
@@ -146,5 +148,5 @@ def _report_older_defaults(runs: list[Run], place: Place, mark: str | None) -> i
     done = Done(place.rows(), place.data)
     blocked = [(run, outdated) for run in runs if (outdated := done.older(run, mark))]
     for run, outdated in blocked:
-        say(f"{older_text(run, outdated)} ({place.results})")
+        say(older_text(run, outdated))
     return len(blocked)

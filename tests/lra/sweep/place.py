@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -64,6 +65,11 @@ class Place:
     def starts(self) -> list[dict]:
         path = self.workdir / "starts.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def without_folders(listing: str) -> list[str]:
+    """Lines of a dry run without the name of the folder at the end of each run's."""
+    return [re.sub(r" in [\w.=-]+-[0-9a-f]{8}$", "", line) for line in listing.splitlines()]
 
 
 def _command(train: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What --dry_run says of a sweep: done, missing, failed, in which order and how long."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from lra.sweep.estimate import duration, estimate
 from lra.sweep.sweep_file import load_sweep
 from lra.sweep.under_way import UnderWay, read
 from tests.lra.row_factory import failed_row, make_row
-from tests.lra.sweep.place import ONE_RUN, SWEEP, write_data
+from tests.lra.sweep.place import ONE_RUN, SWEEP, without_folders, write_data
 
 OURS = "generated".__eq__  # whether rows on data marked so are of the data of the run
 
@@ -32,7 +33,7 @@ def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
     place.file.write_text(SWEEP.replace("(0, 1)", "(0, 1, 2)"))
     before = sorted(place.root.rglob("*"))
     assert place.run("--dry_run") == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert without_folders(capsys.readouterr().out) == [
         "missing  listops standard, seeds 2 (about 3 min by 2 rows)",
         "missing  listops nystrom num_landmarks=32, seeds 2 (about 3 min by 2 rows)",
         "missing  listops linformer, seeds 0 1 2 (time unknown; "
@@ -44,6 +45,44 @@ def test_dry_run_lists_done_missing_failed_and_time(place, capsys):
     assert sorted(place.root.rglob("*")) == before
 
 
+def test_dry_run_names_the_folder_of_each_run(place, capsys):
+    """Runs that differ in a learning rate have folders that differ in a hash."""
+    nystrom = {"config": "configs/listops.py:nystrom", "seeds": (0, 1)}
+    rates = [nystrom | {"train.learning_rate": rate} for rate in (1e-4, 2e-4)]
+    place.file.write_text(f"RUNS = {rates}")
+    place.run("--dry_run")
+    said = [line.split(" in ") for line in capsys.readouterr().out.splitlines()[:2]]
+    assert place.run() == 0
+    folders = [start["folder"] for start in place.starts()]
+    assert [name for _, name in said] == folders
+    place.file.write_text(f"RUNS = {[run | {'seeds': (0, 1, 2)} for run in rates]}")
+    assert place.run() == 0
+    capsys.readouterr()
+    place.run("--dry_run")
+    more = [start["folder"] for start in place.starts()[2:]]
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"done     listops nystrom learning_rate={rate}, seeds 0 1 2 in {', '.join(pair)}"
+        for rate, *pair in zip((0.0001, 0.0002), folders, more, strict=True)
+    ]
+
+
+def test_dry_run_says_which_data_will_be_generated(place, capsys):
+    flags = "{'min_length': 3, 'max_length': 12, 'train': 20, 'validation': 5, 'test': 5}"
+    place.file.write_text(f"DATA = {{'listops': {flags}}}{SWEEP}")
+    assert place.run("--dry_run", f"--data_dir={place.root / 'none'}") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "missing  listops standard, seeds 0 1 (time unknown; data not prepared)"
+    (line,) = [line for line in lines if "generated" in line]
+    folder = place.root / "none"
+    assert re.fullmatch(
+        rf"listops: its data will be generated in {folder}, about 0\.\d MB and \d+ s", line
+    )
+    write_data(folder, "text")
+    place.file.write_text("RUNS = [{'config': 'configs/image.py:standard'}]")
+    assert place.run("--dry_run", f"--data_dir={folder}") == 0
+    assert "will be generated" not in capsys.readouterr().out
+
+
 def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
     place.file.write_text(ONE_RUN)
     assert place.run(standard="in parts") == 75
@@ -53,7 +92,7 @@ def test_dry_run_goes_by_the_speed_of_a_run_under_way(place, capsys):
     capsys.readouterr()
     assert place.run("--dry_run") == 0
     # (5000 - 4) steps of 32 examples for each of two seeds, 64 of them a second.
-    assert capsys.readouterr().out.splitlines() == [
+    assert without_folders(capsys.readouterr().out) == [
         "missing  listops standard, seeds 0 1 "
         "(4 of 5000 steps made; about 83 min at 64 examples/s, evaluations aside)",
         "0 of 2 rows done, 2 missing",
@@ -97,7 +136,7 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     failed = failed_row(attention="standard", device=None, wall_seconds=None)
     records.append(place.results, [*rows, failed])
     assert place.run("--dry_run") == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert without_folders(capsys.readouterr().out) == [
         "missing  listops standard, seeds 0 1 (~40 s by 2 rows on other data; "
         "failed before: killed by SIGKILL)",
         "0 of 2 rows done, 2 missing",
@@ -114,7 +153,7 @@ def test_a_row_that_two_files_have_tells_the_time_once(place, capsys):
     for path in (place.results, known):
         records.append(path, [row])
     assert place.run("--dry_run", f"--known={known}") == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert without_folders(capsys.readouterr().out) == [
         "missing  listops standard, seeds 0 1 (~40 s by 1 row on other data)",
         "0 of 2 rows done, 2 missing",
         "time left: ~40 s for 1 run",
@@ -133,7 +172,7 @@ def test_where_the_latest_device_has_no_row_another_one_tells_the_time(place, ca
     ]
     records.append(place.results, rows)
     assert place.run("--dry_run") == 0
-    assert capsys.readouterr().out.splitlines() == [
+    assert without_folders(capsys.readouterr().out) == [
         "missing  listops standard, seeds 0 1 (~40 s by 2 rows on other data on 2 x a GPU)",
         "missing  listops nystrom num_landmarks=32, seeds 0 1 "
         "(~7 min by 1 row of other settings on other data)",
@@ -286,7 +325,7 @@ def test_results_in_another_number_format_are_mentioned(place, capsys):
     ]
     records.append(place.results, rows)
     assert place.run("--dry_run") == 0
-    (line, *_) = capsys.readouterr().out.splitlines()
+    (line, *_) = without_folders(capsys.readouterr().out)
     assert line.endswith("; results with dtype=bfloat16 do not count)")
 
 

@@ -22,6 +22,7 @@ from lra.sweep import runner, under_way
 from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.failures import Failures
+from lra.sweep.listing import ABOUT_OLDER
 from lra.sweep.plan import Done, older_defaults
 from lra.sweep.sweep_file import load_sweep
 from lra.workdir import Workdir
@@ -152,14 +153,17 @@ def test_rows_of_older_defaults_do_not_count(place, capsys):
     records.append(place.results, [*older, row_of(runs[0], 1)])
     assert place.run("--dry_run") == 0
     lines = capsys.readouterr().out.splitlines()
-    expected = "1 row of older defaults (train.learning_rate=0.001), which the report keeps apart: "
-    assert lines[0].startswith(f"older    listops standard, seeds 0: {expected}")
-    assert lines[1].startswith(f"older    listops nystrom num_landmarks=32, seeds 0: {expected}")
+    expected = "1 row of older defaults (train.learning_rate=0.001)"
+    assert lines[0] == f"older    listops standard, seeds 0: {expected}"
+    assert lines[1] == f"older    listops nystrom num_landmarks=32, seeds 0: {expected}"
     assert lines[2].startswith("missing  listops nystrom num_landmarks=32, seeds 1 (")
     assert "1 of 6 rows done, 2 missing, 3 of older defaults" in lines
+    assert lines.count(ABOUT_OLDER) == 1
 
     assert place.run() == 1
-    assert f"listops standard, seeds 0: {expected}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"listops standard, seeds 0: {expected}\n" in said
+    assert said.count(f"{place.results}: {ABOUT_OLDER}\n") == 1
     assert [start["argv"][-1] for start in place.starts()] == ["--config.seeds=(1,)"] * 2
     assert len(place.rows()) == 6
 
@@ -374,7 +378,7 @@ def test_dry_run_says_what_is_done_and_not_yet_copied(place, capsys):
     before = sorted(place.root.rglob("*"))
     assert place.run("--dry_run") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "done     listops standard, seeds 0 1 (not yet copied)",
+        f"done     listops standard, seeds 0 1 (not yet copied) in {place.starts()[0]['folder']}",
         "2 of 2 rows done, 0 missing",
     ]
     assert sorted(place.root.rglob("*")) == before
