@@ -2,5 +2,6 @@
 
 from lra import installation
 
-# Scripts import these before they parse their flags.
-installation.check(("flax", "jax", "jaxtyping", "optax", "orbax"))
+PACKAGES = ("flax", "jax", "jaxtyping", "optax", "orbax")  # imported before flags are parsed
+
+installation.check(PACKAGES)

@@ -8,7 +8,8 @@ import os
 import sys
 
 # What commands import before they parse their flags; `lra.command_line.run` reports any other.
-_PACKAGES = ("absl", "filelock", "ml_collections", "numpy", "tqdm")
+_PACKAGES = ("absl", "filelock", "matplotlib", "ml_collections", "numba", "numpy", "PIL")
+_PACKAGES += ("scipy", "tqdm")
 _OLDEST = (3, 11)
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CURE = "run make install and activate it: source .venv/bin/activate"

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from benchmarks import PACKAGES as BENCHMARKS
 from lra import installation
 from lra.command_line import STATUS_BAD_INPUT
+from tests.test_imports import modules
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CURE = "run make install and activate it: source .venv/bin/activate"
@@ -49,13 +51,44 @@ def test_a_command_names_the_missing_package(command):
 
 
 def test_benchmarks_name_the_packages_that_they_import_first(tmp_path):
-    for name in ("absl", "filelock", "ml_collections", "numpy", "tqdm"):
+    for name in installation._PACKAGES:
         (tmp_path / name).mkdir()
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import benchmarks"
     ended = run("-c", code)
     assert ended.stderr.endswith(
         f"ImportError: the package flax is missing in {sys.executable}; {CURE}\n"
     )
+
+
+def imported_first(module: str) -> set[str]:
+    """Modules that are not ours and are imported with `module`, not by a function of it."""
+    found, seen, left = set(), set(), [module]
+    while left:
+        here = left.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if here not in modules():
+            found.add(here.partition(".")[0])
+            continue
+        left.append(here.rpartition(".")[0] or here)
+        for node in ast.parse(modules()[here].read_text()).body:
+            if isinstance(node, ast.Import):
+                left += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                left += [name if name in modules() else node.module for name in inner]
+    return found - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("part", ["train", "eval", "lra", "benchmarks"])
+def test_all_that_commands_import_first_is_asked_for(part):
+    """`lra.command_line.run` reports what they import later."""
+    asked = {*installation._PACKAGES, *(BENCHMARKS if part == "benchmarks" else ())}
+    for name in modules():
+        is_command = "\n    run(" in modules()[name].read_text()
+        if name.partition(".")[0] == part and is_command:
+            assert imported_first(name) <= asked, name
 
 
 @pytest.mark.parametrize("argument", ["-c", "script.py"])
