@@ -1,7 +1,7 @@
 """How rows differ from the protocol of Table 3: in attention options and in other keys."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from lra.protocol import ATTENTION_KEYS, TABLE3_PROTOCOL, defaults_of, departures
@@ -38,33 +38,6 @@ def values(row: Row, names: Iterable[str]) -> dict[str, Any]:
     """Return a row's values of the named keys, whether it changes them or not."""
     overrides, defaults = _overrides(row), defaults_of(row.task, row.attention)
     return {name: overrides.get(name, row.config.get(name, defaults.get(name))) for name in names}
-
-
-def default_points(
-    keys: tuple[str, ...],
-    data: str,
-    swept: list[Row],
-    members: Mapping[tuple[tuple[str, ...], str], list[Row]],
-) -> list[Row]:
-    """Select rows of other groups that equal a swept row but for one varying key, at its default.
-
-    Args:
-        keys: Keys that the rows of the group change.
-        data: Title of their data.
-        swept: Rows of one group.
-        members: Rows by the keys that they change and by their data.
-    """
-    points = []
-    for key in varying(swept):
-        others = tuple(name for name in keys if name != key)
-
-        def setting(row: Row, others: tuple[str, ...] = others) -> tuple:
-            changed = options(row) | values(row, others)
-            return row.task, row.attention, str(sorted(changed.items()))
-
-        settings = set(map(setting, swept))
-        points += [row for row in members.get((others, data), []) if setting(row) in settings]
-    return points
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

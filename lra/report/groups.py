@@ -5,8 +5,8 @@ has it, on official or generated data; a task without such rows shows those on o
 mark. Rows of other tasks than LRA's, with the defaults of their configs, are the second. All others
 are grouped by the keys that they change (other than options of the attention) and by their data.
 Keys whose values vary, as in a sweep, distinguish the lines of a group. A group that is a sweep
-repeats the cells of other groups that are points of it: those of the first two groups for options
-of an attention, and for any other key those with its default.
+also has the rows of other groups that are points of it (`grids`): those of the first two groups
+for options of an attention, and for any other key those with its default.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ from lra.report.cells import (
     task_title,
     value_order,
 )
+from lra.report.grids import united
 from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import LRA_DATA, Row
 from lra.tasks import TASKS
@@ -140,17 +141,12 @@ def group(rows: Iterable[Row]) -> list[Group]:
         setting = f"Nothing changed from the defaults. Data: {_marks(own)}."
         made = _make_group("own-tasks", setting, own)
         groups.append(dataclasses.replace(made, title=_TITLE_OF_OWN))
-    for (keys, data), others in sorted(members.items()):
+    known = defaultdict(list)
+    for row in table + own:
+        known[_data_title(row)].append(row)
+    for (keys, data), others in sorted(united(members, known, _LRA_DATA_TITLE).items()):
         only_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if only_options else _slug(keys, data)
-        same_data = [row for row in table + own if _data_title(row) == data]
-        if keys:
-            unchanged = members | {((), data): [*members.get(((), data), []), *same_data]}
-            points = changes.default_points(keys, data, others, unchanged)
-        else:  # cells of the first two groups are points of this sweep of options
-            swept = {(row.task, row.attention) for row in others}
-            points = [row for row in same_data if (row.task, row.attention) in swept]
-        others = [*others, *points]
         setting = f"{changes.told(others)} Data: {_marks(others)}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
         groups.append(_make_group(slug, setting, others, keys, other))

@@ -164,6 +164,73 @@ def test_a_sweep_of_shorter_runs_has_the_value_of_its_default():
     ]
 
 
+SHORT = {"train.steps": 9}
+DEFAULTS = CONFIG | {"train.learning_rate": 1e-4, "model.dropout": 0.1}
+
+
+def grid_rows(rates, dropouts, shared=SHORT, **values):
+    """Rows of a grid, which list values only where they are not the defaults."""
+    settings = [
+        {"train.learning_rate": rate, "model.dropout": dropout}
+        for rate in rates
+        for dropout in dropouts
+    ]
+    changed = [
+        shared | {key: value for key, value in each.items() if value != DEFAULTS[key]}
+        for each in settings
+    ]
+    return [make_row(config=DEFAULTS | each, config_overrides=each, **values) for each in changed]
+
+
+@pytest.mark.parametrize(
+    ("rates", "dropouts"),
+    [
+        ((1e-3, 3e-3), (0.0, 0.1)),
+        ((1e-4, 1e-3), (0.0, 0.1)),
+        ((1e-4, 1e-3, 3e-3), (0.0, 0.1, 0.2)),
+        ((1e-4,), (0.0, 0.1)),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_grid_is_one_table_whichever_of_its_values_are_defaults(rates, dropouts, order):
+    (one,) = group(grid_rows(rates, dropouts)[::order])
+    assert len(one.lines) == len(rates) * len(dropouts)
+    assert "train.steps=9" in one.setting
+    assert "model.dropout=" not in one.setting
+    assert len({line.title for line in one.lines}) == len(one.lines)
+    # So it is on data that nothing else is on, with no key that all rows change.
+    mine = grid_rows(rates, dropouts, shared={}, data="mine")
+    _, one = group([make_row(0.5), *mine[::order]])
+    assert len(one.lines) == len(mine)
+
+
+def test_a_grid_in_progress_is_one_table():
+    rows = grid_rows((1e-3, 3e-3), (0.0, 0.1)) + grid_rows((1e-2,), (0.1,))
+    assert [len(one.lines) for one in group(rows)] == [5]
+
+
+def test_a_grid_around_the_table_leaves_it_its_rows():
+    table, grid = group(grid_rows((1e-4, 1e-3), (0.0, 0.1), shared={}))
+    assert table.is_table3
+    assert [len(table.all_cells()), len(grid.lines)] == [1, 4]
+    # With an option, the rows at the defaults are of the sweep of options too.
+    smaller = {"model.attention.num_landmarks": 8}
+    (one,) = group(grid_rows((1e-4,), (0.0, 0.1), shared=smaller))
+    assert len(one.lines) == 2
+    rows = [*grid_rows((1e-4,), (0.0, 0.1), shared=smaller), make_row(config=DEFAULTS)]
+    assert [len(one.lines) for one in group(rows)[1:]] == [2, 2]
+
+
+def test_each_ablation_has_the_line_that_all_share():
+    rows = grid_rows((1e-3,), (0.1,)) + grid_rows((1e-4,), (0.0, 0.1))
+    assert [len(one.lines) for one in group(rows)] == [2, 2]
+
+
+def test_a_comparison_keeps_the_lines_that_a_grid_has_too():
+    rows = grid_rows((1e-4, 1e-3), (0.1,)) + grid_rows((1e-4,), (0.1,), attention="linformer")
+    assert [len(one.lines) for one in group(rows)] == [2, 2]
+
+
 def test_rows_that_tell_no_configuration_have_its_defaults():
     rows = [
         make_row(config={}),
