@@ -29,9 +29,12 @@ def of_protocol(row: Row) -> dict[str, Any]:
 
 
 def varying(rows: list[Row]) -> list[str]:
-    """Return the keys whose values differ, for rows that change the same protocol keys."""
+    """Return the keys whose values differ, of those of the protocol that the first row changes."""
     names = of_protocol(rows[0])
-    return [k for k in names if len({str(values(row, [k])[k]) for row in rows}) > 1]
+    if not names:
+        return []
+    columns = zip(*(map(str, values(row, names).values()) for row in rows), strict=True)
+    return [name for name, column in zip(names, columns, strict=True) if len(set(column)) > 1]
 
 
 def values(row: Row, names: Iterable[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ for options of an attention, and for any other key those with its default.
 """
 
 import dataclasses
+import itertools
 import json
 import re
 import zlib
@@ -17,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lra.protocol import ATTENTION_KEYS
 from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report import changes
 from lra.report.cells import (
@@ -42,16 +42,20 @@ _TITLE_OF_OWN = "Tasks beside LRA's: defaults of their configs"
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of a table: the cells of an attention, and the options that distinguish lines."""
+    """One line of a table: the cells of an attention, and the options that distinguish lines.
+
+    `names` has the short name of each option, unlike any other in the group.
+    """
 
     attention: str
     options: dict[str, Any]
     cells: dict[str, list[Cell]]
+    names: dict[str, str]
 
     @property
     def title(self) -> str:
         """Title of the line in the table: `Nyströmformer, num_landmarks=32`."""
-        options = [f"{k.removeprefix(ATTENTION_KEYS)}={v}" for k, v in self.options.items()]
+        options = [f"{self.names[key]}={value}" for key, value in self.options.items()]
         return ", ".join([attention_title(self.attention), *options])
 
     def cell(self, task: str) -> Cell | None:
@@ -228,11 +232,13 @@ def _make_group(
     if is_table3:
         for attention in TABLE3:
             rows_by_line.setdefault((attention, "{}"), [])
+    names = changes.short_names((*itertools.chain.from_iterable(shown_keys.values()), *keys))
     lines = [
         Line(
             attention,
             changes.values(members[0], shown_keys[attention]) if members else {},
             {task: cells(row for row in members if row.task == task) for task in tasks},
+            names,
         )
         for (attention, _), members in rows_by_line.items()
     ]
@@ -255,7 +261,8 @@ def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], oth
         subject = f"{len(attentions)} attentions"
     where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
     options = (name for line in lines for name in line.options)
-    changed = list(changes.short_names((*options, *keys)).values())
+    names = lines[0].names
+    changed = [names[key] for key in dict.fromkeys((*options, *keys))]
     named = ", ".join(changed[:2])
     if len(changed) > 2:
         named += f" and {len(changed) - 2} more"

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from lra.protocol import ATTENTION_KEYS, defaults_of
+from lra.protocol import defaults_of
 from lra.report.cells import Cell, number_format, usual_platform
 from lra.report.dots import Dot, dot
 from lra.report.groups import Group
@@ -52,14 +52,14 @@ def _swept_cells(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Siz
     result: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for line, task, cell in group.all_cells():
         defaults = defaults_of(task, line.attention)
-        options = {name: value for name, value in line.options.items() if value is not None}
-        changed = {name: value for name, value in options.items() if defaults.get(name) != value}
-        for name, value in options.items():
+        options = {key: value for key, value in line.options.items() if value is not None}
+        changed = {
+            line.names[key]: value for key, value in options.items() if defaults.get(key) != value
+        }
+        for key, value in options.items():
             if _can_be_drawn(value):
-                option, fixed = (
-                    name.removeprefix(ATTENTION_KEYS),
-                    _join_options(changed, excluded=name),
-                )
+                option = line.names[key]
+                fixed = _join_options(changed, excluded=option)
                 result[line.attention, option][fixed][task].append((value, cell))
     return result
 
@@ -71,11 +71,7 @@ def _can_be_drawn(value: Any) -> bool:
 
 
 def _join_options(options: dict[str, Any], excluded: str) -> str:
-    return ", ".join(
-        f"{name.removeprefix(ATTENTION_KEYS)}={value}"
-        for name, value in options.items()
-        if name != excluded
-    )
+    return ", ".join(f"{name}={value}" for name, value in options.items() if name != excluded)
 
 
 def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:

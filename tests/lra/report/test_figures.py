@@ -43,7 +43,8 @@ def test_a_panel_has_as_many_curves_as_a_legend_has_room_for():
 def test_names_of_files_have_no_dot_inside():
     """LaTeX would take what follows it for the kind of the file."""
     rows = [
-        make_row(config_overrides={"train.learning_rate": rate}) for rate in (0.001, 0.002, 0.003)
+        make_row(config_overrides={"train.learning_rate": rate, "mine.learning_rate": 1})
+        for rate in (0.001, 0.002, 0.003)
     ]
     (one,) = group(rows)
     (figure,) = figures_of(one)

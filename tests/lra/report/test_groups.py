@@ -9,6 +9,7 @@ from lra.report.cells import cells
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import tables
+from tests.lra.report.swept_rows import figures_of
 from tests.lra.row_factory import CONFIG, failed_row, make_row
 
 
@@ -89,6 +90,21 @@ def test_keys_that_end_alike_are_named_in_full():
     )
 
 
+def test_lines_have_the_short_names_of_titles():
+    both = [{"model.dropout": p, "model.attention.dropout": 0.2, "train.steps": 9} for p in (0, 1)]
+    (one,) = group([make_row(attention="standard", config_overrides=each) for each in both])
+    assert [line.title for line in one.lines] == [
+        f"Standard, model.dropout={p}, model.attention.dropout=0.2" for p in (0, 1)
+    ]
+    (one,) = group(grid_rows((1e-4, 2e-4, 3e-4), (0.1,)))
+    assert [line.title for line in one.lines] == [
+        f"Nyströmformer, learning_rate={rate}" for rate in (1e-4, 2e-4, 3e-4)
+    ]
+    (figure,) = figures_of(one)
+    assert "against learning_rate;" in figure.caption
+    assert figure.name == f"{one.slug}-nystrom-learning_rate"
+
+
 def test_tasks_of_ones_own_have_a_table_of_their_own():
     own = [make_row(0.7, task="parity", attention=name) for name in ("standard", "nystrom")]
     table, others = group([make_row(0.5), *own])
@@ -137,7 +153,7 @@ def test_sweeps_have_the_value_of_the_table():
     rows += [make_row(config_overrides={"train.learning_rate": rate}) for rate in (5e-5, 2e-4)]
     groups = group(rows)
     assert [text.title for text in groups[1].lines] == [
-        f"Nyströmformer, train.learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
+        f"Nyströmformer, learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
     ]
     assert groups[1].setting.startswith(
         "Changed from the protocol of Table 3: train.learning_rate."
@@ -160,7 +176,7 @@ def test_a_sweep_of_shorter_runs_has_the_value_of_its_default():
     rows.append(make_row(config=default | short, config_overrides=short, attention="linformer"))
     (sweep,) = (one for one in group(rows) if "learning_rate" in one.setting)
     assert [text.title for text in sweep.lines] == [
-        f"Nyströmformer, train.learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
+        f"Nyströmformer, learning_rate={rate}" for rate in (5e-5, 1e-4, 2e-4)
     ]
 
 
@@ -248,7 +264,7 @@ def test_a_sweep_is_one_table_by_value():
     assert titles == [f"Nyströmformer, num_landmarks={n}" for n in (16, 64, 128)]
     rows = [make_row(0.4, config_overrides={"train.weight_decay": d}) for d in (0.2, 0.11, 0.1)]
     assert [text.title for text in group(rows)[0].lines] == [
-        f"Nyströmformer, train.weight_decay={d}" for d in (0.1, 0.11, 0.2)
+        f"Nyströmformer, weight_decay={d}" for d in (0.1, 0.11, 0.2)
     ]
 
 
