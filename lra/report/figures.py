@@ -7,7 +7,8 @@ from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
 from lra.report.dots import UNSTEADY, Dot, panels
 from lra.report.figure_files import Figure
-from lra.report.groups import Group, file_name
+from lra.report.groups import Group
+from lra.report.names import file_name
 from lra.report.notes import OTHER_DATA, on_other_data
 from lra.report.speeds import Speeds
 from lra.report.styles import Style, styles

@@ -11,13 +11,11 @@ for options of an attention, and for any other key those with its default.
 
 import dataclasses
 import itertools
-import json
-import re
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lra.protocol import ATTENTION_KEYS
 from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report import changes
 from lra.report.cells import (
@@ -30,12 +28,12 @@ from lra.report.cells import (
     value_order,
 )
 from lra.report.grids import united
+from lra.report.names import named_keys, slug_of
 from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import LRA_DATA, Row
 from lra.tasks import TASKS
 
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
-_LONGEST_SLUG, _LONGEST_NAME = 60, 120
 _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
 _TITLE_OF_OWN = "Tasks beside LRA's: defaults of their configs"
 
@@ -150,7 +148,7 @@ def group(rows: Iterable[Row]) -> list[Group]:
         known[_data_title(row)].append(row)
     for (keys, data), others in sorted(united(members, known, _LRA_DATA_TITLE).items()):
         only_options = not keys and data == _LRA_DATA_TITLE
-        slug = "options" if only_options else _slug(keys, data)
+        slug = "options" if only_options else slug_of(keys, data)
         setting = f"{changes.told(others)} Data: {_marks(others)}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
         groups.append(_make_group(slug, setting, others, keys, other))
@@ -170,25 +168,6 @@ def _numbered(groups: list[Group]) -> list[Group]:
         number = f" ({count[group.title]})" if count[group.title] > 1 else ""
         result.append(dataclasses.replace(group, title=group.title + number))
     return result
-
-
-def _slug(keys: tuple[str, ...], data: str) -> str:
-    """Return a name that depends only on keys and data, not on the other groups."""
-    words = [name.rpartition(".")[2] for name in keys] or ["data"]
-    number = zlib.crc32(json.dumps([keys, data]).encode()) & 0xFFFF
-    return f"{file_name('-'.join(words)[:_LONGEST_SLUG])}-{number:04x}"
-
-
-def file_name(text: str) -> str:
-    """Turn `text` into the stem of a file name.
-
-    If more than dots had to be replaced, a checksum is appended to keep names distinct.
-    """
-    dotless = text.replace(".", "-")
-    name = re.sub(r"[^\w=-]+", "-", dotless, flags=re.ASCII)[:_LONGEST_NAME]
-    if name == dotless:
-        return name
-    return f"{name}-{zlib.crc32(text.encode(errors='replace')) & 0xFFFF:04x}"
 
 
 def _data_title(row: Row) -> str:
@@ -254,19 +233,30 @@ def _make_group(
 
 
 def _title(lines: list[Line], tasks: tuple[str, ...], keys: tuple[str, ...], other: str) -> str:
-    """`Other settings: Performer on ListOps, epsilon, learning_rate and 3 more, other data`."""
+    """`Other settings: Performer on ListOps, epsilon, learning_rate and 3 shared, other data`."""
     attentions = {line.attention for line in lines}
     subject = attention_title(lines[0].attention)
     if len(attentions) > 1:
         subject = f"{len(attentions)} attentions"
     where = f"{len(tasks)} tasks" if len(tasks) > 1 else task_title(tasks[0])
     options = (name for line in lines for name in line.options)
-    names = lines[0].names
-    changed = [names[key] for key in dict.fromkeys((*options, *keys))]
-    named = ", ".join(changed[:2])
-    if len(changed) > 2:
-        named += f" and {len(changed) - 2} more"
+    several, names = _varying(lines), lines[0].names
+    changed = [names[key] for key in dict.fromkeys((*several, *options, *keys))]
+    named = named_keys(changed[: len(several)], changed[len(several) :])
     return ", ".join(filter(None, [f"Other settings: {subject} on {where}", named, other]))
+
+
+def _varying(lines: list[Line]) -> list[str]:
+    """List the keys whose values differ: options among the lines of an attention, others among all.
+
+    Attentions have sizes of their own, which need not be alike.
+    """
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for line in lines:
+        for key, value in line.options.items():
+            owner = line.attention if key.startswith(ATTENTION_KEYS) else ""
+            values[key][owner].add(str(value))
+    return [key for key, sets in values.items() if any(len(found) > 1 for found in sets.values())]
 
 
 def _number_formats(rows: list[Row]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from lra.published import TABLE_TASKS
 from lra.report.cells import cells
 from lra.report.formats import plain
 from lra.report.groups import group
+from lra.report.names import named_keys
 from lra.report.tables import tables
 from tests.lra.report.swept_rows import figures_of
 from tests.lra.row_factory import CONFIG, failed_row, make_row
@@ -80,6 +81,38 @@ def test_headings_are_short_and_unlike_each_other():
         "Other settings: Nyströmformer on ListOps, steps, other data",
         "Other settings: Nyströmformer on ListOps, steps, other data (2)",
     ]
+
+
+def test_headings_say_what_varies():
+    shared = {"train.steps": 9, "train.batch_size": 8, "model.attention.num_landmarks": 8}
+    for rates, dropouts, title in (
+        ((1e-3, 3e-3), (0.1,), "learning_rate and 3 shared"),
+        ((1e-3, 3e-3), (0.0, 0.1), "learning_rate, dropout and 3 shared"),
+        ((1e-3,), (0.0,), "num_landmarks, dropout and 3 more"),
+    ):
+        (one,) = group(grid_rows(rates, dropouts, shared=shared))
+        assert one.title == f"Other settings: Nyströmformer on ListOps, {title}"
+    # Sizes of two attentions are no sweep, other values are.
+    sizes = {"nystrom": "num_landmarks", "linformer": "proj_dim"}
+    (one,) = group(
+        make_row(
+            attention=name,
+            config_overrides={f"model.attention.{key}": 8, "train.steps": n, "data.holdout": 0.1},
+        )
+        for n, (name, key) in enumerate(sizes.items(), 1)
+    )
+    assert one.title == "Other settings: 2 attentions on ListOps, steps and 3 shared"
+
+
+def test_of_many_keys_a_heading_names_some():
+    for several, shared, text in (
+        ("", "ab", "a, b"),
+        ("", "abcd", "a, b and 2 more"),
+        ("b", "a", "b, a"),
+        ("abcd", "", "a, b, c, d"),
+        ("abcde", "fg", "a, b, c, d, 1 more and 2 shared"),
+    ):
+        assert named_keys(list(several), list(shared)) == text
 
 
 def test_keys_that_end_alike_are_named_in_full():
