@@ -16,7 +16,7 @@ from lra.report.curves import History
 from lra.report.dots import Dot
 from lra.report.notes import OTHER_DATA
 from lra.report.styles import RC, Style
-from lra.report.sweep_points import Sweep
+from lra.report.sweep_points import Sweep, labels
 
 COLUMN = 3.3  # inches
 _TICK_FONT_SIZE = 6.5  # points
@@ -141,7 +141,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
 
     Args:
         option: Name of the attention's option.
-        sweeps: Sweeps, one per curve; with several, a legend names the options that each fixes.
+        sweeps: Sweeps, one per curve; with several, a legend says in which options they differ.
         own: Style of the attention; curves after the first have shades of it.
     """
     from matplotlib import pyplot
@@ -166,7 +166,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
     axes[1, 0].set_ylabel("examples/s")
     figure.supxlabel(OPTION_TITLES.get(option, option), fontsize=RC["axes.labelsize"])
     if len(sweeps) > 1:
-        titles = [sweep.fixed or "defaults" for sweep in sweeps]
+        titles = labels(sweeps)
         _legend(
             figure,
             [

@@ -12,7 +12,7 @@ from lra.report.names import file_name
 from lra.report.notes import OTHER_DATA, on_other_data
 from lra.report.speeds import Speeds
 from lra.report.styles import Style, styles
-from lra.report.sweep_points import Sweep, sweeps
+from lra.report.sweep_points import Sweep, labels, shared, sweeps
 
 _MOST_CURVES = 6  # in a panel
 _MOST_SPEED_FIGURES = 6  # for groups other than the paper's table
@@ -104,7 +104,7 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
         # A legend has room for few curves, so only those with most values are shown.
         largest = sorted(all_sweeps, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
         shown = [sweep for sweep in all_sweeps if sweep in largest[:_MOST_CURVES]]
-        fixed = shown[0].fixed if len(shown) == 1 else ""
+        fixed = shared(shown)
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
             f"{option}{f', {fixed}' if fixed else ''}; lines are means, small dots the seeds, "
@@ -185,7 +185,7 @@ def _dots(sweep: Sweep) -> list[Dot]:
 def _curve_name(shown: list[Sweep], sweep: Sweep, task: str) -> str:
     """Name a curve: `ListOps`, or `ListOps with pinv_iterations=8` if a panel has several."""
     title = task_title(task)
-    return f"{title} with {sweep.fixed or 'defaults'}" if len(shown) > 1 else title
+    return f"{title} with {labels(shown)[shown.index(sweep)]}" if len(shown) > 1 else title
 
 
 def _programs(dots: Iterable[Dot]) -> str:

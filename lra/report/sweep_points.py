@@ -12,6 +12,7 @@ from lra.report.provenance import Platform
 
 # Pairs of an option's value and a cell with this value.
 _Sized = list[tuple[float, Cell]]
+_DEFAULT = "default"
 _LARGEST = 2**31  # `lra.setting_values` refuses larger integers
 
 
@@ -19,16 +20,32 @@ class Sweep(NamedTuple):
     """One option of an attention at several values, all others fixed.
 
     Attributes:
-        fixed: Other options that differ from their defaults: `pinv_iterations=8`.
+        fixed: Values of the other options; `default` of those whose defaults differ by task.
+        changed: Names of those that differ from their defaults.
         by_task: Dot of each value, by task.
         platforms: Platform of all speeds, by task.
         left_out: Values that have rows but no dot, and why, by task.
     """
 
-    fixed: str
+    fixed: dict[str, str]
+    changed: tuple[str, ...]
     by_task: dict[str, dict[float, Dot]]
     platforms: dict[str, Platform]
     left_out: dict[str, dict[float, str]]
+
+
+class _Lines(NamedTuple):
+    """Cells of lines that change the same other options.
+
+    Attributes:
+        others: Values of the other options: of those at their defaults, one a task.
+        changed: Names of those that differ from their defaults.
+        by_task: Values of the option and cells, by task.
+    """
+
+    others: dict[str, dict[str, None]]
+    changed: tuple[str, ...]
+    by_task: dict[str, _Sized]
 
 
 def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
@@ -39,28 +56,55 @@ def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
     by_option = {
         key: [
             sweep
-            for fixed in sorted(cells, key=bool)
-            if (sweep := _sweep(fixed, cells[fixed], group)).by_task
+            for changed in sorted(lines, key=bool)
+            if (sweep := _sweep(lines[changed], group)).by_task
         ]
-        for key, cells in _swept_cells(group).items()
+        for key, lines in _swept_lines(group).items()
     }
     return {key: option_sweeps for key, option_sweeps in by_option.items() if option_sweeps}
 
 
-def _swept_cells(group: Group) -> dict[tuple[str, str], dict[str, dict[str, _Sized]]]:
-    """Return values with cells by attention and option, then by fixed options, then by task."""
-    result: dict = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+def labels(shown: list[Sweep]) -> list[str]:
+    """Name the sweeps of a figure by the options in which they differ, those at defaults too."""
+    names = dict.fromkeys(name for sweep in shown for name in sweep.fixed)
+    several = [name for name in names if len({sweep.fixed.get(name) for sweep in shown}) > 1]
+    return [_join(sweep.fixed, several) or "defaults" for sweep in shown]
+
+
+def shared(shown: list[Sweep]) -> str:
+    """Name the options that all sweeps of a figure change to the same values."""
+    first = shown[0].fixed
+    alike = [
+        name
+        for name in first
+        if all(name in sweep.changed and sweep.fixed[name] == first[name] for sweep in shown)
+    ]
+    return _join(first, alike)
+
+
+def _join(fixed: dict[str, str], names: Iterable[str]) -> str:
+    return ", ".join(f"{name}={fixed[name]}" for name in names if name in fixed)
+
+
+def _swept_lines(group: Group) -> dict[tuple[str, str], dict[str, _Lines]]:
+    """Return what was swept by attention and option, then by the other options changed."""
+    result: dict = defaultdict(dict)
     for line, task, cell in group.all_cells():
         defaults = defaults_of(task, line.attention)
         options = {key: value for key, value in line.options.items() if value is not None}
-        changed = {
-            line.names[key]: value for key, value in options.items() if defaults.get(key) != value
-        }
+        texts = {line.names[key]: str(value) for key, value in options.items()}
+        departing = [line.names[key] for key, v in options.items() if defaults.get(key) != v]
         for key, value in options.items():
             if _can_be_drawn(value):
                 option = line.names[key]
-                fixed = _join_options(changed, excluded=option)
-                result[line.attention, option][fixed][task].append((value, cell))
+                changed = tuple(name for name in departing if name != option)
+                lines = result[line.attention, option].setdefault(
+                    _join(texts, changed), _Lines(defaultdict(dict), changed, defaultdict(list))
+                )
+                lines.by_task[task].append((value, cell))
+                for name, text in texts.items():
+                    if name != option:
+                        lines.others[name][text] = None
     return result
 
 
@@ -70,15 +114,15 @@ def _can_be_drawn(value: Any) -> bool:
     return is_number and abs(value) <= _LARGEST
 
 
-def _join_options(options: dict[str, Any], excluded: str) -> str:
-    return ", ".join(f"{name}={value}" for name, value in options.items() if name != excluded)
-
-
-def _sweep(fixed: str, cells_of_task: dict[str, _Sized], group: Group) -> Sweep:
+def _sweep(lines: _Lines, group: Group) -> Sweep:
     """Build the sweep of one option, with a curve for each task that has two or more values."""
-    sweep = Sweep(fixed, {}, {}, {})
+    fixed = {
+        name: next(iter(texts)) if len(texts) == 1 else _DEFAULT
+        for name, texts in lines.others.items()
+    }
+    sweep = Sweep(fixed, lines.changed, {}, {}, {})
     for task in group.tasks:
-        sized = cells_of_task.get(task, [])
+        sized = lines.by_task.get(task, [])
         chosen = _cell_by_value(sized, group.number_formats)
         formats = {number_format(cell) for cell in chosen.values()}
         if missing := sorted({value for value, _ in sized} - set(chosen)):

@@ -49,8 +49,9 @@ def test_a_legend_of_long_titles_is_within_its_figure(more):
 @pytest.mark.parametrize("curves", [2, 4, 6])
 def test_a_tall_legend_leaves_the_panels_of_a_sweep_their_height(curves):
     dots = {value: Dot(Stat(0.5, None, 1), 12_000.0) for value in (16, 64, 256)}
-    fixed = [f"share=['heads', 'kv', 'layers'], projection=mean_pool_{n}" for n in range(curves)]
-    sweeps = [Sweep(title, {"listops": dots}, {}, {}) for title in fixed]
+    shares = "['heads', 'kv', 'layers']"
+    fixed = [{"share": f"{shares} {n}", "projection": f"mean_pool_{n}"} for n in range(curves)]
+    sweeps = [Sweep(each, (*each,), {"listops": dots}, {}, {}) for each in fixed]
     drawn = drawing.draw_sweep("proj_dim", sweeps, STYLES["linformer"])
     drawn.draw_without_rendering()
     check_places(drawn, least=50)
@@ -92,7 +93,7 @@ def test_speeds_that_other_work_held_up_are_not_joined(slowest, joined):
     dots = {size: Dot(Stat(0.5, None, 1), 100.0) for size in (16, 64)}
     dots[16] = dots[16]._replace(slowest=slowest)
     drawn = drawing.draw_sweep(
-        "proj_dim", [Sweep("", {"listops": dots}, {}, {})], STYLES["linformer"]
+        "proj_dim", [Sweep({}, (), {"listops": dots}, {}, {})], STYLES["linformer"]
     )
     upper, lower = drawn.axes
     assert (lower.lines[0].get_linestyle() != "None") == joined
@@ -102,7 +103,7 @@ def test_speeds_that_other_work_held_up_are_not_joined(slowest, joined):
 
 def test_every_value_of_the_default_sweep_has_its_label():
     dots = {size: Dot(Stat(0.3655, 0.0012, 3), 1e6 / size) for size in (16, 32, 64, 128, 256, 512)}
-    sweep = Sweep("", {"listops": dots, "image": dots}, {}, {})
+    sweep = Sweep({}, (), {"listops": dots, "image": dots}, {}, {})
     drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
     drawn.set_dpi(300)
     drawn.draw_without_rendering()
@@ -123,7 +124,7 @@ def test_an_axis_has_ticks_only_where_there_is_room_for_labels():
 def draw_sweep(values, tasks=("listops",)):
     """A figure of one sweep over these values, laid out."""
     dots = {value: Dot(Stat(0.5, None, 1), 12_000.0) for value in values}
-    sweep = Sweep("", dict.fromkeys(tasks, dots), {}, {})
+    sweep = Sweep({}, (), dict.fromkeys(tasks, dots), {}, {})
     drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
     drawn.draw_without_rendering()
     return drawn
@@ -133,7 +134,7 @@ def test_single_seeds_have_open_marks_and_noise_does_not_fill_an_axis():
     stats = {16: Stat(0.363, None, 1), 32: Stat(0.368, None, 1), 64: Stat(0.37, 0.003, 2)}
     dots = {value: Dot(stat, 100.0) for value, stat in stats.items()}
     dots[64] = dots[64]._replace(seeds=(0.368, 0.372))
-    sweep = Sweep("", {"listops": dots}, {}, {})
+    sweep = Sweep({}, (), {"listops": dots}, {}, {})
     drawn = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"])
     low, high = drawn.axes[0].get_ylim()
     assert high - low == pytest.approx(5)
@@ -148,7 +149,7 @@ def test_single_seeds_have_open_marks_and_noise_does_not_fill_an_axis():
 def test_a_panel_without_speeds_says_so():
     timed = {value: Dot(Stat(0.5, None, 1), 100.0) for value in (16, 32)}
     untimed = {value: dot._replace(speed=None) for value, dot in timed.items()}
-    sweep = Sweep("", {"listops": timed, "image": untimed}, {}, {})
+    sweep = Sweep({}, (), {"listops": timed, "image": untimed}, {}, {})
     *_, listops, image = drawing.draw_sweep("num_landmarks", [sweep], STYLES["nystrom"]).axes
     assert not listops.texts
     assert [text.get_text() for text in image.texts] == ["no speeds known"]

@@ -6,7 +6,7 @@ import pytest
 from matplotlib import pyplot
 
 from lra.report.groups import group
-from lra.report.sweep_points import sweeps
+from lra.report.sweep_points import labels, sweeps
 from tests.lra.report.swept_rows import (
     GPU,
     SIZES,
@@ -18,9 +18,16 @@ from tests.lra.report.swept_rows import (
 from tests.lra.row_factory import HALF, failed_row, make_row
 
 
+def legend_of(figure) -> list[str]:
+    """The texts of a figure's legend."""
+    drawn = figure.draw()
+    pyplot.close(drawn)
+    return [text.get_text() for text in drawn.legends[0].texts]
+
+
 def test_sweep_points_include_the_table_cell():
     ((key, (sweep,)),) = sweeps(options(sweep_rows())).items()
-    assert (key, sweep.fixed) == (("nystrom", "num_landmarks"), "")
+    assert (key, sweep.fixed) == (("nystrom", "num_landmarks"), {})
     dots = sweep.by_task["listops"]
     assert list(dots) == [16, 32, 64, 128]
     assert dots[16].accuracy.mean == pytest.approx(0.321)
@@ -92,22 +99,19 @@ def test_a_sweep_is_over_lines_whose_other_options_are_alike():
     config = {"model.attention.num_landmarks": 64, "model.attention.conv_kernel": 35}
     rows = [dataclasses.replace(row, config=config | row.config_overrides) for row in rows]
     found = {
-        (option, sweep.fixed): {
+        (option, *sweep.fixed.values()): {
             value: round(dot.accuracy.mean, 3) for value, dot in sweep.by_task["listops"].items()
         }
         for (_, option), of_option in sweeps(options(rows)).items()
         for sweep in of_option
     }
     assert found == {
-        ("num_landmarks", ""): {16: 0.321, 32: 0.337, 64: 0.4, 128: 0.433},
-        ("num_landmarks", "conv_kernel=0"): {64: 0.1, 256: 0.2},
-        ("conv_kernel", ""): {0: 0.1, 35: 0.4},
+        ("num_landmarks", "35"): {16: 0.321, 32: 0.337, 64: 0.4, 128: 0.433},
+        ("num_landmarks", "0"): {64: 0.1, 256: 0.2},
+        ("conv_kernel", "64"): {0: 0.1, 35: 0.4},
     }
     by_landmarks, _ = figures_of(options(rows))
-    drawn = by_landmarks.draw()
-    legend = [text.get_text() for text in drawn.legends[0].texts]
-    pyplot.close(drawn)
-    assert legend == ["defaults", "conv_kernel=0"]
+    assert legend_of(by_landmarks) == ["conv_kernel=35", "conv_kernel=0"]
 
 
 def test_a_sweep_may_be_around_other_options_than_the_defaults():
@@ -125,7 +129,7 @@ def test_a_sweep_may_be_around_other_options_than_the_defaults():
     ]
     (one,) = group(rows)
     ((key, (sweep,)),) = sweeps(one).items()
-    assert (key, sweep.fixed) == (("performer", "epsilon"), "num_features=64")
+    assert (key, sweep.fixed) == (("performer", "epsilon"), {"num_features": "64"})
     assert [dot.accuracy.mean for dot in sweep.by_task["listops"].values()] == [
         *(0.5, 0.500001, 0.5001),
     ]
@@ -149,6 +153,62 @@ def test_options_of_an_unknown_attention_are_not_mixed():
     ((key, found),) = sweeps(options(rows)).items()
     assert key == ("mine", "width")
     assert [(sweep.fixed, list(sweep.by_task["listops"])) for sweep in found] == [
-        ("", [1, 2]),
-        ("heads=3", [1, 2]),
+        ({}, [1, 2]),
+        ({"heads": "3"}, [1, 2]),
     ]
+    assert labels(found) == ["defaults", "heads=3"]
+
+
+def test_curves_are_told_apart_by_what_varies_also_at_its_default():
+    rows = [
+        make_row(
+            task=task,
+            config_overrides={
+                "model.attention.num_landmarks": n,
+                "model.attention.conv_kernel": 9,
+                "train.steps": 9,
+            }
+            | ({"model.dropout": dropout} if dropout != 0.1 else {}),
+        )
+        for n in SIZES
+        for dropout in (0.0, 0.1, 0.2)
+        for task in ("listops", "image")
+    ]
+    (one,) = group(rows)
+    by_dropout, by_landmarks = figures_of(one)
+    assert legend_of(by_landmarks) == [f"dropout={dropout}" for dropout in (0.0, 0.1, 0.2)]
+    assert "against num_landmarks, conv_kernel=9; " in by_landmarks.caption
+    assert legend_of(by_dropout) == [f"num_landmarks={n}" for n in SIZES]
+
+
+def test_curves_over_tasks_may_be_at_several_defaults():
+    steps = {"listops": 5000, "image": 35000}
+    changed = [
+        ({"train.steps": n} if n else {}) | {"train.learning_rate": rate, "model.dropout": 0.0}
+        for n in (9, None)
+        for rate in (1e-3, 2e-3)
+    ]
+    rows = [
+        make_row(task=task, config={"train.steps": steps[task]} | each, config_overrides=each)
+        for task in steps
+        for each in changed
+    ]
+    (figure,) = [each for each in figures_of(group(rows)[0]) if each.name.endswith("rate")]
+    assert legend_of(figure) == ["steps=default", "steps=9"]
+
+
+def test_platforms_of_several_curves_are_named_by_what_varies():
+    rows = [
+        make_row(
+            config_overrides={
+                "model.attention.num_landmarks": n,
+                "model.attention.conv_kernel": kernel,
+            },
+            device=f"device {kernel}",
+        )
+        for n in SIZES
+        for kernel in (9, 35)
+    ]
+    rows = [dataclasses.replace(row, config=row.config | row.config_overrides) for row in rows]
+    by_landmarks, *_ = figures_of(options(rows))
+    assert "ListOps with conv_kernel=35: device 35, float32; " in by_landmarks.caption
