@@ -113,7 +113,7 @@ def _markdown_table(table: Table) -> str:
 def plain(table: Table) -> str:
     """Render header, lines and notes as a pipe table that is readable as plain text."""
     is_text = table.text_columns()
-    cells = [list(map(_markdown, line)) for line in (table.header, *table.lines)]
+    cells = [list(map(_markdown, table.header)), *table.marked_up(_markdown, "**{}**")]
     widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
     rule = [
         "-" * width if text else "-" * (width - 1) + ":"
@@ -157,9 +157,9 @@ def latex(table: Table) -> str:
             _SHRUNK,
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            _latex_row(table.header),
+            _latex_row(map(_escape, table.header)),
             r"\midrule",
-            *map(_latex_row, table.lines),
+            *map(_latex_row, table.marked_up(_escape, r"\textbf{{{}}}")),
             r"\bottomrule",
             r"\end{tabular}}",
             r"\end{table}",
@@ -177,7 +177,7 @@ def _markdown_row(cells: Iterable[str], widths: list[int], is_text: list[bool]) 
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    line = " & ".join(map(_escape, cells))
+    line = " & ".join(cells)
     # After `\\` or a rule, LaTeX would read `[` or `*` as the start of an argument.
     start = "{}" if line.lstrip().startswith(("[", "*")) else ""
     return rf"{start}{line} \\"

@@ -48,6 +48,17 @@ def notes(group: Group, *, selected: bool) -> list[str]:
     return texts
 
 
+def on_choice(group: Group) -> list[str]:
+    """Name the tasks whose validation accuracies are of the test set, so choose nothing."""
+    rows = [row for _, _, cell in group.all_cells() for row in cell.rows if row.val_is_test]
+    return [
+        f"{task_title(task)}: validation = test, as LRA has it: to choose by these is to choose on "
+        "the test set, and none is in bold (--config.data.holdout=0.1 validates on a tenth of the "
+        "training set instead)."
+        for task in dict.fromkeys(row.task for row in rows)
+    ]
+
+
 def on_averages(group: Group, texts: list[str]) -> list[str]:
     """Explain the averages of a table, and why a line with five filled cells has none.
 

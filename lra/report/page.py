@@ -1,6 +1,7 @@
 """The whole report as one HTML page that needs no other file."""
 
 import html
+from collections.abc import Iterable
 
 from lra.report.figure_files import Figure, svg_element
 from lra.report.formats import one_line
@@ -75,8 +76,9 @@ def _table(table: Table) -> str:
     notes = "".join(f"<p class='note'>{_escape(note)}</p>" for note in table.notes)
     content = (
         f"<p class='caption'>{_escape(table.caption)}</p>"
-        f"<div class='scroll'><table><thead>{_row('th', table.header, is_text)}</thead><tbody>"
-        + "".join(_row("td", line, is_text) for line in table.lines)
+        f"<div class='scroll'><table><thead>{_row('th', map(_escape, table.header), is_text)}"
+        "</thead><tbody>"
+        + "".join(_row("td", line, is_text) for line in table.marked_up(_escape, "<b>{}</b>"))
         + f"</tbody></table></div>{notes}"
     )
     if table.folded:
@@ -84,9 +86,9 @@ def _table(table: Table) -> str:
     return f"<h3>{_escape(table.title)}</h3>{content}"
 
 
-def _row(tag: str, cells: list[str], is_text: list[bool]) -> str:
+def _row(tag: str, cells: Iterable[str], is_text: list[bool]) -> str:
     tagged = (
-        f"<{tag}{' class=text' if text else ''}>{_escape(cell)}</{tag}>"
+        f"<{tag}{' class=text' if text else ''}>{cell}</{tag}>"
         for cell, text in zip(cells, is_text, strict=True)
     )
     return f"<tr>{''.join(tagged)}</tr>"

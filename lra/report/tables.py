@@ -1,6 +1,7 @@
 """Tables of a group, with text in their cells; `formats` and `page` render them."""
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from lra.report.notes import (
     OTHER_FORMATS,
     notes,
     on_averages,
+    on_choice,
     on_number_formats,
     on_other_data,
 )
@@ -33,7 +35,8 @@ class Table(NamedTuple):
     """A title, a caption that describes the numbers, a header, lines of cells, and notes.
 
     The columns with indices in `words` hold text, the others numbers. A folded table holds details:
-    only its title is shown until the reader unfolds it.
+    only its title is shown until the reader unfolds it. `bold` has line and column of the texts in
+    bold.
     """
 
     title: str
@@ -43,10 +46,21 @@ class Table(NamedTuple):
     notes: list[str]
     words: tuple[int, ...] = (0,)
     folded: bool = False
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     def text_columns(self) -> list[bool]:
         """Return for each column whether it holds text, which is left-aligned."""
         return [column in self.words for column in range(len(self.header))]
+
+    def marked_up(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+        """Return the lines with escaped texts, those in bold put into `bold`, such as `**{}**`."""
+        return [
+            [
+                bold.format(escape(text)) if (number, column) in self.bold else escape(text)
+                for column, text in enumerate(line)
+            ]
+            for number, line in enumerate(self.lines)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +84,12 @@ _LAST = _Accuracy(
     "In percent, with the parameters after the last step: mean ± standard deviation over seeds "
     "(their number).",
 )
-
+_VALIDATION = _Accuracy(
+    "val_accuracy",
+    "Validation accuracy (at the selected step)",
+    "In percent, with the parameters that were best on the validation set: mean ± standard "
+    "deviation over seeds (their number).",
+)
 
 _SOURCES = (
     "Source: Xiong et al., arXiv 2102.03902, Table 3, which names no seeds and no spread.",
@@ -81,13 +100,19 @@ _SOURCES = (
 
 
 def tables(group: Group) -> list[Table]:
-    """Return all tables of a group: accuracies, published ones, costs, seeds without a result."""
+    """Return all tables of a group.
+
+    Those are accuracies, published ones (validation accuracies if it is not the paper's table),
+    costs and seeds without a result.
+    """
     # The first caption also describes the section.
     first = _accuracy_table(group, _SELECTED)
     result = [first._replace(caption=" ".join(filter(None, [group.setting, first.caption])))]
     if group.is_table3:
         result += [_published_table(group), _reruns_table()]
     result.append(_accuracy_table(group, _LAST))
+    if not group.is_table3 and any(c.stat(_VALIDATION.field) for _, _, c in group.all_cells()):
+        result.append(_validation_table(group))
     details = (_other_formats_table(group), _costs_table(group), _unfinished_table(group))
     return result + [table for table in details if table.lines]
 
@@ -102,6 +127,39 @@ def _accuracy_table(group: Group, accuracy: _Accuracy) -> Table:
             texts.append(average_text(line.five, accuracy.field, usual))
         remarks += on_averages(group, [texts[-1] for texts in lines])
     return Table(accuracy.title, accuracy.caption, header, lines, remarks)
+
+
+def _validation_table(group: Group) -> Table:
+    """Return the table to choose settings by, with the best line of each attention in bold."""
+    table, bold = _accuracy_table(group, _VALIDATION), _best_places(group)
+    caption = table.caption
+    rows = (row for _, _, cell in group.all_cells() for row in cell.rows)
+    if len(group.lines) > 1 and not all(row.val_is_test for row in rows):
+        caption += " Choose settings by this table, not by the test accuracies."
+    if bold:
+        caption += " The best of an attention's lines is in bold."
+    remarks = [*table.notes, *on_choice(group)]
+    return table._replace(caption=caption, notes=remarks, bold=bold, folded=True)
+
+
+def _best_places(group: Group) -> frozenset[tuple[int, int]]:
+    """Return line and column of the best validation accuracies, of two or more of an attention.
+
+    Where the validation set is the test set, there is nothing to choose by.
+    """
+    places = set()
+    for column, task in enumerate(group.tasks, 1):
+        means: dict[str, dict[int, float]] = defaultdict(dict)
+        for number, line in enumerate(group.lines):
+            cell = line.cell(task)
+            stat = cell.stat(_VALIDATION.field) if cell else None
+            if stat and not any(row.val_is_test for row in cell.rows):
+                means[line.attention][number] = stat.mean
+        for of_lines in means.values():
+            best = max(of_lines.values())
+            if len(of_lines) > 1:
+                places |= {(number, column) for number, mean in of_lines.items() if mean == best}
+    return frozenset(places)
 
 
 def _line_texts(group: Group, line: Line, accuracy: _Accuracy, usual: str | None) -> list[str]:

@@ -256,3 +256,10 @@ def test_several_sections_have_a_list_of_contents():
     html = page(sections, "rows.jsonl")
     assert "<a href='#s1'>Learning curves</a>" in html
     assert "<h2 id='s1'>Learning curves</h2>" in html
+
+
+def test_texts_in_bold():
+    table = Table("T", "C", ["A", "B_"], [["a_", "1 ± 2"]], [], bold=frozenset({(0, 1)}))
+    assert "| a\\_ | **1 ± 2** |" in plain(table)
+    assert r"a\_ & \textbf{1 $\pm$ 2} \\" in latex(table)
+    assert "<td class=text>a_</td><td><b>1 ± 2</b></td>" in page([Section("S", [table], [])], "s")

@@ -117,6 +117,62 @@ def test_the_second_table_is_without_selection():
     assert "49.00 (1)" in plain(table)
 
 
+def validation(rows):
+    """The table of validation accuracies, if there is one."""
+    found = [each for each in tables(group(rows)[0]) if each.title.startswith("Validation")]
+    return found[0] if found else None
+
+
+def test_settings_are_chosen_by_validation_accuracies():
+    """Which choose another line than the test accuracies do."""
+    accuracies = {16: (0.5, 0.3), 32: (0.4, 0.45), 64: (0.3, 0.2)}
+    rows = [
+        make_row(
+            test,
+            val_accuracy=val,
+            seed=seed,
+            config_overrides={"train.steps": n},
+            task=task,
+            **also,
+        )
+        for n, (test, val) in accuracies.items()
+        for seed in (0, 1)
+        for task, also in (("image", {}), ("text", {"val_is_test": True}))
+    ]
+    rows += [
+        diverged_row(task="image", seed=2, config_overrides={"train.steps": 32}),
+        make_row(0.9, task="image", attention="linformer", config_overrides={"train.steps": 9}),
+    ]
+    table = validation(rows)
+    assert table.folded
+    assert "Choose settings by this table, not by the test accuracies." in table.caption
+    assert [line[0] for line in table.lines] == [
+        "Linformer, steps=9",
+        *(f"Nyströmformer, steps={n}" for n in accuracies),
+    ]
+    assert re.findall(r"\*\*.*?\*\*", plain(table)) == ["**45.00 ± 0.00 (2 of 3 seeds)**"]
+    assert "Text: validation = test" in plain(table)
+    assert "in bold" in table.caption
+    on_test = validation(row for row in rows if row.task == "text")
+    assert not on_test.bold
+    assert "Choose" not in on_test.caption
+
+
+def test_one_line_of_an_attention_is_no_choice():
+    rows = [
+        make_row(0.5, attention=name, config_overrides={"train.steps": 9})
+        for name in ("linformer", "nystrom")
+    ]
+    table = validation(rows)
+    assert not table.bold
+    assert "bold" not in table.caption
+    assert "| 51.00 (1) |" in plain(table)
+    assert "Choose" in table.caption
+    assert "Choose" not in validation(rows[:1]).caption
+    assert validation([make_row(0.5)]) is None
+    assert validation([failed_row(config_overrides={"train.steps": 9})]) is None
+
+
 def test_seeds_trained_for_different_steps_are_shown_apart():
     rows = [make_row(0.5), make_row(0.5, seed=1), make_row(0.3, seed=2, steps=2500)]
     assert "50.00 ± 0.00 (2) [5,000 steps] / 30.00 (1) [2,500 steps]" in line(rows)
