@@ -48,8 +48,8 @@ def united(
     Args:
         sections: Rows by the keys that they change and by the title of their data.
         table: Rows of the paper's table and of tasks beside LRA's, by the title of their data.
-        lra_data: Title of LRA's data, on which rows without changed keys, a sweep of options, have
-            a section in any case.
+        lra_data: Title of LRA's data. Rows on them that change no key are a sweep of options, and
+            points of other sweeps only as rows of the table are.
     """
     tables = {data: _by_run(rows) for data, rows in table.items()}
     by_data: dict[str, dict[tuple[str, ...], _Runs]] = defaultdict(dict)
