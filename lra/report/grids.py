@@ -15,6 +15,9 @@ from lra.row import Row
 
 # The keys that rows change, sorted, and the title of their data.
 Place = tuple[tuple[str, ...], str]
+# More sets of keys than those of a grid over four are a search in many keys, whose sections overlap
+# so much that most rows would be repeated in several of them.
+_MOST_SETS = 2**4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +69,7 @@ def united(
             smaller = {
                 others: found
                 for others, found in runs_of.items()
+                if len(runs_of) <= _MOST_SETS
                 if set(others) < set(keys) and (others or data != lra_data)
             }
             section = _with_points(keys, runs, smaller)

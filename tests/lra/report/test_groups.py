@@ -1,6 +1,7 @@
 """Which rows stand in which table, and what its lines are called."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -346,3 +347,23 @@ def test_lines_of_a_sweep_that_are_of_table_3_are_named():
 def test_a_failure_that_names_no_data_joins_one_that_does(order):
     rows = [failed_row(), failed_row(seed=1, data_sha256=64 * "a")]
     assert [len(cell.rows) for cell in cells(rows[::order])] == [2]
+
+
+def on_off_rows(number):
+    """Rows of all combinations of keys that are on or off, where off is the default."""
+    keys = [f"train.key{i}" for i in range(number)]
+    choices = itertools.product((0, 1), repeat=number)
+    settings = [dict(zip(keys, chosen, strict=True)) for chosen in choices]
+    return [
+        make_row(
+            config=DEFAULTS | SHORT | each,
+            config_overrides=SHORT | {key: on for key, on in each.items() if on},
+        )
+        for each in settings
+    ]
+
+
+def test_only_grids_over_a_few_keys_are_united():
+    """Sections of a search in many keys would repeat each other's rows many times."""
+    assert [len(one.lines) for one in group(on_off_rows(4))] == [2**4]
+    assert [len(one.lines) for one in group(on_off_rows(5))] == [1] * 2**5
