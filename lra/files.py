@@ -22,7 +22,8 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
             sync(file)
         os.replace(scratch, path)
     except OSError as error:
-        if error.filename in (None, os.fspath(scratch)):  # writing names no file
+        # Writing names no file; with a name, an error without a number would lose its text.
+        if error.errno is not None and error.filename in (None, os.fspath(scratch)):
             error.filename = os.fspath(given_path)
         raise
     finally:
