@@ -133,11 +133,11 @@ def _validation_table(group: Group) -> Table:
     """Return the table to choose settings by, with the best line of each attention in bold."""
     table, bold = _accuracy_table(group, _VALIDATION), _best_places(group)
     caption = table.caption
-    rows = (row for _, _, cell in group.all_cells() for row in cell.rows)
-    if len(group.lines) > 1 and not all(row.val_is_test for row in rows):
-        caption += " Choose settings by this table, not by the test accuracies."
     if bold:
-        caption += " The best of an attention's lines is in bold."
+        caption += (
+            " Choose settings by this table, not by the test accuracies. The best of an "
+            "attention's lines is in bold."
+        )
     remarks = [*table.notes, *on_choice(group)]
     return table._replace(caption=caption, notes=remarks, bold=bold, folded=True)
 
