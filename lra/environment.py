@@ -123,6 +123,16 @@ def devices_name(number: int) -> str:
     return f"{number} x {device_name()}" if number > 1 else device_name()
 
 
+def advice_on_format(dtype: str) -> str:
+    """What to say about activations of `dtype` on this device; empty if they suit it."""
+    if dtype == "float32" and this_machine().runs_kernels:
+        return (
+            "in float32 this GPU computes nearly everything by the plain forms: the kernels of "
+            "this project take --config.dtype=bfloat16"
+        )
+    return ""
+
+
 def cpu_name() -> str:
     """Model of the CPU and number of usable cores."""
     number = process.cores()

@@ -139,6 +139,8 @@ class Run:
             data = self._prepared.manifest["data"]
             device, root = environment.devices_name(self._trainer.num_devices), self._folder.root
             self._reporter.say(describe_start(self._config, data, device, params, self._step, root))
+            if advice := environment.advice_on_format(self._config.dtype):
+                self._reporter.say(advice)
             while not self._is_complete():
                 self._evaluate_if_due()
                 self._train_to_next_boundary()

@@ -166,7 +166,7 @@ def describe_start(
     start = f"from step {step:,} " if step > 0 else ""
     steps = f"{start}to step {config.train.steps:,}"
     what = f"{model}, {source}, {params:,} parameters, {seeds}, {steps}"
-    return f"{what}, on {device}, in {workdir}; compiling"
+    return f"{what}, in {config.dtype} on {device}, in {workdir}; compiling"
 
 
 def describe(row: Row) -> str:

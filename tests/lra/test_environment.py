@@ -10,6 +10,7 @@ import pytest
 
 from lra import environment
 from lra.errors import UserError
+from models.machine import Machine, assumed
 
 
 @pytest.mark.parametrize(
@@ -171,3 +172,18 @@ def test_the_peak_memory_of_accelerators_is_that_of_the_fullest(monkeypatch):
     assert environment.peak_memory_mb() == 5.0
     monkeypatch.setattr(jax, "local_devices", lambda: devices[2:])
     assert environment.peak_memory_mb() == environment.process.peak_memory_bytes() / 1e6
+
+
+@pytest.mark.parametrize(
+    ("machine", "dtype", "advised"),
+    [
+        (Machine("gpu", runs_kernels=True), "float32", True),
+        (Machine("gpu", runs_kernels=True), "bfloat16", False),
+        (Machine("gpu"), "float32", False),
+        (Machine("cpu"), "float32", False),
+    ],
+)
+def test_float32_is_advised_against_where_kernels_take_bfloat16(machine, dtype, advised):
+    with assumed(machine):
+        advice = environment.advice_on_format(dtype)
+    assert ("--config.dtype=bfloat16" in advice) == bool(advice) == advised

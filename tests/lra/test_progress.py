@@ -96,8 +96,8 @@ def test_an_evaluation_tells_how_long_the_rest_takes(tmp_path, capsys):
 def test_the_first_line_says_what_is_trained(step, steps, data, source):
     config = load_config("configs/listops.py:nystrom", ["seeds=(0, 5)"])
     assert describe_start(config, data, "2 x a device", 207_018, step, pathlib.Path("runs/x")) == (
-        f"listops nystrom, {source}, 207,018 parameters, seeds 0 5, {steps}, on 2 x a device, "
-        "in runs/x; compiling"
+        f"listops nystrom, {source}, 207,018 parameters, seeds 0 5, {steps}, "
+        "in float32 on 2 x a device, in runs/x; compiling"
     )
 
 
