@@ -121,7 +121,17 @@ def _subject(about: dict[str, Any]) -> str:
         f"{task_title(about['task'])} (data: {about['data_mark']}) in {about['workdir']}, seed "
         f"{about['seed']}, its "
         f"{about['parameters']} parameters, of step {about['step']:,}; {sizes} of the validation "
-        f"set, and random ones of the same sizes; commit {commit}."
+        f"set, and random ones of the same sizes; commit {commit}.{_on_training(about)}"
+    )
+
+
+def _on_training(about: dict[str, Any]) -> str:
+    """Return a sentence if the model's queries and keys were not trained for exact attention."""
+    if about["attention"] == "standard":
+        return ""
+    return (
+        " Exact attention is a softmax of this model's queries and keys, which it has not computed "
+        "itself: in training they served its own attention."
     )
 
 

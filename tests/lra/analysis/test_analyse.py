@@ -68,6 +68,7 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
     assert "Linformer's Theorem 1" in printed
     assert "best on the validation set" in printed
     assert str(out / "ANALYSIS.md") in printed
+    assert "in training they served its own attention" in (out / "ANALYSIS.md").read_text()
 
 
 def test_the_last_step_is_analysed_on_demand(workdir, tmp_path, capsys):
