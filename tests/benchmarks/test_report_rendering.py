@@ -24,8 +24,9 @@ def test_ten_thousand_rows_fill_every_cell(tmp_path):
     assert len(rows) == 10_000
     records.write_once(tmp_path / "rows.jsonl", rows)
     render(tmp_path / "rows.jsonl", tmp_path / "out")
-    # Of 25 cells, of as many for each value of the sweep (the default's are those of the table once
-    # more), and the five averages over tasks; with selection and without.
+    # Of 25 cells and the five averages over tasks, with selection and without; and of as many cells
+    # for each value of the sweep (the default's are those of the table once more), on validation
+    # sets as well.
     shown = (tmp_path / "out" / "RESULTS.md").read_text()
-    assert shown.count("50.00 ± 0.00 (20)") == 2 * (25 + 25 * 20 + 5)
+    assert shown.count("50.00 ± 0.00 (20)") == 2 * (25 + 5) + 3 * 25 * 20
     assert len(list((tmp_path / "out" / "figures").glob("*.png"))) == 6
