@@ -6,8 +6,8 @@ Data:      as table.py
 Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/sweeps.jsonl \\
                --known=results/accuracy.jsonl
 Published: those sizes, in the config of each task
-Here:      36.90, 36.92 and 36.63 with proj_dim 32, 64 and 128 on ListOps, 29.07 and 28.47 with
-           32 and 64 features (three seeds each), 32.40 with 128 (two; results/sweeps.jsonl,
+Here:      36.90, 36.92 and 36.63 with proj_dim 32, 64 and 128 on ListOps, 29.07, 28.47 and
+           27.97 with 32, 64 and 128 features (means of three seeds, results/sweeps.jsonl,
            discussed in results/LISTOPS.md); for 256 see the table; the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
