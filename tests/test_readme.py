@@ -298,6 +298,42 @@ def test_the_ratios_to_pytorch_are_those_of_the_rows():
         assert told in text_of("README.md")
 
 
+def ratios_of_time(device: str) -> dict[str, float]:
+    """Best peer's time over ours, forward and backward, d = 64, float32, by the rendered page."""
+    heading = rf"## Cost of one attention module: d = 64, 2 heads, float32; {device}.*?"
+    page = (ROOT / "results" / "RESULTS.md").read_text()
+    table = re.search(heading + r"(\| Ours .*?)\n\n", page, re.DOTALL)[1]
+    names, _, *lines = ([x.strip() for x in line.split("|")[1:-1]] for line in table.splitlines())
+    column = names.index("Time, forward and backward")
+    return {line[0]: float(line[column].partition("×")[0]) for line in lines}
+
+
+def test_the_ratios_to_peers_are_those_of_the_rendered_page():
+    page, readme = text_of("benchmarks/README.md"), text_of("README.md")
+    order = (
+        "Nyströmformer-64",
+        "Linformer-256",
+        "Performer-256",
+        "Reformer-2",
+        "Longformer-257",
+        "Standard (chunked)",
+    )
+    epyc, xeon = (ratios_of_time(device) for device in ("AMD EPYC", "Intel"))
+    table = re.findall(r"^\| .*? \| ([\d.]+) \(", (ROOT / "benchmarks/README.md").read_text(), re.M)
+    assert table[: len(order)] == [f"{epyc[name]:.1f}" for name in order]
+    least, most = (f"{extreme(epyc[name] for name in order):.1f}" for extreme in (min, max))
+    assert f"our modules were {least} to {most} times as fast in the mean" in readme
+    approximations = [xeon[name] for name in order[:-1]]
+    *others, last = (f"{ratio:.1f}" for ratio in approximations)
+    together = statistics.geometric_mean(approximations)
+    told = f"the ratios of time are {', '.join(others)} and {last} in the order of the table, "
+    assert f"{told}{together:.1f} together" in page
+    assert f"But `chunked` has {xeon[order[-1]]:.1f} there" in page
+    least, most = min(approximations), max(approximations)
+    assert f"the approximations were {least:.1f} to {most:.1f} times as fast in that mean" in readme
+    assert f"exact attention took {1 / xeon[order[-1]]:.1f} times as long" in readme
+
+
 def test_the_findings_of_the_analysis_are_those_of_its_page():
     page, readme = text_of("results/analysis/ANALYSIS.md"), text_of("README.md")
 
