@@ -61,7 +61,8 @@ def test_a_run_writes_rows_metrics_and_a_checkpoint(
     assert output == ""
     start, pace, *_ = [line for line in said.splitlines() if "|" not in line]
     assert start.startswith("listops nystrom, ")
-    assert f" parameters, seeds 0 5, to step 12, on 8 x {environment.device_name()}, in " in start
+    where = f"in float32 on 8 x {environment.device_name()}, in "
+    assert f" parameters, seeds 0 5, to step 12, {where}" in start
     assert pace.startswith("first call after ")
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.seed for row in rows] == [0, 5]
