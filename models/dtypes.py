@@ -14,3 +14,8 @@ def common_dtype(*dtypes: DTypeLike) -> jnp.dtype:
 def accumulation_dtype(dtype: DTypeLike) -> jnp.dtype:
     """Return the dtype of softmaxes and sums for inputs of `dtype`: at least float32."""
     return common_dtype(dtype, jnp.float32)
+
+
+def least_denominator(dtype: DTypeLike) -> float:
+    """Return the smallest denominator for which the gradients divided by it are finite."""
+    return float(jnp.finfo(dtype).tiny) * 2.0**24

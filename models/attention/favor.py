@@ -20,7 +20,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from models.attention.blocks import (
@@ -34,6 +33,7 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import Heads, Mask
+from models.dtypes import least_denominator
 from models.machine import Machine, this_machine
 
 _CPU_ENTRIES = 2**17  # features of a block of one head, which stay in a core's cache
@@ -194,11 +194,6 @@ def _query_exponentials(q, projection, epsilon):
 def _half_square(x):
     """|x|^2 / 2, as a row."""
     return row_sums(jnp.square(x)) / 2
-
-
-def least_denominator(dtype: DTypeLike) -> float:
-    """Return the smallest denominator for which the gradients divided by it are finite."""
-    return float(jnp.finfo(dtype).tiny) * 2.0**24
 
 
 def _is_large_enough(total):

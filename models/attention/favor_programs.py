@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from models.attention.favor import least_denominator
+from models.dtypes import least_denominator
 from models.kernel_math import product
 
 _LOWEST = float(jnp.finfo(jnp.float32).min)

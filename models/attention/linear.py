@@ -4,9 +4,9 @@
     f(x) = elu(x) + 1 = x + 1 if x > 0, exp(x) otherwise          sums over the real positions
 
 This is softmax attention with the weights f(q_i) . f(k_j) in place of exp(q_i . k_j / sqrt(D)).
-They are positive, so nothing is added to the denominator t. (In float32 the product of the features
-of two numbers below -45 or so is 0; a query with no other weight gets 0.) Backward, with g the
-gradient of out:
+They are positive, so nothing is added to the denominator t. (But they may underflow: a query whose
+denominator is below 2e-31 in float32, as that of numbers below -40 or so in q and k, gets 0 and
+passes no gradient on.) Backward, with g the gradient of out:
 
     e_i  = [g_i, -g_i . out_i] / t_i              dM   = sum_i f(q_i) e_i^T
     df(q_i) = M e_i        df(k_j) = dM [v_j, 1]        [dv_j, .] = dM^T f(k_j)
@@ -41,7 +41,7 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import Heads, Mask, check_inputs
-from models.dtypes import accumulation_dtype
+from models.dtypes import accumulation_dtype, least_denominator
 from models.machine import Machine, this_machine
 
 # Size of one block's features, for all sequences and heads together. On one CPU core, at batch 1
@@ -103,8 +103,9 @@ def _attention_forward(q, k, v, mask, block):
     def attend(_, arrays):
         result = swap_heads(jnp.einsum("bhld,bhde->bhle", _features(*arrays), memory))
         out, total = result[..., :-1], result[..., -1:]
-        # 0 at padding, and where there is no real key.
-        total = jnp.where(total > 0, total, 1)
+        # Division by infinity gives 0, as do its gradients: at padding, where there is no real key,
+        # and where features underflow.
+        total = jnp.where(total >= least_denominator(dtype), total, jnp.inf)
         return (), (out / total, total)
 
     like = (q, jax.ShapeDtypeStruct((*q.shape[:3], 1), dtype))

@@ -110,6 +110,17 @@ def test_large_inputs_stay_finite():
     assert all(np.isfinite(x).all() for x in found)
 
 
+@pytest.mark.parametrize("exponent", [-30, -40, -43, -43.5, -44, -60])
+def test_features_that_nearly_underflow_have_finite_gradients(exponent):
+    q, k, v, g = random_inputs(12, jnp.float32)
+    q, k = exponent + 0.1 * q, exponent + 0.1 * k
+    mask = masks(12)
+    found = out_and_gradients(lambda *x: linear_attention(*x, mask), q, k, v, 1e3 * g)
+    assert all(np.isfinite(x).all() for x in found)
+    served = exponent == -30
+    assert all(np.any(x) == served for x in found)
+
+
 def test_blocks():
     assert block_of((32, 4096, 2, 32), 4, machine=Machine("gpu")) == 4096
     assert block_of((1, 2048, 2, 32), 4, machine=Machine("cpu")) == 2048
