@@ -1,7 +1,8 @@
 """PRNG keys of a batch: one for the whole batch, or one per example.
 
 With a key per example, its random numbers (dropout masks, hash rotations) depend neither on the
-rest of the batch nor on whether the batch is computed whole or in parts.
+rest of the batch nor on whether the batch is computed whole or in parts. This holds for keys of
+JAX's default implementation, threefry2x32; those of `rbg` draw other numbers under `jax.vmap`.
 """
 
 from collections.abc import Callable

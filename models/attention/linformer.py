@@ -141,7 +141,8 @@ class LinformerAttention(nnx.Module):
     The parameters `e` and `f` are matrices [proj_dim, length], N(0, 0.02), or convolution kernels.
     Each is a list with one array [heads or 1, ...] per group of heads. If all sizes are equal, all
     heads form one group; otherwise each head is a group of its own. Shared arrays are the same
-    object.
+    object, as which `nnx.split`, `nnx.clone` and `nnx.grad` treat them; for `jax.tree.map` and for
+    `jax.grad` of a whole module each reference is an array of its own.
     """
 
     shares_qk = False
@@ -169,8 +170,10 @@ class LinformerAttention(nnx.Module):
         """
         check_choice("projection", projection, PROJECTIONS)
         check_choices("share", share, SHARES)
-        share = () if projection in POOLINGS else share
-        self.length, self.projection = length, projection
+        share = () if projection in POOLINGS else tuple(sorted(share))
+        self.length, self.projection, self.share = length, projection, share
+        # Pooled and linear projections fit any.
+        self.head_dim = head_dim if projection == "conv" else None
         self.sizes = head_sizes(proj_dim, layer=layer, heads=heads, length=length, share=share)
         if "layers" in share and layer > 0:
             self._refer_to(shared)
@@ -181,7 +184,7 @@ class LinformerAttention(nnx.Module):
     def _refer_to(self, shared: nnx.Module | None) -> None:
         if shared is None:
             raise ValueError("share has 'layers': layers after the first need layer 0's attention")
-        for name in ("length", "projection", "sizes"):
+        for name in ("length", "projection", "share", "sizes", "head_dim"):
             if getattr(shared, name) != getattr(self, name):
                 raise ValueError(
                     f"{name} {getattr(self, name)} differs from the {getattr(shared, name)} of the"
@@ -223,10 +226,10 @@ class LinformerAttention(nnx.Module):
         """Attend to projected keys and values; `key` is ignored.
 
         Raises:
-            ValueError: Inputs that violate the contract, exceed the module's length or have another
-                number of heads.
+            ValueError: Inputs that violate the contract, exceed the module's length, have another
+                number of heads or, for the convolution, another size of a head.
         """
-        check_inputs(q, k, v, mask, heads=len(self.sizes))
+        check_inputs(q, k, v, mask, heads=len(self.sizes), head_dim=self.head_dim)
         return self._attend(q, k, v, mask)
 
     def attend_packed(

@@ -152,11 +152,14 @@ def nystrom_attention(
             `models.attention.convolution`); None: no convolution.
 
     Raises:
-        ValueError: `num_landmarks` not in 1 to length, `pinv_iterations` below 0, or inputs that
-            violate the contract.
+        ValueError: `num_landmarks` not in 1 to length, `pinv_iterations` below 0, a kernel of
+            another shape, or inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
     check_not_negative(pinv_iterations=pinv_iterations)
+    heads = q.shape[2]
+    if conv_kernel is not None and (conv_kernel.shape[:-1] != (heads,) or not conv_kernel.size):
+        raise ValueError(f"conv_kernel must be [{heads} heads, width], not {conv_kernel.shape}")
     landmarks = _landmarks(q, k, mask, num_landmarks)
     out = _attend_through(landmarks, q, k, v, mask, pinv_iterations)
     if conv_kernel is not None:

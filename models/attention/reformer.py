@@ -66,17 +66,18 @@ def reformer_attention(
 
     Raises:
         ValueError: More than 65,536 positions, more than 2^32 positions times buckets (including
-            that of padding), or inputs that violate the contract.
+            that of padding), rotations of another shape, or inputs that violate the contract.
     """
     check_inputs(q, q, v, mask)
     check_positive(chunk_length=chunk_length)
+    factors = factors or (2 * rotations.shape[-1],)
+    _check_rotations(rotations, q, factors)
     length = q.shape[1]
     if length <= chunk_length:
         q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
         all_heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
         return jax.vmap(all_heads)(q, v, mask)
     missing = -length % chunk_length
-    factors = factors or (2 * rotations.shape[-1],)
     num_buckets = math.prod(factors)
     # The 32-bit sort keys are `bucket * padded + position` and `position * padded + position`.
     padded = length + missing
@@ -132,6 +133,18 @@ def attend_by_kernels(
     order = _positions_in(jnp.sort(unsorted, axis=-1, stable=False))
     count = jnp.sum(mask, axis=1, dtype=jnp.int32)
     return chunk_attention(q, v, order, count, chunk_length=chunk_length, interpret=interpret)
+
+
+def _check_rotations(rotations, q, factors):
+    examples = rotations.shape[:-4]
+    if examples not in ((), q.shape[:1]):
+        raise ValueError(f"rotations {rotations.shape} for {len(q)} examples")
+    expected = *q.shape[2:], rotations.shape[-2], sum(factors) // 2
+    if rotations.shape[-4:] != expected:
+        raise ValueError(
+            f"rotations {rotations.shape} do not end with {expected} = [heads, head_dim, hashes, "
+            "half of the sum of factors]"
+        )
 
 
 def _one_chunk(

@@ -147,6 +147,13 @@ def test_a_longer_sequence_than_the_module_is_made_for_is_refused():
         module()(*random_inputs(4, length=13), jnp.ones((2, 13), bool))
 
 
+@pytest.mark.parametrize("head_dim", [1, 2])
+def test_a_convolution_of_other_heads_is_refused(head_dim):
+    x = jnp.ones((2, 12, 2, head_dim))
+    with pytest.raises(ValueError, match=f"{head_dim} numbers per head, .* made for 4"):
+        module(projection="conv")(x, x, x, jnp.ones((2, 12), bool))
+
+
 # What the suite of all attentions has no case for: means, and a last window that is not full.
 @pytest.mark.parametrize(("projection", "proj_dim"), [("mean_pool", 6), ("conv", 7)])
 def test_neither_padding_nor_its_amount_matters(projection, proj_dim):
@@ -288,6 +295,14 @@ def test_poolings_share_nothing_so_their_sizes_may_differ(share):
             "projection linear differs from the conv",
         ),
         ({"layer": 1, "proj_dim": 3, "shared": module()}, "sizes .3, 3. differs from the .4, 4."),
+        (
+            {"layer": 1, "share": ("heads", "layers"), "shared": module()},
+            "share .'heads', 'layers'. differs from the .'kv', 'layers'.",
+        ),
+        (
+            {"layer": 1, "head_dim": 5, "projection": "conv", "shared": module(projection="conv")},
+            "head_dim 5 differs from the 4 of the layer",
+        ),
     ],
 )
 def test_bad_options(options, message):

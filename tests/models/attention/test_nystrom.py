@@ -240,6 +240,17 @@ def test_sizes_that_do_not_fit_are_refused(options, message):
         build(**options)
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (3, 3), (2, 0), (2,)])
+def test_a_kernel_of_other_heads_is_refused(shape):
+    attend = (
+        nystrom.nystrom_attention.__wrapped__
+    )  # without the check of annotations, which users lack
+    q, k, v, _ = inputs(8, jnp.float32)
+    mask, kernel = jnp.ones((2, 8), bool), jnp.ones(shape)
+    with pytest.raises(ValueError, match=r"must be \[2 heads, width\], not \("):
+        attend(q, k, v, mask, num_landmarks=4, conv_kernel=kernel)
+
+
 def test_a_sequence_shorter_than_its_landmarks_is_refused():
     q, k, v, _ = inputs(4, jnp.float32)
     with pytest.raises(ValueError, match="num_landmarks = 8 exceeds the length 4"):

@@ -196,6 +196,22 @@ def test_bad_options(options, message):
 
 
 @pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 4, 1, 3), r"do not end with \(2, 4, 1, 2\) = .heads, head_dim, hashes, half"),
+        ((1, 4, 1, 2), r"do not end with \(2, 4, 1, 2\)"),
+        ((3, 2, 4, 1, 2), r"rotations \(3, 2, 4, 1, 2\) for 5 examples"),
+    ],
+)
+@pytest.mark.parametrize("chunk_length", [4, 16])
+def test_other_rotations_are_refused(shape, message, chunk_length):
+    attend = reformer_attention.__wrapped__  # without the check of annotations, which users lack
+    x, mask = jnp.ones((5, 8, 2, 4)), jnp.ones((5, 8), bool)
+    with pytest.raises(ValueError, match=message):
+        attend(x, x, mask, jnp.ones(shape), chunk_length=chunk_length, factors=(4,))
+
+
+@pytest.mark.parametrize(
     ("length", "chunk_length", "product"),
     [(2**16 + 1, 64, "65600 x 5;"), (2**16, 2, "65536 x 65537;")],
 )
