@@ -20,6 +20,7 @@ from lra.errors import UserError
 from lra.files import file_sha256, write_atomically
 from lra.state import TrainState
 from lra.stderr import say
+from lra.workdir import check_path
 
 KEPT = 2
 _OVERHEAD_BYTES = 1 << 20  # for Orbax's own files
@@ -67,6 +68,8 @@ class Checkpoints:
     """Checkpoints in a folder, numbered in the order of saving."""
 
     def __init__(self, folder: pathlib.Path):
+        """Open the folder; raise UserError for a path that `check_path` refuses."""
+        check_path(folder.parent)
         self._folder = folder.resolve()
         self._damaged: set[int] = set()
         self._manager = ocp.CheckpointManager(

@@ -33,6 +33,23 @@ _MISSING_IN_OLD = {"device": "unknown device", "deterministic": None}  # for old
 _DAMAGED = (ValueError, TypeError, AttributeError, KeyError, RecursionError, UserError)
 
 
+def check_path(folder: pathlib.Path) -> None:
+    """Raise UserError for a path where Orbax loses arrays: a backslash is a slash to it."""
+    path = folder.resolve().as_posix()
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"workdir {path!r} is no text in UTF-8, as checkpoints need; rename it, or choose "
+            "another"
+        ) from None
+    if "\\" in path:
+        raise UserError(
+            f"workdir {path} has a backslash, which checkpoints do not keep; rename it, or choose "
+            "another"
+        )
+
+
 class Workdir:
     """Paths and files of a run in `root`."""
 
@@ -78,11 +95,13 @@ class Workdir:
             yield
 
     def check_free(self) -> None:
-        """Raise UserError if another process is training in this folder, or it holds prepared data.
+        """Raise UserError if another process is training in this folder, or it can hold no run.
 
-        Nothing is made here. `open_for` comes only after the data and the model are on the devices,
-        where there may be no room beside those of the other process.
+        It cannot if it holds prepared data or `check_path` refuses its path. Nothing is made here.
+        `open_for` comes only after the data and the model are on the devices, where there may be no
+        room beside those of the other process.
         """
+        check_path(self.root)
         if (self.root / _MANIFEST).exists() and not self.config.exists():
             raise UserError(f"{self.root} holds prepared data; choose another --workdir")
         if self.lock.exists():

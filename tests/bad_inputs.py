@@ -169,6 +169,8 @@ def _workdirs() -> list[Case]:
     return [
         Case(f"{TRAIN} --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{TRAIN} --workdir=mine.py/run", "mine.py is a file, not a folder"),
+        Case(rf"{TRAIN} --workdir='a\b'", r"a\b has a backslash, which checkpoints do not keep"),
+        Case(f"{TRAIN} --workdir=caf\udce9", r"caf\udce9' is no text in UTF-8"),
         Case(f"{TRAIN} --workdir=/proc/new", "cannot write to workdir /proc/new"),
         Case(f"{TRAIN} --workdir=data/listops", "data/listops holds prepared data; choose another"),
         Case(TRAIN, "run/evaluations is not a folder", write("run/evaluations", "")),
