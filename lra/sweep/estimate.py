@@ -137,12 +137,12 @@ def _cost_settings(config: dict[str, Any]) -> str:
 
 
 def rows_with_costs(rows: list[Row]) -> list[Row]:
-    """Select the rows whose time says what a step costs.
+    """Select the rows whose time says what a step costs, in the order in which they were made.
 
     This excludes runs that diverged early, which mostly compiled, and runs resumed on other
     devices, whose time fits neither device.
     """
-    return [
+    selected = [
         row
         for row in rows
         if row.status == "ok"
@@ -152,6 +152,7 @@ def rows_with_costs(rows: list[Row]) -> list[Row]:
         and row.seeds_in_program
         and row.config.get("train.batch_size")
     ]
+    return sorted(selected, key=lambda row: row.finished)
 
 
 def duration(seconds: float) -> str:

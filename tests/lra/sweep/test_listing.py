@@ -146,6 +146,18 @@ def test_rows_of_other_devices_tell_no_time(place, capsys):
     ]
 
 
+def test_the_latest_row_need_not_be_the_last_of_its_file(place, capsys):
+    place.file.write_text(ONE_RUN)
+    late, early = (f"2026-0{month}-01T00:00:00+00:00" for month in (2, 1))
+    rows = [
+        timed_row(data="another", device="a GPU", finished=late, wall_seconds=60.0),
+        timed_row(data="another", device="a CPU", finished=early, wall_seconds=6e4),
+    ]
+    records.append(place.results, rows)
+    assert place.run("--dry_run") == 0
+    assert "those of a GPU, where the latest was made" in capsys.readouterr().out
+
+
 def test_a_row_that_two_files_have_tells_the_time_once(place, capsys):
     place.file.write_text(ONE_RUN)
     known = place.root / "known.jsonl"
