@@ -205,7 +205,7 @@ def summary(groups: Iterable[Group]) -> str:
     text = f"Cells of Table 3 with results: {len(filled)} of {len(TABLE3) * len(TABLE_TASKS)}"
     if not filled:
         return f"{text}."
-    seeds = sorted(sum(len(cell.ok) for cell in cells) for cells in filled)
+    seeds = sorted(len({row.seed for cell in cells for row in cell.ok}) for cells in filled)
     number = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
     rows = [row for cells in filled for cell in cells for row in cell.ok]
     tasks_by_data: dict[str, dict[str, None]] = defaultdict(dict)

@@ -365,6 +365,8 @@ def test_a_summary_comes_first():
     assert summary(group(rows)) == told
     assert "1 of 25, of 1 seed each. " in summary(group(rows[:1]))
     assert "1 of 25, of 1 seed each. " in summary(group([make_row(), diverged_row(seed=1)]))
+    apart = [make_row(), *(make_row(data="official", seed=seed) for seed in (0, 1))]
+    assert "1 of 25, of 2 seeds each. " in summary(group(apart))
     assert summary(group(rows[-1:])) == "Cells of Table 3 with results: 0 of 25."
     assert summary(group([make_row(config_overrides={"train.steps": 9})])) == ""
     assert document([], "rows.jsonl", told).startswith(f"# Results\n\n{told}\n\nRendered by")
