@@ -98,17 +98,26 @@ def parse_with_overrides(
             override = override if value is None else f"{override}={value}"
         overrides.append(override)
     flag = parser.unknown_flag(rest)
-    if flag and _is_key(key := flag.removeprefix("--")):
+    if flag and (key := _key_meant(flag.removeprefix("--"))):
         raise UserError(f"unknown flag {flag} (did you mean '--config.{key}'?); see --help")
     return parser.parse_args(rest), overrides
 
 
-def _is_key(name: str) -> bool:
-    """Whether this is a key of configurations, or begins with one of their sections."""
+def _key_meant(name: str) -> str | None:
+    """Return the name of a flag if it is a key of configurations, or begins with a section of them.
+
+    Of a key of training or the model that lacks its section, return the whole key.
+    """
     from configs import default  # only for the message of an error
 
     config, (first, *rest) = default.get_config(), name.split(".")
-    return first in config and bool(rest) == (type(config[first]) is type(config))
+    if first in config and bool(rest) == (type(config[first]) is type(config)):
+        return name
+    for section in ("train", "model"):
+        keys = config[section]
+        if name in keys and type(keys[name]) is not type(config):
+            return f"{section}.{name}"
+    return None
 
 
 def literal(text: str) -> Any:

@@ -80,7 +80,8 @@ def expressions(rules: Rules, seed: int, workers: int = 1) -> Iterator[bytes]:
         if fruitless == FRUITLESS_BLOCKS:
             raise UserError(
                 f"{fruitless * ATTEMPTS_PER_BLOCK:,} attempts gave no expression beyond the "
-                f"{len(seen):,} found; widen --min_length and --max_length or ask for fewer"
+                f"{len(seen):,} found; widen --min_length and --max_length, raise --max_depth or "
+                "ask for fewer"
             )
 
 

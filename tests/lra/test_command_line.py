@@ -220,7 +220,15 @@ def test_a_key_in_the_place_of_a_flag_is_said_to_be_one(name):
         parse_with_overrides(parser(), ["text", "--data_dir=d", f"--{name}=3"])
 
 
-@pytest.mark.parametrize("name", ["train", "stepz", "foo.bar", "seeds.x", ""])
+@pytest.mark.parametrize(
+    ("name", "key"), [("eval_every", "train.eval_every"), ("num_layers", "model.num_layers")]
+)
+def test_a_key_without_its_section_is_said_to_be_one(name, key):
+    with pytest.raises(UserError, match=rf"unknown flag --{name} .*mean '--config\.{key}'"):
+        parse_with_overrides(parser(), ["text", "--data_dir=d", f"--{name}=3"])
+
+
+@pytest.mark.parametrize("name", ["train", "attention", "stepz", "foo.bar", "seeds.x", ""])
 def test_other_flags_are_not(name):
     with pytest.raises(UserError, match=f"unknown flag --{name}") as error:
         parse_with_overrides(parser(), ["text", "--data_dir=d", f"--{name}=3"])
