@@ -110,9 +110,15 @@ def test_other_data_are_named_where_their_accuracies_are():
             assert f"\n| {mark} | seed |" in page
 
 
-SIZES = {"linformer": "projections", "nystrom": "landmarks", "performer": "features"}
+SIZES = {
+    "linformer": "projections",
+    "nystrom": "landmarks",
+    "performer": "features",
+    "reformer": "hash rounds",
+}
 SIZE_KEYS = [
-    [f"model.attention.{option}"] for option in ("proj_dim", "num_landmarks", "num_features")
+    [f"model.attention.{option}"]
+    for option in ("proj_dim", "num_landmarks", "num_features", "num_hashes")
 ]
 
 
@@ -166,7 +172,8 @@ def test_the_sizes_of_listops_are_those_of_rows_and_evaluations():
             ", ".join(percent(row[field]) for row, _ in runs)
             for field in ("test_accuracy", "test_accuracy_last")
         ]
-        title = f"{NAMES[attention]}, {size} {SIZES[attention]}"
+        unit = SIZES[attention].removesuffix("s") if size == 1 else SIZES[attention]
+        title = f"{NAMES[attention]}, {size} {unit}"
         steps = ", ".join(leaves(run) for _, run in runs)
         assert_has_line("results/LISTOPS.md", f"| {title} | {' | '.join([*texts, steps])} |")
 
