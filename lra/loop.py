@@ -18,9 +18,9 @@ from lra.data import prepared as prepared_data
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
-from lra.progress import Reporter, Silence, check_events, describe, describe_start
 from lra.protocol import protocol_of
 from lra.records import write_once
+from lra.reporter import Reporter, Silence, check_events, describe, describe_start
 from lra.results import STATUS_ALL_DIVERGED, make_rows, status_of_complete
 from lra.settings import flatten
 from lra.state import TrainState, still_training

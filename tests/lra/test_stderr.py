@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from lra.progress import Reporter
+from lra.reporter import Reporter
 from lra.stderr import say
 
 

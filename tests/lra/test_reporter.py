@@ -14,8 +14,8 @@ import pytest
 
 from lra.evaluation_run import Evaluation
 from lra.programs import CallMetrics
-from lra.progress import Reporter, describe_start
 from lra.report import curves
+from lra.reporter import Reporter, describe_start
 from lra.settings import load_config, to_json
 
 
