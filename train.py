@@ -6,8 +6,9 @@
 
 Run again, the same command resumes where it was stopped. Exit status: 0 complete, 1 every seed
 diverged, 2 bad input, 75 stopped before the end (signal, budget or a lost host; run it again to
-resume), 130 or 143 ended at once by a second signal. With --debug_nans, 1 also means that a NaN
-occurred; with a traceback, that the program has a fault.
+resume), 134 the same on several hosts where JAX was the first to notice that one was lost, 130 or
+143 ended at once by a second signal. With --debug_nans, 1 also means that a NaN occurred; with a
+traceback, that the program has a fault.
 
 Several hosts run the same command on the same folders, with --distributed if Slurm, a TPU or MPI
 provides their addresses, else with --coordinator_address, --num_processes and --process_id.
