@@ -95,6 +95,15 @@ def test_the_new_attention_is_compared_with_the_others(copy):
     assert "listops sigmoid" in shown
 
 
+def test_the_new_task_is_generated_for_a_sweep_with_its_flags(copy):
+    runs = {"config": "configs/parity.py:sigmoid", "seeds": (0, 1)}
+    (copy / "own.py").write_text(f"DATA = {{'parity': {{'seed': 1}}}}\nRUNS = [{runs}]\n")
+    flags = ("--results=runs/own/rows.jsonl", "--data_dir=other", "--dry_run")
+    shown = run_in(copy, "-m", "lra.sweep", "own.py", *flags)
+    assert "parity sigmoid, seeds 0 1" in shown
+    assert "0 of 2 rows done, 2 missing" in shown
+
+
 def test_the_new_attention_passes_what_all_must(copy):
     said = run_in(
         copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/models", "-k", "sigmoid"

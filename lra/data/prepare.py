@@ -86,10 +86,16 @@ def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepa
 def generated_mark(task: str, flags: dict[str, Any]) -> str:
     """Return the mark of the data that `task` generates with these flags.
 
+    It is `generated`, or the flag `data_label`, unless the module of the task has a function
+    `generated_mark`.
+
     Raises:
         UserError: A flag is unknown or invalid.
     """
-    return module_of(task).generated_mark(options_of(task, "data", flags))
+    options, module = options_of(task, "data", flags), module_of(task)
+    if hasattr(module, "generated_mark"):
+        return module.generated_mark(options)
+    return options.data_label or "generated"
 
 
 class _Outcome(NamedTuple):
