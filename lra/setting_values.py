@@ -1,6 +1,6 @@
 """Checks of config values that need neither the model nor the data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lra.errors import UserError
@@ -26,20 +26,14 @@ CHOICES_OF = {
     },
     "performer": {"kernel": ("softmax", "relu")},
 }
-# Keys whose values must be at least 1. Other keys are checked below; models check what depends on
-# the data. Each configuration has the options of its own attention only.
+# Keys whose values must be at least 1, from 0 on, or fractions, then such options of attentions.
+# Other keys are checked below; models check what depends on the data.
 _POSITIVE = (
     "model.num_layers",
     "model.dim",
     "model.mlp_dim",
     "model.num_heads",
     "model.head_dim",
-    "model.attention.num_landmarks",
-    "model.attention.pinv_iterations",
-    "model.attention.num_features",
-    "model.attention.num_hashes",
-    "model.attention.chunk_length",
-    "model.attention.window",
     "train.steps",
     "train.batch_size",
     "train.eval_every",
@@ -47,8 +41,6 @@ _POSITIVE = (
     "train.microbatches",
 )
 _NOT_NEGATIVE = (
-    "model.attention.conv_kernel",
-    "model.attention.redraw_steps",
     "train.warmup_steps",
     "train.learning_rate",
     "train.weight_decay",
@@ -58,9 +50,17 @@ _NOT_NEGATIVE = (
     "mesh.seed",
     "mesh.data",
 )
+_FRACTIONS = ("model.dropout", "data.holdout")
+_POSITIVE_OF = {
+    "nystrom": ("num_landmarks", "pinv_iterations"),
+    "performer": ("num_features",),
+    "reformer": ("num_hashes", "chunk_length"),
+    "longformer": ("window",),
+}
+_NOT_NEGATIVE_OF = {"nystrom": ("conv_kernel",), "performer": ("redraw_steps",)}
+_FRACTIONS_OF = {"standard": ("dropout",), "performer": ("epsilon",)}
 _LARGEST_INTEGER = 2**31 - 1  # limit of array sizes and of step numbers
 _LARGEST_RATE = 1e30  # an update of Adam moves a parameter by about the learning rate
-_FRACTIONS = ("model.dropout", "model.attention.dropout", "model.attention.epsilon", "data.holdout")
 
 
 def check_values(flat: Mapping[str, Any]) -> None:
@@ -82,15 +82,7 @@ def check_values(flat: Mapping[str, Any]) -> None:
     for key, value in flat.items():
         if isinstance(value, int) and value > _LARGEST_INTEGER:
             raise UserError(f"{key} must be at most {_LARGEST_INTEGER:,}, not {value}")
-    for key in _POSITIVE:
-        if key in flat and flat[key] < 1:
-            raise UserError(f"{key} must be at least 1, not {flat[key]}")
-    for key in _NOT_NEGATIVE:
-        if key in flat and not 0 <= flat[key] < float("inf"):
-            raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
-    for key in _FRACTIONS:
-        if key in flat and not 0 <= flat[key] < 1:
-            raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
+    _check_numbers(flat)
     options = CHOICES_OF.get(flat["model.attention.name"], {})
     for key, choices in (
         CHOICES | {f"model.attention.{option}": choices for option, choices in options.items()}
@@ -100,6 +92,28 @@ def check_values(flat: Mapping[str, Any]) -> None:
     _check_rates(flat["train.learning_rate"], flat["train.weight_decay"])
     _check_sizes(flat)
     _check_is_text("train.init_from", flat["train.init_from"])
+
+
+def _check_numbers(flat: Mapping[str, Any]) -> None:
+    """Check the ranges of single numbers."""
+    for key in _with_options(_POSITIVE, _POSITIVE_OF, flat):
+        if flat[key] < 1:
+            raise UserError(f"{key} must be at least 1, not {flat[key]}")
+    for key in _with_options(_NOT_NEGATIVE, _NOT_NEGATIVE_OF, flat):
+        if not 0 <= flat[key] < float("inf"):
+            raise UserError(f"{key} must be a number from 0 on, not {flat[key]}")
+    for key in _with_options(_FRACTIONS, _FRACTIONS_OF, flat):
+        if not 0 <= flat[key] < 1:
+            raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
+
+
+def _with_options(
+    keys: tuple[str, ...], options_of: Mapping[str, tuple[str, ...]], flat: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the keys, then those of the options of the configuration's attention."""
+    yield from keys
+    for option in options_of.get(flat["model.attention.name"], ()):
+        yield f"model.attention.{option}"
 
 
 def _check_names(key: str, value: str | tuple[Any, ...], choices: tuple[str, ...]) -> None:
@@ -165,9 +179,10 @@ def _check_sizes(flat: Mapping[str, Any]) -> None:
             f"train.steps_per_call = {flat['train.steps_per_call']} is more than "
             f"{MAX_STEPS_PER_CALL}"
         )
-    proj_dim = flat.get("model.attention.proj_dim")
-    if isinstance(proj_dim, tuple):
-        _check_entries(proj_dim, layers, heads)
+    if flat["model.attention.name"] == "linformer":
+        proj_dim = flat["model.attention.proj_dim"]
+        if isinstance(proj_dim, tuple):
+            _check_entries(proj_dim, layers, heads)
     if heads * head_dim != dim:
         raise UserError(
             f"model.num_heads * model.head_dim = {heads} * {head_dim} is not model.dim = {dim}; "

@@ -63,8 +63,9 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
             _check_is_tuple(key, value, known[key])
     config = _parse(spec, last_of_each_key(overrides))
     check(config)
-    if "share" in config.model.attention:  # its order and repetitions have no meaning
-        config.model.attention.share = tuple(sorted(set(config.model.attention.share)))
+    options = config.model.attention
+    if options.name == "linformer":  # order and repetitions in its `share` have no meaning
+        options.share = tuple(sorted(set(options.share)))
     return config.lock()
 
 
@@ -245,7 +246,7 @@ def _check_types(flat: dict[str, Any], defaults: dict[str, Any]) -> None:
     """
     for key, value in flat.items():
         kind = type(defaults[key])
-        if key == "model.attention.proj_dim":
+        if key == "model.attention.proj_dim" and flat["model.attention.name"] == "linformer":
             _check_nested_integers(key, value)
         elif kind is tuple and isinstance(value, tuple):
             inner = type(defaults[key][0])

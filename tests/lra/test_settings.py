@@ -283,11 +283,12 @@ def test_names_are_refused_before_models_are_made_exactly_if_models_refuse_them(
 
     assert setting_values.CHOICES["model.positions"] == encoder.POSITIONS
     assert setting_values.CHOICES["model.pooling"] == heads.POOLINGS
-    assert setting_values.CHOICES_OF == {
+    listed = {
         "standard": {"implementation": standard.IMPLEMENTATIONS},
         "linformer": {"projection": linformer.PROJECTIONS, "share": linformer.SHARES},
         "performer": {"kernel": performer.KERNELS},
     }
+    assert setting_values.CHOICES_OF | listed == setting_values.CHOICES_OF
     for key, value in (("model.pooling", "foo"), ("model.attention.num_landmarks", "0")):
         with pytest.raises(UserError, match=key):
             settings.load_config(SPEC, [f"{key}={value}"])
@@ -304,6 +305,20 @@ def test_the_schema_has_an_option_for_every_one_of_an_attention():
     assert set(default.ATTENTIONS) == set(ATTENTIONS)
     for name, options in default.ATTENTIONS.items():
         assert options == options_of(name)
+        for default_value in options.values():  # others cannot be set by a flag
+            assert type(default_value) in (bool, int, float, str, tuple)
+            assert default_value != ()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("share", True), ("proj_dim", 0.5), ("window", 0), ("epsilon", 1.0), ("redraw_steps", -1)],
+)
+def test_checks_of_an_option_are_of_its_attention_alone(option, value, monkeypatch):
+    """Another attention may have an option of the same name that means something else."""
+    monkeypatch.setitem(default.ATTENTIONS, "linear", {option: value})
+    config = settings.load_config("configs/text.py:linear")
+    assert config.model.attention[option] == value
 
 
 def test_configs_are_found_from_any_folder(tmp_path, monkeypatch):
