@@ -32,7 +32,8 @@ def test_an_attention_is_its_matrix_times_the_values(case, float64):
     found = jnp.einsum("bhij,bjhd->bihd", module_matrix(graphdef, state, q, k, mask), v)
     out = jax.jit(lambda state, *x: nnx.merge(graphdef, state)(*x))(state, q, k, v, mask)
     expected = jnp.where(mask[:, :, None, None], out, 0)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    hint = "an attention that is not linear in its values belongs in WITHOUT_MATRIX"
+    np.testing.assert_allclose(found, expected, atol=1e-12, err_msg=hint)
 
 
 def test_the_exact_matrix_is_a_softmax_over_real_positions(float64):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.extend.core import Literal
 
 from models.attention import ATTENTIONS, make, options_of
 from models.attention.blocks import padded_to
@@ -106,7 +107,8 @@ def test_no_gradient_asks_which_number_equals_the_largest(case):
     """That of `jnp.max` does, and is lost or NaN if a compiler computes them anew (`largest`).
 
     Reformer's programs ask so too: in hashes, which are not differentiated, and in the gradient of
-    `jax.nn.softmax`, which does not use the answer.
+    `jax.nn.softmax`, which does not use the answer. Comparisons with constants are harmless, as
+    that with infinity in the gradient of `jax.nn.softplus`.
     """
     q, k, v, g = inputs(case)
     arguments = nnx.split(build(case))[1], q, k, v, masks(), g, jax.random.key(0)
@@ -115,6 +117,7 @@ def test_no_gradient_asks_which_number_equals_the_largest(case):
         equation.invars[0].aval.str_short()
         for equation in equations(program.jaxpr)
         if equation.primitive.name == "eq" and equation.invars[0].aval.dtype == jnp.float32
+        if not any(isinstance(variable, Literal) for variable in equation.invars)
     ]
     assert not compared, "use masked_softmax of the contract and models.largest: CONTRIBUTING.md"
 
