@@ -27,6 +27,7 @@ class Dot(NamedTuple):
         slowest: Training examples/s of the slowest of these programs.
         marked: Whether the table marks the cell because its data are not LRA's.
         seeds: Test accuracy of each seed; empty for an average.
+        lost: Number of seeds that diverged or failed.
     """
 
     accuracy: Stat
@@ -36,6 +37,7 @@ class Dot(NamedTuple):
     slowest: float | None = None
     marked: bool = False
     seeds: tuple[float, ...] = ()
+    lost: int = 0
 
     @property
     def is_steady(self) -> bool:
@@ -69,6 +71,7 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
         part.rows[0].seeds_in_program if part.rows else None,
         min(speeds, default=None),
         seeds=tuple(cell.known("test_accuracy")),
+        lost=len(cell.rows) - len(cell.ok),
     )
 
 

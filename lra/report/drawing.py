@@ -196,11 +196,11 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
     if seeds:
         small = {"marker": "o", "markersize": 2.5, "markeredgecolor": "white"}
         upper.plot(*zip(*seeds, strict=True), markeredgewidth=0.3, **small, **alone)
-    timed = {value: dot for value, dot in dots.items() if dot.speed}
     # A line would show as an effect of the option what is one of the machines.
-    joined = {} if all(dot.is_steady for dot in timed.values()) else {"linestyle": ""}
-    lower.plot(list(timed), [dot.speed for dot in timed.values()], **look | joined)
-    for value, dot in timed.items():
+    joined = {} if all(dot.is_steady for dot in dots.values()) else {"linestyle": ""}
+    # It has a gap where there is no speed.
+    lower.plot(list(dots), [dot.speed or math.nan for dot in dots.values()], **look | joined)
+    for value, dot in dots.items():
         if dot.slowest != dot.speed:
             lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)
 

@@ -1,7 +1,7 @@
 """All figures of a report: what each shows, and its caption."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
@@ -109,6 +109,7 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
             f"{attention_title(attention)}: test accuracy and training speed against "
             f"{option}{f', {fixed}' if fixed else ''}; lines are means, small dots the seeds, "
             f"open marks single seeds. {_RUNS_APART}{_platforms(shown)}.{_left_out(shown)}"
+            f"{_lost(shown)}{_without_speed(shown)}"
         )
         if not all(dot.is_steady for sweep in shown for dot in _dots(sweep)):
             caption += (
@@ -149,6 +150,8 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
     marks = dict.fromkeys(run.data for run in runs if run.is_marked)
     if marks:
         caption += f" {OTHER_DATA} On other data: {'; '.join(marks)}."
+    if losses and (lacking := sum(not run.loss.steps for run in runs)):
+        caption += f" No losses are kept of {lacking} of the {len(runs)} runs."
     draw = functools.partial(drawing.draw_histories, runs, looks)
     return Figure(f"curves-{task}", caption, draw)
 
@@ -162,6 +165,31 @@ def _left_out(shown: list[Sweep]) -> str:
         for value, why in values.items()
     ]
     return f" No point: {', '.join(points)}." if points else ""
+
+
+def _lost(shown: list[Sweep]) -> str:
+    """Name the means over fewer seeds than were trained."""
+    points = [
+        f"{place} ({dot.lost} of {dot.lost + len(dot.seeds)})"
+        for place, dot in _named_dots(shown)
+        if dot.lost
+    ]
+    return f" Seeds that diverged or failed: {', '.join(points)}." if points else ""
+
+
+def _without_speed(shown: list[Sweep]) -> str:
+    """Name the dots that have no speed, in panels that have some."""
+    points = [place for place, dot in _named_dots(shown) if not dot.speed]
+    some = any(dot.speed for _, dot in _named_dots(shown))
+    return f" No speed on that platform: {', '.join(points)}." if some and points else ""
+
+
+def _named_dots(shown: list[Sweep]) -> Iterator[tuple[str, Dot]]:
+    """Yield the dots of a figure with their names: `ListOps at 32`."""
+    for sweep in shown:
+        for task, dots in sweep.by_task.items():
+            for value, dot in dots.items():
+                yield f"{_curve_name(shown, sweep, task)} at {value:g}", dot
 
 
 def _platforms(shown: list[Sweep]) -> str:

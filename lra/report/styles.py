@@ -80,22 +80,26 @@ def shade(own: Style, nth: int) -> Style:
 
     Shades are paler, those of a light colour darker: paler ones could not be told apart on white.
     `nth` counts from 1; for 0 the style is returned unchanged. A seventh shade would look like the
-    sixth, so shades of other colours follow.
+    sixth, so shades of other colours follow, which begin elsewhere for each attention.
     """
     from matplotlib.colors import to_rgb
 
     if not nth:
         return own
-    colour, _, line = own
+    colour, own_marker, line = own
     colour_index, shade_index = divmod(nth, _SHADES)
-    colours = (colour, *_OTHER_COLOURS)
+    if colour_index:
+        start = (*(marker for _, marker, _ in STYLES.values()), *_OTHER_MARKERS).index(own_marker)
+        colour = _OTHER_COLOURS[(start + colour_index - 1) % len(_OTHER_COLOURS)]
+    else:
+        start = 0
     strength = max(0.3, 0.6 * 0.75 ** (shade_index - 1) + 0.1) if shade_index else 1.0
-    full = to_rgb(colours[colour_index % len(colours)])
+    full = to_rgb(colour)
     if _luminance(full) > _LIGHT:
         shaded = tuple(strength * part for part in full)
     else:
         shaded = tuple(1 - strength * (1 - part) for part in full)
-    marker = _OTHER_MARKERS[nth % len(_OTHER_MARKERS)]
+    marker = _OTHER_MARKERS[(start + nth) % len(_OTHER_MARKERS)]
     return shaded, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
 
 

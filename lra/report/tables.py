@@ -1,6 +1,7 @@
 """Tables of a group, with text in their cells; `formats` and `page` render them."""
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -135,8 +136,8 @@ def _validation_table(group: Group) -> Table:
     caption = table.caption
     if bold:
         caption += (
-            " Choose settings by this table, not by the test accuracies. The best of an "
-            "attention's lines is in bold."
+            " Choose settings by this table, not by the test accuracies. Of the lines of an "
+            "attention whose seeds all have results the best is in bold."
         )
     remarks = [*table.notes, *on_choice(group)]
     return table._replace(caption=caption, notes=remarks, bold=bold, folded=True)
@@ -145,7 +146,8 @@ def _validation_table(group: Group) -> Table:
 def _best_places(group: Group) -> frozenset[tuple[int, int]]:
     """Return line and column of the best validation accuracies, of two or more of an attention.
 
-    Where the validation set is the test set, there is nothing to choose by.
+    Where the validation set is the test set, there is nothing to choose by. A mean over fewer seeds
+    than were trained is no best one: those that diverged or failed are not in it.
     """
     places = set()
     for column, task in enumerate(group.tasks, 1):
@@ -154,10 +156,11 @@ def _best_places(group: Group) -> frozenset[tuple[int, int]]:
             cell = line.cell(task)
             stat = cell.stat(_VALIDATION.field) if cell else None
             if stat and not any(row.val_is_test for row in cell.rows):
-                means[line.attention][number] = stat.mean
+                complete = len(cell.ok) == len(cell.rows)
+                means[line.attention][number] = stat.mean if complete else -math.inf
         for of_lines in means.values():
             best = max(of_lines.values())
-            if len(of_lines) > 1:
+            if len(of_lines) > 1 and best > -math.inf:
                 places |= {(number, column) for number, mean in of_lines.items() if mean == best}
     return frozenset(places)
 

@@ -109,6 +109,19 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     assert figure.caption.endswith("(evaluations).")
 
 
+def test_the_caption_says_of_how_many_runs_no_losses_are_kept(tmp_path):
+    run, line = str(write_run(tmp_path / "run")), {"step": [1, 2], "val_accuracy": [0.1, 0.2]}
+    file, name = tmp_path / "curves.jsonl", {"task": "listops", "attention": "linear", "seed": 0}
+    file.write_text(json.dumps(name | {"config_overrides": {}} | line))
+    said = {}
+    for places in ([run], [run, str(file)], [str(file)]):
+        _, (figure,) = figures([], places)
+        said[len(places), places[0] == run] = "losses are kept" in figure.caption
+        if len(places) == 2:
+            assert figure.caption.endswith(" No losses are kept of 1 of the 2 runs.")
+    assert said == {(1, True): False, (2, True): True, (1, False): False}
+
+
 def test_curves_say_whether_they_are_of_the_test_set(tmp_path):
     official = str(write_run(tmp_path / "official", task="text"))
     held_out = str(write_run(tmp_path / "held-out", task="text", overrides=["data.holdout=0.1"]))

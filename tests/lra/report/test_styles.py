@@ -48,6 +48,11 @@ def test_shades_of_an_attention_look_like_no_other(attention):
     assert not {marker for _, marker, _ in looks[1:]} & {marker for _, marker, _ in STYLES.values()}
 
 
+def test_shades_of_different_attentions_differ():
+    looks = [shade(own, nth) for own in STYLES.values() for nth in range(12)]
+    assert len(set(looks)) == len(looks)
+
+
 @pytest.mark.parametrize(("marker", "area"), [("o", math.pi / 4), ("s", 1), ("D", 1), ("^", 0.5)])
 def test_areas_of_markers(marker, area):
     assert area_of_marker(marker) == pytest.approx(area, rel=1e-3)

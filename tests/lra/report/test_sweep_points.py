@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
 
@@ -15,7 +16,7 @@ from tests.lra.report.swept_rows import (
     sweep_rows,
     swept,
 )
-from tests.lra.row_factory import HALF, failed_row, make_row
+from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row
 
 
 def legend_of(figure) -> list[str]:
@@ -51,7 +52,32 @@ def test_a_sweep_is_on_one_device_and_in_one_number_format():
     assert {value: dot.speed for value, dot in dots.items()} == speeds
     assert all(dot.accuracy.mean < 0.5 for value, dot in dots.items() if value != 8)
     (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
-    assert figure.caption.endswith("Speeds: a device, float32.")
+    assert figure.caption.endswith(
+        "Speeds: a device, float32. No speed on that platform: ListOps at 8."
+    )
+
+
+def test_a_line_of_speeds_has_a_gap_where_one_is_missing():
+    rows = [
+        *sweep_rows(),
+        make_row(0.4, config_overrides={"model.attention.num_landmarks": 48}, **GPU),
+        diverged_row(
+            seed=2,
+            examples_per_second=62.5,
+            config_overrides={"model.attention.num_landmarks": 16},
+        ),
+    ]
+    (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
+    assert figure.caption.endswith(
+        " Seeds that diverged or failed: ListOps at 16 (1 of 3). No speed on that platform: "
+        "ListOps at 48."
+    )
+    drawn = figure.draw()
+    pyplot.close(drawn)
+    ((speeds,),) = [axes.lines for axes in drawn.axes[1:]]
+    np.testing.assert_array_equal(speeds.get_xdata(), [16, 32, 48, 64, 128])
+    expected = [62.5, 31.25, np.nan, 500, 7.8125]
+    np.testing.assert_array_equal(speeds.get_ydata(), expected)
 
 
 def test_the_caption_of_a_sweep_names_the_sizes_without_a_point():
