@@ -7,12 +7,12 @@ leads to the same parameters only up to rounding if the devices are different.
 """
 
 import collections
+import contextlib
 import io
 import pathlib
-import shutil
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class SavedEvaluations:
     """
 
     def __init__(self, trainer: Trainer, folder: pathlib.Path):
-        self._trainer, self._folder = trainer, folder
+        self._trainer, self._folder = trainer, folder.resolve()  # which may be a link
         self._runs: dict[str, EvaluationRun] = {}
         # One for each split: the number of batches differs, and so does the program to compile.
         self._paces: dict[str, Pace] = collections.defaultdict(Pace)
@@ -67,10 +67,10 @@ class SavedEvaluations:
 
     def discard(self) -> None:
         """Remove the files that earlier processes have saved."""
-        hosts.on_main(lambda: shutil.rmtree(self._folder, ignore_errors=True))
+        hosts.on_main(lambda: self._remove_all_but(()))
 
     def save(self) -> None:
-        """Write the batches done of every evaluation not forgotten; remove all other files.
+        """Write the batches done of every evaluation not forgotten; remove those of others.
 
         Raises:
             UserError: If no space is left.
@@ -87,18 +87,21 @@ class SavedEvaluations:
         hosts.on_main(lambda: self._write(arrays))
 
     def _write(self, arrays: dict[str, dict[str, np.ndarray]]) -> None:
-        if not arrays and not self._folder.exists():
-            return
-        self._folder.mkdir(exist_ok=True)
+        if arrays:
+            self._folder.mkdir(exist_ok=True)
         for name, values in arrays.items():
             content = io.BytesIO()
             np.savez(content, **values)
             with room_for("an evaluation", self._folder, content.tell()):
                 write_atomically(self._path(name), content.getvalue())
-        for path in self._folder.iterdir():
-            if path.name.removesuffix(_SUFFIX) not in arrays:
+        self._remove_all_but(arrays)
+
+    def _remove_all_but(self, names: Collection[str]) -> None:
+        """Remove other evaluations and scratch files, and the folder if nothing is left in it."""
+        for path in self._folder.glob(f"*{_SUFFIX}*"):
+            if path.name.removesuffix(_SUFFIX) not in names and path.is_file():
                 path.unlink()
-        if not arrays:
+        with contextlib.suppress(OSError):  # it is not there, or others keep something in it
             self._folder.rmdir()
 
     def _resume(self, name: str, run: EvaluationRun) -> None:

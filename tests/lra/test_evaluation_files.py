@@ -60,6 +60,23 @@ def test_no_batch_is_evaluated_twice(tiny_config, data_dir, tmp_path, advances, 
     assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_the_folder_may_be_a_link_and_hold_other_files(
+    tiny_config, data_dir, tmp_path, advances, link
+):
+    workdir, folder = tmp_path / "run", tmp_path / "elsewhere"
+    workdir.mkdir()
+    if link:
+        (workdir / "evaluations").symlink_to(folder)
+    else:
+        folder = workdir / "evaluations"
+    (folder / "inner.npz").mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    config = tiny_config("listops", "linear", "train.steps=5", "train.eval_batch_size=24")
+    start_until_complete(config, workdir, data_dir, most=10)
+    assert {path.name for path in folder.iterdir()} == {"inner.npz", "notes.txt"}
+
+
 def test_what_was_evaluated_beside_a_lost_checkpoint_begins_again(
     tiny_config, data_dir, tmp_path, advances, monkeypatch
 ):
