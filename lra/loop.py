@@ -15,6 +15,7 @@ from ml_collections import config_dict
 from lra import ahead, environment, hosts, nans
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
+from lra.errors import UserError
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
@@ -120,6 +121,11 @@ class Run:
         self._is_first, self._has_worked, self._has_saved = restored is None, False, False
         if restored is not None:
             self._alive = still_training(trainer.fetch(state.diverged_step))
+        if debug_nans and not all(self._alive):
+            raise UserError(
+                f"--debug_nans: a seed in {folder.root} has diverged before, and what it gives "
+                "from there on is NaN; train it from the start in another workdir"
+            )
         will_train = self._step < self._config.train.steps and any(self._alive)
         if will_train and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
