@@ -2,14 +2,15 @@
 
 Orbax writes each checkpoint and commits it by a rename. It notices a truncated file but not a
 flipped bit, so the sha256 of every file of a finished checkpoint is written beside it and verified
-before it is restored. A checkpoint without these hashes is unfinished and does not count. Several
-hosts write the arrays of one checkpoint together, into a folder that all of them see.
+before it is restored. A checkpoint without these hashes is unfinished and does not count. Files
+that others have put into its folder do not matter. Several hosts write the arrays of one checkpoint
+together, into a folder that all of them see.
 """
 
 import json
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
@@ -23,6 +24,7 @@ from lra.stderr import say
 from lra.workdir import check_path
 
 KEPT = 2
+_HASHES = ".sha256.json"
 _OVERHEAD_BYTES = 1 << 20  # for Orbax's own files
 
 
@@ -165,8 +167,8 @@ class Checkpoints:
         """Write the hashes that finish a checkpoint; remove those of deleted checkpoints."""
         hashes = json.dumps(_hash_files(self._folder / str(number)))
         write_atomically(self._hashes_path(number), hashes)
-        for path in self._folder.glob("*.sha256.json"):
-            if not (self._folder / path.name.partition(".")[0]).exists():
+        for path in self._folder.glob(f"*{_HASHES}"):
+            if not (self._folder / path.name.removesuffix(_HASHES)).exists():
                 path.unlink(missing_ok=True)
 
     def _latest_undamaged(self) -> int | None:
@@ -178,12 +180,13 @@ class Checkpoints:
             say(f"checkpoint {self._folder / str(number)}: {damage}: skipped")
         if self._damaged:
             raise UserError(
-                f"no undamaged checkpoint in {self._folder}; remove the workdir to start again"
+                f"no undamaged checkpoint in {self._folder}; bring back its files from a copy, or "
+                "remove the workdir to start again"
             )
         return None
 
     def _hashes_path(self, number: int) -> pathlib.Path:
-        return self._folder / f"{number}.sha256.json"
+        return self._folder / f"{number}{_HASHES}"
 
     def _is_finished(self, number: int) -> bool:
         return self._hashes_path(number).exists()
@@ -196,14 +199,21 @@ class Checkpoints:
             expected = None
         if not isinstance(expected, dict):
             return "its list of hashes is damaged"
-        actual = _hash_files(self._folder / str(number))
-        for name in sorted(expected.keys() | actual.keys()):
-            if expected.get(name) != actual.get(name):
+        folder = self._folder / str(number)
+        for name, sha256 in sorted(expected.items()):
+            path = folder / name
+            if not path.is_file() or file_sha256(path) != sha256:
                 return f"{name} is damaged or missing"
         return None
 
 
-def _hash_files(folder: pathlib.Path) -> dict[str, Any]:
+def finished(folder: pathlib.Path) -> set[str]:
+    """Return the names of the finished checkpoints in a folder, damaged or not."""
+    names = (path.name.removesuffix(_HASHES) for path in folder.glob(f"*{_HASHES}"))
+    return {name for name in names if (folder / name).is_dir()}
+
+
+def _hash_files(folder: pathlib.Path) -> dict[str, str]:
     return {
         os.fspath(path.relative_to(folder)): file_sha256(path)
         for path in sorted(folder.rglob("*"))

@@ -9,13 +9,15 @@ from flax import nnx
 from ml_collections import config_dict
 
 from lra import environment, hosts
-from lra.checkpoints import Checkpoints
+from lra.checkpoints import Checkpoints, finished
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
 from lra.state import TrainState
 from lra.trainer import Trainer
 from lra.workdir import Workdir
 from models.heads import Classifier
+
+_ATTEMPTS = 5  # to read a checkpoint before another one takes its place
 
 
 class Restored(NamedTuple):
@@ -156,6 +158,18 @@ def _load(
 
 
 def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
+    """Restore the latest state, that of a run under way too, whose checkpoints may be replaced."""
+    for _ in range(_ATTEMPTS):
+        before = finished(folder.checkpoints)
+        try:
+            return _restore_latest(folder, trainer)
+        except Exception:
+            if finished(folder.checkpoints) == before:
+                raise
+    raise UserError(f"{folder.root} is being trained and saves too often to be read; try again")
+
+
+def _restore_latest(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
     restored = None
     if hosts.on_main(folder.checkpoints.is_dir):
         checkpoints = Checkpoints(folder.checkpoints)

@@ -30,6 +30,18 @@ def test_only_whole_checkpoints_count(tiny_trainer, tmp_path, capsys):
     assert "is damaged or missing" in capsys.readouterr().err
 
 
+def test_files_that_others_put_beside_the_arrays_do_no_harm(tiny_trainer, tmp_path, capsys):
+    trainer = tiny_trainer()
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(trainer.init(), Progress(step=3))
+    for folder in (tmp_path / "1", tmp_path / "1" / "state"):
+        (folder / ".DS_Store").write_text("a browser of files was here")
+    _, progress = checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
+    assert progress.step == 3
+    assert capsys.readouterr().err == ""
+
+
 def flip_a_bit(folder):
     """Of the largest file in it."""
     victim = max((path for path in folder.rglob("*") if path.is_file()), key=os.path.getsize)

@@ -8,6 +8,7 @@ import pytest
 
 import lra.restored
 from lra import arrays
+from lra.checkpoints import Checkpoints
 from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.loop import train
@@ -47,6 +48,24 @@ def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
     with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*last=True"):
         load_model(tmp_path)
     assert load_model(tmp_path, last=True).length == 16
+
+
+def test_a_checkpoint_that_a_training_replaces_meanwhile_is_not_missed(
+    tiny_config, data_dir, tmp_path, monkeypatch
+):
+    config = tiny_config("listops", "linear", "train.steps=5", "train.checkpoint_seconds=0")
+    assert train(config, tmp_path, data_dir) == 0
+    check, numbers = Checkpoints._check_shapes, []
+
+    def removed_meanwhile(self, number, abstract_state):
+        numbers.append(number)
+        if len(numbers) == 1:
+            shutil.rmtree(tmp_path / "checkpoints" / str(number))
+        check(self, number, abstract_state)
+
+    monkeypatch.setattr(Checkpoints, "_check_shapes", removed_meanwhile)
+    assert load_model(tmp_path).length == 16
+    assert numbers == [numbers[0], numbers[0] - 1]
 
 
 def test_data_that_were_moved_can_be_given(tiny_config, data_dir, tmp_path):
