@@ -165,12 +165,14 @@ def test_slow_calls_are_saved_in_time(tiny_config, data_dir, tmp_path, monkeypat
     """A checkpoint cannot begin within a call, so it begins before it is due."""
     saved, real = [], Checkpoints.save
     monkeypatch.setattr(Checkpoints, "save", lambda *_: saved.append(_[2].step) or real(*_))
-    config = tiny_config("listops", "linear", "train.steps_per_call=1")
+    monkeypatch.setattr("lra.pace._FIRST_SAVE_SECONDS", 3600)  # longer than this test may take
+    overrides = ("train.steps_per_call=1", "train.checkpoint_seconds=1000000")
+    config = tiny_config("listops", "linear", *overrides)
     assert train(config, tmp_path / "quick", data_dir) == 0
     assert saved == [12]
     saved.clear()
     monkeypatch.setattr(
-        Pace, "call_seconds", property(lambda _: 16.0, lambda *_: None), raising=False
+        Pace, "call_seconds", property(lambda _: 3601.0, lambda *_: None), raising=False
     )
     assert train(config, tmp_path / "slow", data_dir) == 0
     assert saved == [1, 12]  # the next is due only after `train.checkpoint_seconds`
