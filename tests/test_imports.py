@@ -129,7 +129,7 @@ def test_reading_imports_finds_those_inside_functions():
 
 
 def test_report_and_sweep_start_without_jax_and_matplotlib():
-    commands = [name for name in modules() if name.startswith(("lra.report", "lra.sweep"))]
+    commands = [name for name in modules() if f"{name}.".startswith(("lra.report.", "lra.sweep."))]
     code = (
         f"import sys, {', '.join(commands)}\n"
         f"print([name for name in sys.modules if name in {sorted(JAX | {'matplotlib'})}])"
