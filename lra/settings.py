@@ -1,7 +1,6 @@
 """Loading, checking and serialising of configurations, without importing JAX."""
 
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -141,11 +140,8 @@ def from_json(text: str | bytes) -> config_dict.ConfigDict:
     of_task = default.get_config(attention)
     if config.task in TASKS:  # not any file that the text may name
         of_task = load_config(f"{CONFIGS / config.task}.py:{attention}")
-    for key, value in flatten(of_task).items():
-        *blocks, name = key.split(".")
-        block = functools.reduce(lambda outer, inner: outer[inner], blocks, config)
-        if name not in block:
-            block[name] = value
+    added = {key: value for key, value in flatten(of_task).items() if key not in present}
+    config.update_from_flattened_dict(added)
     return config.lock()
 
 
