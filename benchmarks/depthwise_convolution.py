@@ -10,7 +10,6 @@ Forward and backward pass of `models.attention.convolution` with each block size
 
 import functools
 from collections.abc import Callable
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 from benchmarks import turns
 from lra.command_line import ArgumentParser, positive_integer, positive_integers, run
 from lra.environment import check_jax
-from models.attention import convolution
+from models.attention.convolution import depthwise_convolution
 
 
 def main(argv: list[str]) -> int:
@@ -47,13 +46,10 @@ def main(argv: list[str]) -> int:
 
 def forms(blocks: list[int]) -> dict[str, Callable]:
     """Return implementations of `depthwise_convolution(x, kernel)` by name, ours first."""
-    ours = {f"blocks of {size}": functools.partial(_in_blocks, size) for size in blocks}
+    ours = {
+        f"blocks of {size}": functools.partial(depthwise_convolution, block=size) for size in blocks
+    }
     return ours | {"lax.conv_general_dilated": _by_lax, "shifted products": _by_shifts}
-
-
-def _in_blocks(size: int, x: jax.Array, kernel: jax.Array) -> jax.Array:
-    with mock.patch.object(convolution, "_BLOCK", size):
-        return convolution.depthwise_convolution(x, kernel)
 
 
 def _by_lax(x: jax.Array, kernel: jax.Array) -> jax.Array:

@@ -27,11 +27,14 @@ from models.machine import this_machine
 _BLOCK = 64
 
 
-def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Heads:
+def depthwise_convolution(
+    x: Heads, kernel: Float[Array, "heads width"], *, block: int = _BLOCK
+) -> Heads:
     """Correlate each head of `x` with its kernel, preserving the length.
 
     `x` is padded with (width - 1) // 2 zeros before and width // 2 after: equally if the width is
-    odd, with one more after if it is even.
+    odd, with one more after if it is even. `block` is the number T of positions in a block, at
+    least width - 1 are taken; the kernels have their own.
     """
     batch, length, heads, head_dim = x.shape
     width = kernel.shape[1]
@@ -41,7 +44,7 @@ def depthwise_convolution(x: Heads, kernel: Float[Array, "heads width"]) -> Head
         from models.attention.convolution_kernels import convolve
 
         return convolve(x, three_blocks(kernel))
-    size = max(_BLOCK, width - 1)
+    size = max(block, width - 1)
     count = -(-length // size)
     after = (count + 1) * size - length - before
     x = jnp.pad(x, ((0, 0), (before, after), (0, 0), (0, 0)))
