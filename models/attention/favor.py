@@ -104,8 +104,7 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
     def query_block(number, out):
         features = _query_exponentials(read_block(q, number, size), projection, epsilon) + epsilon
         result = wide_einsum("bhmd,bhml->bhdl", summary, features)
-        total = result[:, :, -1:]
-        out_block = jnp.where(_is_large_enough(total), result[:, :, :-1] / _divisor(total), 0)
+        out_block = result[:, :, :-1] / _divisor(result[:, :, -1:])
         return write_block(out, jnp.swapaxes(out_block, 2, 3), number)
 
     empty = jnp.zeros((*q.shape[:3], v.shape[3] - 1), q.dtype)
@@ -131,7 +130,6 @@ def _attention_backward(epsilon, size, saved, g):
         features = exponentials + epsilon
         total = jnp.swapaxes(wide_einsum("bhmd,bhml->bhdl", summary[..., -1:], features), 2, 3)
         g_block = read_block(g, number, size) / _divisor(total)
-        g_block = jnp.where(_is_large_enough(total), g_block, 0)
         d_summary += wide_einsum("bhml,bhld->bhmd", features, g_block)
         d_features = wide_einsum("bhmd,bhld->bhml", summary, g_block)
         return write_block(dq, gradient(q_block, d_features, exponentials), number), d_summary
@@ -196,9 +194,6 @@ def _half_square(x):
     return row_sums(jnp.square(x)) / 2
 
 
-def _is_large_enough(total):
-    return total >= least_denominator(total.dtype)
-
-
 def _divisor(total):
-    return jnp.where(_is_large_enough(total), total, 1)
+    """The denominators; infinity where they are too small: then outputs and gradients are 0."""
+    return jnp.where(total >= least_denominator(total.dtype), total, jnp.inf)
