@@ -36,19 +36,23 @@ def tile_bytes(machine: Machine) -> int:
     return max(_TILE_BYTES, (machine.memory or 0) // _TILES_IN_MEMORY)
 
 
+def round_up(number: int, multiple: int) -> int:
+    """Return `number` rounded up to a multiple of `multiple`."""
+    return -(-number // multiple) * multiple
+
+
 def even_size(length: int, largest: int) -> int:
     """Return the size of equal blocks with little padding: a multiple of 8, up to `largest`.
 
     If `largest` is not a multiple of 8, the size may be the next one.
     """
     count = -(-length // max(largest, _MULTIPLE))
-    size = -(-length // count)
-    return -(-size // _MULTIPLE) * _MULTIPLE
+    return round_up(-(-length // count), _MULTIPLE)
 
 
 def padded(x: jax.Array, size: int, value: float | int = 0) -> jax.Array:
     """Pad axis 1 to a multiple of `size`."""
-    return padded_to(x, -(-x.shape[1] // size) * size, value)
+    return padded_to(x, round_up(x.shape[1], size), value)
 
 
 def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:

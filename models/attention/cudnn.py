@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
+from models.attention.blocks import padded
 from models.attention.contract import Mask
 from models.attention.permutation import permute
 from models.machine import Machine, this_machine
@@ -56,7 +57,8 @@ def prefix_attention(
     query_lengths = jnp.full_like(key_lengths, queries)
     like = (q[:, 0, 0, 0] > 0) | (k[:, 0, 0, 0] > 0) | (v[:, 0, 0, 0] > 0) | (key_lengths > 0)
     out = jax.nn.dot_product_attention(
-        *(_batched_like(like, _even_length(x)) for x in (q, k, v)),
+        # JAX refuses to differentiate odd lengths.
+        *(_batched_like(like, padded(x, 2)) for x in (q, k, v)),
         query_seq_lengths=_batched_like(like, query_lengths),
         key_value_seq_lengths=_batched_like(like, key_lengths),
         implementation=implementation,
@@ -105,11 +107,6 @@ def _batched_like(like, x):
 _batched_like.defvjp(
     lambda like, x: (_batched_like(like, x), like), lambda like, g: (None, _batched_like(like, g))
 )
-
-
-def _even_length(x):
-    """Add a position of zeros to an odd length, which JAX refuses to differentiate."""
-    return jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0)))
 
 
 def _objection(dtype, head_dim, machine):

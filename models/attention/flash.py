@@ -104,8 +104,8 @@ def flash_attention(
     bias = padded(bias, key_size, -jnp.inf)
     seeds = None
     if dropout > 0:
-        seeds = jnp.swapaxes(weight_seeds(key, (batch, lengths[1], heads)), 1, 2)
-        seeds = jnp.pad(seeds, ((0, 0), (0, 0), (0, k.shape[1] - lengths[1])))
+        seeds = padded(weight_seeds(key, (batch, lengths[1], heads)), key_size)
+        seeds = jnp.swapaxes(seeds, 1, 2)
     counts = tuple(None if x is None else ends(x)[:, None] for x in (query_mask, mask))
     return _attention(q, k, v, bias, seeds, counts, options)[:, :length]
 
@@ -142,7 +142,7 @@ def _attention(q, k, v, bias, seeds, counts, options):
     Args:
         bias: Bias [batch, keys] added to scores.
         seeds: Dropout seeds [batch, heads, keys].
-        counts: `_count` of queries (None: all) and of keys; blocks beyond are not computed.
+        counts: `ends` of queries (None: all) and of keys, [batch, 1]; blocks beyond are skipped.
     """
     return _forward(q, k, v, bias, seeds, counts, options)[0]
 

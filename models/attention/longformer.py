@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention.blocks import tile_bytes, wide_einsum
+from models.attention.blocks import padded_to, round_up, tile_bytes, wide_einsum
 from models.attention.contract import Heads, Mask, check_inputs, check_not_negative, check_positive
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
@@ -55,7 +55,7 @@ def tile_of(
     """Return the tile for q of this shape and scores of `itemsize` bytes."""
     batch, length, heads, _ = shape
     blocks = math.ceil(length / BLOCK)
-    reach = math.ceil(min(window, length - 1) / BLOCK) * BLOCK
+    reach = round_up(min(window, length - 1), BLOCK)
     block_bytes = batch * BLOCK * (BLOCK + 2 * reach) * itemsize
     if machine.backend == "cpu":
         fitting = max(1, tile_bytes(machine) // block_bytes)
@@ -175,8 +175,7 @@ def _bias(mask, tile, dtype):
 
 def _completed(length, tile):
     """The length rounded up to whole steps."""
-    step = tile.blocks * BLOCK
-    return math.ceil(length / step) * step
+    return round_up(length, tile.blocks * BLOCK)
 
 
 def _queries(x, tile):
@@ -186,7 +185,7 @@ def _queries(x, tile):
     """
     batch, length, heads, width = x.shape
     completed = _completed(length, tile)
-    x = jnp.pad(x, ((0, 0), (0, completed - length), (0, 0), (0, 0)))
+    x = padded_to(x, completed)
     steps = completed // (tile.blocks * BLOCK)
     x = x.reshape(batch, steps, tile.blocks, BLOCK, heads // tile.heads, tile.heads, width)
     return x.transpose(4, 1, 0, 5, 2, 3, 6)

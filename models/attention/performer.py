@@ -284,7 +284,6 @@ class PerformerAttention(nnx.Module):
         Raises:
             ValueError: Inputs that violate the contract.
         """
-        check_inputs(q, k, v, mask, head_dim=self.projection.shape[1])
         options = {"kernel": self.kernel, "epsilon": self.epsilon}
         return performer_attention(q, k, v, mask, self.projection[...], **options)
 

@@ -40,7 +40,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models import kernel_choice
-from models.attention.blocks import padded_to, swap_heads
+from models.attention.blocks import padded_to, round_up, swap_heads
 from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
 from models.attention.hashing import bucket_factors, lsh_buckets
 from models.attention.permutation import permute
@@ -77,10 +77,8 @@ def reformer_attention(
         q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
         all_heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
         return jax.vmap(all_heads)(q, v, mask)
-    missing = -length % chunk_length
-    num_buckets = math.prod(factors)
+    padded, num_buckets = round_up(length, chunk_length), math.prod(factors)
     # The 32-bit sort keys are `bucket * padded + position` and `position * padded + position`.
-    padded = length + missing
     if max(padded, num_buckets + 1) * padded > 2**32:
         raise ValueError(
             "Reformer sorts 32-bit keys: at most 65536 positions, and positions x "
@@ -120,7 +118,7 @@ def attend_by_kernels(
     # Pallas is slow to import.
     from models.attention.reformer_kernels import bucket_kernel, chunk_attention
 
-    padded = -(-q.shape[1] // chunk_length) * chunk_length
+    padded = round_up(q.shape[1], chunk_length)
     unsorted = bucket_kernel(
         jax.lax.stop_gradient(q),
         mask,
