@@ -141,7 +141,7 @@ class Trainer:
     def compile_ahead(self) -> None:
         """Start to compile what every run calls after `init`, without waiting for it."""
         abstract, programs, submit = self.abstract_state(), self.programs, self.ahead.submit
-        scores = np.zeros(len(self.config.seeds))
+        metric = np.zeros(len(self.config.seeds))
 
         def submit_evaluation(split: str) -> None:
             def new_evaluation() -> EvaluationRun:
@@ -154,7 +154,7 @@ class Trainer:
         submit_evaluation("validation")
         for name in ("update_best", "check_end"):
             program = getattr(programs, name)
-            submit(name, program, lambda: self._score_arguments(abstract, scores, 1))
+            submit(name, program, lambda: self._metric_arguments(abstract, metric, 1))
         submit_evaluation("test")
 
     def train(
@@ -190,12 +190,12 @@ class Trainer:
         self, train_state: TrainState, val_accuracy: np.ndarray, step: int
     ) -> TrainState:
         """Keep the current parameters of each seed for which they are the best so far."""
-        arguments = self._score_arguments(train_state, val_accuracy, step)
+        arguments = self._metric_arguments(train_state, val_accuracy, step)
         return self.ahead.call("update_best", self.programs.update_best, *arguments)
 
     def check_end(self, train_state: TrainState, val_loss: np.ndarray) -> TrainState:
         """Mark seeds as diverged whose parameters or loss are not finite after the last step."""
-        arguments = self._score_arguments(train_state, val_loss, self.config.train.steps)
+        arguments = self._metric_arguments(train_state, val_loss, self.config.train.steps)
         return self.ahead.call("check_end", self.programs.check_end, *arguments)
 
     def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
@@ -222,12 +222,12 @@ class Trainer:
             tree = sharding.call(self.programs.replicate, tree)
         return jax.device_get(jax.block_until_ready(tree))
 
-    def _score_arguments(
-        self, train_state: TrainState, scores: np.ndarray, step: int
+    def _metric_arguments(
+        self, train_state: TrainState, metric: np.ndarray, step: int
     ) -> tuple[Any, ...]:
         """Arguments of the compiled `update_best` and `check_end`."""
-        scores = sharding.put(np.asarray(scores, np.float32), self.shardings.per_seed)
-        return train_state, scores, self._put_number(step)
+        metric = sharding.put(np.asarray(metric, np.float32), self.shardings.per_seed)
+        return train_state, metric, self._put_number(step)
 
     def _put_number(self, number: int) -> jax.Array:
         return sharding.put_number(number, self.shardings.replicated)
