@@ -180,7 +180,7 @@ def _project() -> tuple[Callable, tuple]:
 
 
 def _finish() -> tuple[Callable, tuple]:
-    weights = fused.Rest(
+    weights = fused.FinishWeights(
         _dense(0, _DIM, _DIM), _norm(), _dense(1, _DIM, _MLP_DIM), _dense(2, _MLP_DIM, _DIM)
     )
     seeds = tuple(map(_dropout_seeds, range(3)))

@@ -168,7 +168,7 @@ class Block(nnx.Module):
             [weights(linear) for linear in attention.projections],
             epsilon=EPSILON,
         )
-        rest = fused.Rest(
+        rest = fused.FinishWeights(
             weights(attention.output),
             fused.Norm(mlp_norm.scale[...], mlp_norm.bias[...]),
             weights(self.mlp_in),

@@ -32,8 +32,8 @@ from jaxtyping import Array, Float, UInt32
 
 from models.fused_programs import (
     Dense,
+    FinishWeights,
     Norm,
-    Rest,
     finish_rows,
     finish_rows_backward,
     project_rows,
@@ -91,7 +91,7 @@ def project(
 def finish(
     x: Float[Array, "*rows dim"],
     attended: Float[Array, "*rows width"],
-    weights: Rest,
+    weights: FinishWeights,
     *,
     epsilon: float,
     dropout: float,
@@ -179,7 +179,7 @@ def _finish_backward(options, saved, g):
         summed,
     )
     norm, (mlp_in,) = _through_affine(weights.norm, [weights.mlp_in], [mlp_in], x.dtype)
-    return dx, d_attended, Rest(output, norm, mlp_in, mlp_out), None
+    return dx, d_attended, FinishWeights(output, norm, mlp_in, mlp_out), None
 
 
 _finish.defvjp(_finish_forward, _finish_backward)

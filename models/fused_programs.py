@@ -36,7 +36,7 @@ class Dense(NamedTuple):
     bias: Float[Array, " fan_out"] | None
 
 
-class Rest(NamedTuple):
+class FinishWeights(NamedTuple):
     """Weights of `finish`: the attention's output projection and the MLP, all with biases."""
 
     output: Dense
@@ -75,7 +75,7 @@ def project_rows_backward(
 
 
 def finish_rows(
-    rows: Refs, weights: Rest, outputs: Refs, *, epsilon: float, dropout: float
+    rows: Refs, weights: FinishWeights, outputs: Refs, *, epsilon: float, dropout: float
 ) -> None:
     """Write the moments of y, and the residual stream after a block."""
     (x, attended, *seeds), (*moments, out) = rows, outputs
@@ -88,7 +88,7 @@ def finish_rows(
 
 
 def finish_rows_backward(
-    rows: Refs, weights: Rest, outputs: Refs, *, dropout: float
+    rows: Refs, weights: FinishWeights, outputs: Refs, *, dropout: float
 ) -> list[Dense]:
     """Write the gradients of x and attended; return these rows' share of those of weights."""
     (x, attended, mean, inverse, g, *seeds), (dx, d_attended) = rows, outputs
