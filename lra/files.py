@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+from typing import IO
 
 
 def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
@@ -32,7 +33,7 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     sync_folder(path.parent)
 
 
-def sync(file) -> None:
+def sync(file: IO) -> None:
     """Flush an open file to the disk, so that its content survives a power failure."""
     file.flush()
     os.fsync(file.fileno())

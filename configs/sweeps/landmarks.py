@@ -16,7 +16,7 @@ Time:      --dry_run estimates it from the rows there are; on a GPU the inverse 
 NUM_LANDMARKS = (16, 32, 64, 128, 256, 512)
 
 
-def runs(tasks=("listops", "image")):
+def runs(tasks: tuple[str, ...] = ("listops", "image")) -> list[dict[str, object]]:
     """Return a run for every task and number of landmarks."""
     return [
         {

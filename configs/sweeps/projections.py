@@ -21,7 +21,7 @@ SIZES = {
 }
 
 
-def runs(tasks=("listops", "image")):
+def runs(tasks: tuple[str, ...] = ("listops", "image")) -> list[dict[str, object]]:
     """Return a run for every task, attention and size."""
     return [
         {"config": f"configs/{task}.py:{attention}", "seeds": (0, 1, 2), key: size}

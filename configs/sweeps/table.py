@@ -17,7 +17,7 @@ TASKS = ("listops", "image", "pathfinder", "text", "retrieval")
 ATTENTIONS = ("standard", "nystrom", "linformer", "performer", "reformer")
 
 
-def runs(tasks=TASKS):
+def runs(tasks: tuple[str, ...] = TASKS) -> list[dict[str, object]]:
     """Return a run for every task and attention."""
     return [
         {"config": f"configs/{task}.py:{attention}", "seeds": (0, 1, 2)}

@@ -36,6 +36,7 @@ _LARGEST_CHUNK = 64  # Reformer's chunk length in the benchmark
 # Options whose value bounds the rank of the attention matrix.
 _RANKS = ("num_landmarks", "proj_dim", "num_features")
 _AT_MOST_THE_LENGTH = ("num_landmarks", "proj_dim", "window")
+_WITHOUT_MATRIX = ("max_pool", "conv")  # projections of Linformer
 
 
 class Method(NamedTuple):
@@ -87,9 +88,6 @@ METHODS = (
     Method("longformer", "window"),
     Method("linear", ""),
 )
-
-
-_WITHOUT_MATRIX = ("max_pool", "conv")  # projections of Linformer
 
 
 def chunk_length(length: int) -> int:

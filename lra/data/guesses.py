@@ -50,9 +50,9 @@ def by_both_documents(train: Split, validation: Split, split: Split) -> float:
         log((c + 1) / (d + 1)) > w (a - b)
 
     with the w from -3 to 3 that is best on the validation set (so the guess is fitted to that set,
-    and fair only for others). A positive w says no where training
-    says yes to the first document: if each document has as many pairs of either label in all splits
-    together, those that training lacks are in the others.
+    and fair only for others). A positive w says no where training says yes to the first document:
+    if each document has as many pairs of either label in all splits together, those that training
+    lacks are in the others.
     """
     size = 1 + max(int(part.pairs.max()) for part in (train, validation, split))
     first, second = (
