@@ -26,12 +26,7 @@ def preferred_for_heads(dtype: DTypeLike, head_dim: int, machine: Machine) -> bo
 
     Float32 without tensor cores would leave little to gain; it was not timed.
     """
-    return (
-        machine.runs_kernels
-        and jnp.dtype(dtype).itemsize == 2
-        and LEAST_SIDE <= head_dim <= _WIDEST
-        and is_power_of_two(head_dim)
-    )
+    return machine.runs_kernels and jnp.dtype(dtype).itemsize == 2 and _fits(head_dim)
 
 
 def preferred_for_rows(
@@ -63,16 +58,14 @@ def preferred_for_embedding(
         machine.runs_kernels
         and jnp.dtype(dtype).itemsize == 2
         and length % ROWS == 0
-        and LEAST_SIDE <= dim <= _WIDEST
-        and is_power_of_two(dim)
+        and _fits(dim)
         and vocabulary <= _LARGEST_VOCABULARY
     )
 
 
 def preferred_for_matrices(size: int, dtype: DTypeLike, machine: Machine) -> bool:
     """Whether to use `models.attention.pinv_kernel`, for float32 matrices [size, size]."""
-    fits = LEAST_SIDE <= size <= _WIDEST and is_power_of_two(size)
-    return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and fits
+    return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and _fits(size)
 
 
 def preferred_for_features(
@@ -106,6 +99,11 @@ def preferred_for_convolution(
     A convolution kernel of `width` must not reach beyond the neighbouring blocks.
     """
     return preferred_for_heads(dtype, head_dim, machine) and width <= 2 * CONVOLVED
+
+
+def _fits(side: int) -> bool:
+    """Whether blocks with a side of this size can be multiplied and stay in registers."""
+    return LEAST_SIDE <= side <= _WIDEST and is_power_of_two(side)
 
 
 def is_power_of_two(number: int) -> bool:
