@@ -28,14 +28,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
 from models import kernel_choice
-from models.attention.contract import (
-    check_choice,
-    check_fraction,
-    check_not_negative,
-    check_positive,
-)
 from models.attention.packing import make_packing, pack, spread
 from models.block import Block, LayerNorm
+from models.checks import check_choice, check_fraction, check_not_negative, check_positive
 from models.dropout import dropout, row_seeds
 from models.embedding import add_positions, lookup
 from models.keys import split

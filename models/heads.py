@@ -9,7 +9,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from models.attention.contract import check_choice
+from models.checks import check_choice
 from models.dense import Linear
 from models.dtypes import accumulation_dtype
 from models.encoder import Encoder

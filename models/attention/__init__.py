@@ -8,7 +8,6 @@ from typing import Any
 
 from flax import nnx
 
-from models.attention.contract import check_choice, check_not_negative, check_positive
 from models.attention.linear import LinearAttention
 from models.attention.linformer import LinformerAttention
 from models.attention.longformer import LongformerAttention
@@ -16,6 +15,7 @@ from models.attention.nystrom import NystromAttention
 from models.attention.performer import PerformerAttention
 from models.attention.reformer import ReformerAttention
 from models.attention.standard import StandardAttention
+from models.checks import check_choice, check_not_negative, check_positive
 
 ATTENTIONS: dict[str, type[nnx.Module]] = {
     "standard": StandardAttention,

@@ -41,6 +41,11 @@ def round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
+def largest_divisor(number: int, limit: int) -> int:
+    """Return the largest divisor of `number` up to `limit`, which is at least 1."""
+    return max(n for n in range(1, min(number, limit) + 1) if number % n == 0)
+
+
 def even_size(length: int, largest: int) -> int:
     """Return the size of equal blocks with little padding: a multiple of 8, up to `largest`.
 

@@ -95,10 +95,10 @@ def _attention(q, k, v, bias, projection, epsilon, size):
 
     v ends with a column that is 1 at real keys and 0 at padding; bias is -inf at padding.
     """
-    return _attention_forward(q, k, v, bias, projection, epsilon, size)[0]
+    return _forward(q, k, v, bias, projection, epsilon, size)[0]
 
 
-def _attention_forward(q, k, v, bias, projection, epsilon, size):
+def _forward(q, k, v, bias, projection, epsilon, size):
     summary, peak = _summarise(k, v, bias, projection, epsilon, size)
 
     def query_block(number, out):
@@ -112,7 +112,7 @@ def _attention_forward(q, k, v, bias, projection, epsilon, size):
     return out, (q, k, v, bias, projection, summary, peak, out)
 
 
-def _attention_backward(epsilon, size, saved, g):
+def _backward(epsilon, size, saved, g):
     q, k, v, bias, projection, summary, peak, out = saved
     ones = jnp.ones((*projection.shape[:3], 1), projection.dtype)
     projection_1 = jnp.concatenate([projection, ones], axis=-1)
@@ -152,7 +152,7 @@ def _attention_backward(epsilon, size, saved, g):
     return dq, dk, dv, None, None
 
 
-_attention.defvjp(_attention_forward, _attention_backward)
+_attention.defvjp(_forward, _backward)
 
 
 def _summarise(k, v, bias, projection, epsilon, size):

@@ -86,10 +86,10 @@ def linear_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def _attention(q, k, v, mask, block):
-    return _attention_forward(q, k, v, mask, block)[0]
+    return _forward(q, k, v, mask, block)[0]
 
 
-def _attention_forward(q, k, v, mask, block):
+def _forward(q, k, v, mask, block):
     dtype = accumulation_dtype(q.dtype)
     batch, _, heads, head_dim = q.shape
 
@@ -113,7 +113,7 @@ def _attention_forward(q, k, v, mask, block):
     return out, (q, k, v, mask, memory, out, total)
 
 
-def _attention_backward(block, saved, g):
+def _backward(block, saved, g):
     q, k, v, mask, memory, out, total = saved
 
     def query_gradients(dmemory, arrays):
@@ -138,7 +138,7 @@ def _attention_backward(block, saved, g):
     return dq, dk, dv, None
 
 
-_attention.defvjp(_attention_forward, _attention_backward)
+_attention.defvjp(_forward, _backward)
 
 
 def _over_blocks(function, carry, arrays, like, block):

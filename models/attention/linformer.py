@@ -36,11 +36,12 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded, padded_to
-from models.attention.contract import Heads, Mask, check_choice, check_choices, check_inputs
+from models.attention.contract import Heads, Mask, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, spread
 from models.attention.segments import check_segments, segment_any, segment_max, segment_means
+from models.checks import check_choice, check_choices
 from models.dense import kernel_einsum, uniform_within
 from models.dtypes import common_dtype
 

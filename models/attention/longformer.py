@@ -30,8 +30,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention.blocks import padded_to, round_up, tile_bytes, wide_einsum
-from models.attention.contract import Heads, Mask, check_inputs, check_not_negative, check_positive
+from models.attention.blocks import largest_divisor, padded_to, round_up, tile_bytes, wide_einsum
+from models.attention.contract import Heads, Mask, check_inputs
+from models.checks import check_not_negative, check_positive
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
 
@@ -59,9 +60,7 @@ def tile_of(
     block_bytes = batch * BLOCK * (BLOCK + 2 * reach) * itemsize
     if machine.backend == "cpu":
         fitting = max(1, tile_bytes(machine) // block_bytes)
-        return Tile(
-            max(h for h in range(1, heads + 1) if heads % h == 0 and h <= fitting), 1, reach
-        )
+        return Tile(largest_divisor(heads, fitting), 1, reach)
     fitting = max(1, tile_bytes(machine) // (block_bytes * heads))
     return Tile(heads, math.ceil(blocks / math.ceil(blocks / fitting)), reach)
 
@@ -91,10 +90,10 @@ def longformer_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _attention(q, k, v, mask, window, tile):
-    return _attention_forward(q, k, v, mask, window, tile)[0]
+    return _forward(q, k, v, mask, window, tile)[0]
 
 
-def _attention_forward(q, k, v, mask, window, tile):
+def _forward(q, k, v, mask, window, tile):
     bias, band = _bias(mask, tile, q.dtype), _band(window, tile, q.dtype)
 
     def heads(inputs):
@@ -116,7 +115,7 @@ def _attention_forward(q, k, v, mask, window, tile):
     return out, (q, k, v, mask, out, logsumexp)
 
 
-def _attention_backward(window, tile, saved, g):
+def _backward(window, tile, saved, g):
     q, k, v, mask, out, logsumexp = saved
     length, dtype = q.shape[1], accumulation_dtype(q.dtype)
     bias, band = _bias(mask, tile, q.dtype), _band(window, tile, q.dtype)
@@ -151,7 +150,7 @@ def _attention_backward(window, tile, saved, g):
     return dq.astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype), None
 
 
-_attention.defvjp(_attention_forward, _attention_backward)
+_attention.defvjp(_forward, _backward)
 
 
 def _scores(q, k, bias, band):

@@ -36,18 +36,12 @@ from jaxtyping import Array, Bool, Float
 
 from models import kernel_choice
 from models.attention.blocks import padded_to
-from models.attention.contract import (
-    Heads,
-    Mask,
-    check_inputs,
-    check_not_negative,
-    check_positive,
-    masked_softmax,
-)
+from models.attention.contract import Heads, Mask, check_inputs, masked_softmax
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, pack, spread
 from models.attention.segments import check_segments, segment_any, segment_means
+from models.checks import check_not_negative, check_positive
 from models.dense import uniform_within
 from models.dtypes import accumulation_dtype
 from models.largest import largest

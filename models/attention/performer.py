@@ -48,17 +48,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from models import kernel_choice
 from models.attention.blocks import swap_heads
-from models.attention.contract import (
-    Heads,
-    Mask,
-    Untrained,
-    check_choice,
-    check_fraction,
-    check_inputs,
-    check_not_negative,
-    check_positive,
-)
+from models.attention.contract import Heads, Mask, Untrained, check_inputs
 from models.attention.favor import favor_attention
+from models.checks import check_choice, check_fraction, check_not_negative, check_positive
 from models.dtypes import accumulation_dtype, common_dtype
 from models.machine import this_machine
 
@@ -284,6 +276,7 @@ class PerformerAttention(nnx.Module):
         Raises:
             ValueError: Inputs that violate the contract.
         """
+        check_inputs(q, k, v, mask, head_dim=self.projection.shape[1])
         options = {"kernel": self.kernel, "epsilon": self.epsilon}
         return performer_attention(q, k, v, mask, self.projection[...], **options)
 

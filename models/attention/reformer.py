@@ -41,10 +41,11 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models import kernel_choice
 from models.attention.blocks import padded_to, round_up, swap_heads
-from models.attention.contract import Heads, Mask, Untrained, check_inputs, check_positive
+from models.attention.contract import Heads, Mask, Untrained, check_inputs
 from models.attention.hashing import bucket_factors, lsh_buckets
 from models.attention.permutation import permute
 from models.attention.reformer_chunks import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
+from models.checks import check_positive
 from models.dtypes import accumulation_dtype, common_dtype
 from models.keys import draw
 from models.machine import this_machine
@@ -78,13 +79,7 @@ def reformer_attention(
         all_heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
         return jax.vmap(all_heads)(q, v, mask)
     padded, num_buckets = round_up(length, chunk_length), math.prod(factors)
-    # The 32-bit sort keys are `bucket * padded + position` and `position * padded + position`.
-    if max(padded, num_buckets + 1) * padded > 2**32:
-        raise ValueError(
-            "Reformer sorts 32-bit keys: at most 65536 positions, and positions x "
-            f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
-            "a larger chunk_length or a shorter length"
-        )
+    _check_sort_keys(padded, num_buckets)
     common = common_dtype(q.dtype, v.dtype)  # kernels take no mixed dtypes
     if kernel_choice.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
         return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
@@ -142,6 +137,16 @@ def _check_rotations(rotations, q, factors):
         raise ValueError(
             f"rotations {rotations.shape} do not end with {expected} = [heads, head_dim, hashes, "
             "half of the sum of factors]"
+        )
+
+
+def _check_sort_keys(padded, num_buckets):
+    """Those of 32 bits are `bucket * padded + position` and `position * padded + position`."""
+    if max(padded, num_buckets + 1) * padded > 2**32:
+        raise ValueError(
+            "Reformer sorts 32-bit keys: at most 65536 positions, and positions x "
+            f"buckets, padding's included, at most 2^32, not {padded} x {num_buckets + 1}; choose "
+            "a larger chunk_length or a shorter length"
         )
 
 

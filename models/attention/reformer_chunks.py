@@ -23,7 +23,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.attention.blocks import read_block, tile_bytes, wide_einsum, write_block
+from models.attention.blocks import (
+    largest_divisor,
+    read_block,
+    tile_bytes,
+    wide_einsum,
+    write_block,
+)
 from models.dtypes import accumulation_dtype
 from models.machine import this_machine
 
@@ -71,16 +77,16 @@ def attend_chunk_pairs(
 def _tile(chunks: int, chunk_bytes: int) -> int:
     """Return the number of chunks per loop step, for all heads: a divisor of `chunks`."""
     fitting = max(1, tile_bytes(this_machine()) // chunk_bytes)
-    return max(n for n in range(1, min(chunks, fitting) + 1) if chunks % n == 0)
+    return largest_divisor(chunks, fitting)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _attention(queries_values, positions, key_positions, tile):
     """Attend between arrays [heads, chunks, chunk, ...] with the heads of the whole batch."""
-    return _attention_forward(queries_values, positions, key_positions, tile)[0]
+    return _forward(queries_values, positions, key_positions, tile)[0]
 
 
-def _attention_forward(queries_values, positions, key_positions, tile):
+def _forward(queries_values, positions, key_positions, tile):
     dtype = accumulation_dtype(queries_values.dtype)
     rings = _ring(queries_values), _ring(key_positions)
 
@@ -106,7 +112,7 @@ def _attention_forward(queries_values, positions, key_positions, tile):
     return results, (queries_values, positions, key_positions, *results)
 
 
-def _attention_backward(tile, saved, gradients):
+def _backward(tile, saved, gradients):
     queries_values, positions, key_positions, out, logsumexp = saved
     g, dlogsumexp = gradients
     dtype = out.dtype
@@ -142,7 +148,7 @@ def _attention_backward(tile, saved, gradients):
     return gradient.astype(queries_values.dtype), None, None
 
 
-_attention.defvjp(_attention_forward, _attention_backward)
+_attention.defvjp(_forward, _backward)
 
 
 def _ring(x: Array) -> Array:

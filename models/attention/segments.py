@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from models.attention.contract import Heads, Mask, check_positive
+from models.attention.contract import Heads, Mask
+from models.checks import check_positive
 from models.dtypes import accumulation_dtype
 from models.largest import largest
 

@@ -24,15 +24,9 @@ from jax.typing import DTypeLike
 from models import kernel_choice
 from models.attention import cudnn
 from models.attention.chunked import chunked_attention
-from models.attention.contract import (
-    Heads,
-    Mask,
-    check_choice,
-    check_fraction,
-    check_inputs,
-    masked_softmax,
-)
+from models.attention.contract import Heads, Mask, check_inputs, masked_softmax
 from models.attention.materialised import materialised_attention
+from models.checks import check_choice, check_fraction
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
 from models.machine import Machine, this_machine

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import linformer, make
-from models.attention.contract import check_choices
+from models.attention import make
 from models.attention.linformer import LinformerAttention, linformer_attention
 from models.attention.standard import standard_attention
 from tests.models.attention.arrays import (
@@ -308,13 +307,6 @@ def test_poolings_share_nothing_so_their_sizes_may_differ(share):
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         module(**options)
-
-
-def test_what_is_no_collection_of_names_is_refused():
-    """By itself: here, as nowhere else, the module's own annotation would refuse it first."""
-    message = "share must be a collection of names .known: heads, kv, layers., not 5"
-    with pytest.raises(ValueError, match=message):
-        check_choices("share", 5, linformer.SHARES)
 
 
 def test_one_matrix_for_keys_and_values_is_read_once():
