@@ -1,5 +1,6 @@
 """Padding, batches, the order of examples, held-out examples."""
 
+import dataclasses
 import hashlib
 
 import jax.numpy as jnp
@@ -206,3 +207,14 @@ def test_the_examples_held_out_are_the_same_for_ever(data_dir):
     order = arrays.permutation(50, 0, 2**63)
     split = load(data_dir, "listops", holdout=0.2)
     np.testing.assert_array_equal(split["validation"].tokens, whole[np.sort(order[:10])])
+
+
+def test_ids_are_refused_by_what_they_become():
+    task = dataclasses.replace(TASKS["text"], vocab_size=256)
+    fits, exceeds = (
+        arrays.Examples(np.uint8([[token]]), np.int32([1]), np.int32([0]), None)
+        for token in (254, 255)
+    )
+    arrays.check_fits([fits], task)
+    with pytest.raises(UserError, match="ids go up to 256"):
+        arrays.check_fits([exceeds], task)

@@ -142,3 +142,17 @@ def test_best_and_last_parameters_are_told_apart(
         f"seed 0: test accuracy {best:.4f} with the parameters of step {state.best.step[0]}, "
         f"{other:.4f} with those of step 12\n"
     )
+
+
+def test_a_validation_without_a_correct_answer_is_one(
+    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+):
+    assert train(tiny_config("listops", "linear", "train.steps=2"), tmp_path, data_dir) == 0
+    restored = restore_workdir(tmp_path, splits=("test",))
+    best = restored.state.best
+    zero = best._replace(val_accuracy=np.zeros_like(best.val_accuracy))
+    changed = restored._replace(state=restored.state._replace(best=zero))
+    monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
+    capsys.readouterr()
+    evaluate_workdir(tmp_path, predictions=tmp_path / "out.npz")
+    assert "no validation yet" not in capsys.readouterr().out

@@ -74,3 +74,11 @@ def test_saves_begin_soon_and_come_before_the_call_in_which_they_fall_due(
     now[0] += seconds - 0.5
     assert not saves.due(0.25)
     assert saves.due(0.75)
+
+
+def test_calls_of_a_fixed_length_have_a_duration():
+    pace = Pace(fixed=5)
+    pace.measured(5, 9.0)
+    assert pace.call_seconds == 0
+    pace.measured(5, 2.0)
+    assert pace.call_seconds == 2

@@ -159,3 +159,13 @@ def test_whether_images_are_packed_is_up_to_the_training_examples():
 def test_images_without_many_zeros_are_not_packed(lengths, padded, devices):
     whole = (Buckets((padded,)),) * 2
     assert choose_buckets(lengths, padded, longest=padded, devices=devices) == whole
+
+
+def test_both_texts_of_a_pair_count(monkeypatch):
+    monkeypatch.setattr("lra.plan.cores", lambda: 2)
+    config = load_config("configs/listops.py:standard")
+    parts = [
+        plan_batches(config, np.arange(500, 2001), 2048, pairs=pairs, devices=1).parts
+        for pairs in (False, True)
+    ]
+    assert parts == [8, 16]

@@ -132,3 +132,14 @@ def test_dropout_zeroes_and_scales_by_the_mask():
 def test_each_key_and_head_of_each_example_draws_weights_of_its_own(key):
     seeds = weight_seeds(key, (3, 50, 2))
     assert len(np.unique(seeds)) == 3 * 50 * 2
+
+
+def test_the_rate_of_dropout_is_rounded_as_its_threshold():
+    assert keep_probability(0.3) == 1 - 19_661 / 2**16
+    assert keep_probability(0.99999) == 2**-16
+
+
+def test_keys_are_those_of_the_examples():
+    keys = jax.random.split(jax.random.key(0), 1)
+    with pytest.raises(ValueError, match="1 keys for 2 examples"):
+        row_seeds(keys, (2, 3))

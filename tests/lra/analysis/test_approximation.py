@@ -167,3 +167,28 @@ def test_unknown_methods_are_refused(names, expected):
 
 def test_chosen_methods_bring_all_their_variants():
     assert [m.variant for m in choose_methods(["linformer"])] == ["mean pooling", "random E"]
+
+
+def test_positions_that_are_no_token_are_not_in_the_exact_matrix(float64):
+    mask = np.ones((2, 16), bool)
+    mask[:, [3, 9]] = False
+    pooled = method("linformer", "mean pooling")  # exact with a window for each position
+    rows = list(approximation_rows(INPUTS._replace(mask=mask), [pooled], [16]))
+    assert max(row["matrix_error"] for row in rows) < 1e-12
+
+
+def test_an_attention_that_is_judged_keeps_its_convolution(float64):
+    config = {"name": "nystrom", "num_landmarks": 4}
+    attention = make(**config, length=16, heads=2, head_dim=8, rngs=nnx.Rngs(0))
+    assert list(own_rows(INPUTS, [attention], config))
+    assert attention.kernel is not None
+
+
+def test_a_nystrom_of_ones_own_is_judged_without_its_convolution(float64):
+    sizes = {"name": "nystrom", "num_landmarks": 4, "length": 16, "heads": 2, "head_dim": 8}
+    config = {"name": "nystrom", "num_landmarks": 4}
+    found = []
+    for width in (0, 35):
+        attention = make(**sizes, conv_kernel=width, rngs=nnx.Rngs(0))
+        found.append([row["matrix_error"] for row in own_rows(INPUTS, [attention], config)])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)

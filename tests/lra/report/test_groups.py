@@ -367,3 +367,15 @@ def test_only_grids_over_a_few_keys_are_united():
     """Sections of a search in many keys would repeat each other's rows many times."""
     assert [len(one.lines) for one in group(on_off_rows(4))] == [2**4]
     assert [len(one.lines) for one in group(on_off_rows(5))] == [1] * 2**5
+
+
+def test_sizes_of_the_same_name_do_not_vary_between_attentions():
+    shared = {"data.holdout": 0.1}
+    (one,) = group(
+        make_row(
+            attention=name,
+            config_overrides=shared | {"model.attention.size": size, "train.steps": steps},
+        )
+        for steps, (name, size) in enumerate((("nystrom", 8), ("linformer", 16)), 1)
+    )
+    assert one.title == "Other settings: 2 attentions on ListOps, steps and 2 shared"

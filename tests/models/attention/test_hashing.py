@@ -1,5 +1,6 @@
 """Buckets: against Hugging Face's arrays, blocks of positions, ties, two factors."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,3 +59,11 @@ def test_two_factors_number_pairs_of_buckets():
     second = lsh_buckets(q, mask, rotations[..., 2:])
     padding = ~mask[:, None, None, :]
     np.testing.assert_array_equal(both, jnp.where(padding, 32, first + 4 * second))
+
+
+def test_queries_in_bfloat16_have_the_buckets_of_their_values():
+    q = jax.random.normal(jax.random.key(0), (2, 64, 2, 8)).astype(jnp.bfloat16)
+    rotations = jax.random.normal(jax.random.key(1), (2, 8, 4, 16))
+    mask = jnp.ones((2, 64), bool)
+    exact = lsh_buckets(q.astype(jnp.float32), mask, rotations)
+    np.testing.assert_array_equal(lsh_buckets(q, mask, rotations), exact)

@@ -255,3 +255,16 @@ def test_directions_are_exact_whatever_the_precision_of_other_products():
         if equation.primitive.name == "dot_general"
     ]
     assert precisions == [(jax.lax.Precision.HIGHEST,) * 2] * 4
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_the_epsilon_that_is_asked_for_is_used(epsilon):
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 12, 2, 8))
+    mask = jnp.ones((2, 12), bool)
+    projection = orthogonal_features(jax.random.key(1), 16, 8)
+    found = performer_attention(q, k, v, mask, projection, epsilon=epsilon)
+    queries = query_features(q, projection, epsilon=epsilon)
+    keys = key_features(k, mask, projection, epsilon=epsilon)
+    weights = jnp.einsum("bhlm,bhkm->bhlk", queries, keys)
+    weights /= weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found, jnp.einsum("bhlk,bkhd->blhd", weights, v), atol=1e-5)

@@ -86,3 +86,12 @@ def test_more_segments_than_positions_are_refused():
         check_segments(9, 8, "num_landmarks")
     with pytest.raises(ValueError, match="num_segments must be a positive integer, not 0"):
         segment_any(jnp.ones((1, 8), bool), 0)
+
+
+def test_means_of_bfloat16_are_rounded_once():
+    x = jax.random.uniform(jax.random.key(0), (2, 515, 3, 4), minval=1.0, maxval=2.0).astype(
+        jnp.bfloat16
+    )
+    mask = jnp.ones((2, 515), bool)
+    exact = segment_means(x.astype(jnp.float32), mask, 2)
+    np.testing.assert_array_equal(segment_means(x, mask, 2), exact.astype(jnp.bfloat16))
