@@ -70,7 +70,7 @@ class SavedEvaluations:
         hosts.on_main(lambda: self._remove_all_but(()))
 
     def save(self) -> None:
-        """Write the batches done of every evaluation not forgotten; remove those of others.
+        """Write the batches done of every evaluation not forgotten; remove all other such files.
 
         Raises:
             UserError: If no space is left.

@@ -160,13 +160,18 @@ def _load(
 def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
     """Restore the latest state, that of a run under way too, whose checkpoints may be replaced."""
     for _ in range(_ATTEMPTS):
-        before = finished(folder.checkpoints)
+        before = _finished(folder)
         try:
             return _restore_latest(folder, trainer)
         except Exception:
-            if finished(folder.checkpoints) == before:
+            if _finished(folder) == before:
                 raise
     raise UserError(f"{folder.root} is being trained and saves too often to be read; try again")
+
+
+def _finished(folder: Workdir) -> list[str]:
+    """Names of the finished checkpoints, the same on all hosts, so that all read again or none."""
+    return hosts.on_main(lambda: sorted(finished(folder.checkpoints)))
 
 
 def _restore_latest(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:

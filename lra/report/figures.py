@@ -178,7 +178,7 @@ def _lost(shown: list[Sweep]) -> str:
 
 
 def _without_speed(shown: list[Sweep]) -> str:
-    """Name the dots that have no speed, in panels that have some."""
+    """Name the dots that have no speed, if others of the figure have one."""
     points = [place for place, dot in _named_dots(shown) if not dot.speed]
     some = any(dot.speed for _, dot in _named_dots(shown))
     return f" No speed on that platform: {', '.join(points)}." if some and points else ""
