@@ -7,6 +7,7 @@ from lra.data.task_writer import TaskWriter
 from lra.loop import train
 from lra.settings import load_config
 from lra.stopping import Stop
+from lra.warm_start import initial_state
 from tests.attention_cases import overrides_of
 from tests.lra.trainings import make_trainer
 
@@ -144,3 +145,16 @@ def stop_after(monkeypatch):
         monkeypatch.setattr(Stop, "before", before)
 
     return arrange
+
+
+@pytest.fixture
+def first_seed_broken(monkeypatch):
+    """Trainings whose first seed diverges at step 0."""
+
+    def broken(trainer):
+        state = initial_state(trainer)
+        scale = state.params["encoder"]["norm"]["scale"]
+        scale[...] = scale[...].at[0].set(np.inf)
+        return state
+
+    monkeypatch.setattr("lra.loop.initial_state", broken)

@@ -8,7 +8,6 @@ from lra.errors import UserError
 from lra.evaluation import evaluate_workdir
 from lra.loop import train
 from lra.restored import load_model
-from lra.warm_start import initial_state
 from tests.lra.trainings import final_state
 
 
@@ -33,15 +32,8 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
 
 
 def test_a_seed_that_diverges_is_told_once_and_the_others_have_their_rows(
-    tiny_config, data_dir, tmp_path, capsys, monkeypatch
+    tiny_config, data_dir, tmp_path, capsys, first_seed_broken
 ):
-    def with_a_broken_seed(trainer):
-        state = initial_state(trainer)
-        scale = state.params["encoder"]["norm"]["scale"]
-        scale[...] = scale[...].at[0].set(np.inf)
-        return state
-
-    monkeypatch.setattr("lra.loop.initial_state", with_a_broken_seed)
     config = tiny_config("listops", "standard", "seeds=(5, 0)")
     assert train(config, tmp_path, data_dir) == 0
     assert capsys.readouterr().err.count("seed 5 diverged at step 0") == 1
@@ -49,6 +41,23 @@ def test_a_seed_that_diverges_is_told_once_and_the_others_have_their_rows(
     assert (broken.status, broken.diverged_step, broken.test_accuracy) == ("diverged", 0, None)
     assert (sound.status, sound.diverged_step, sound.steps) == ("ok", None, 12)
     assert sound.test_accuracy is not None
+    assert train(config, tmp_path, data_dir) == 0  # complete, and one seed has a result
+    capsys.readouterr()
+    evaluate_workdir(tmp_path, predictions=tmp_path / "out.npz")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "seed 5: diverged at step 0, no accuracy"
+    assert second.startswith("seed 0: test accuracy")
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["diverged"], [True, False])
+
+
+def test_steps_are_those_up_to_the_last_divergence(
+    tiny_config, data_dir, tmp_path, first_seed_broken
+):
+    overrides = ("train.learning_rate=1e30", "train.steps_per_call=3", "seeds=(5, 0)")
+    assert train(tiny_config("listops", "standard", *overrides), tmp_path, data_dir) == 1
+    rows = records.read(tmp_path / "rows.jsonl")
+    assert [row.diverged_step for row in rows] == [0, 1]
+    assert [row.steps for row in rows] == [2, 2]
 
 
 def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):

@@ -12,7 +12,6 @@ from lra.evaluation_files import SavedEvaluations
 from lra.loop import train
 from lra.nans import STATUS_NAN
 from lra.stopping import STATUS_STOPPED
-from lra.warm_start import initial_state
 
 
 def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path, capsys):
@@ -27,19 +26,11 @@ def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path,
 
 
 def test_a_seed_that_has_diverged_before_is_not_looked_for(
-    tiny_config, data_dir, tmp_path, stop_after, monkeypatch
+    tiny_config, data_dir, tmp_path, stop_after, first_seed_broken
 ):
-    def with_a_broken_seed(trainer):
-        state = initial_state(trainer)
-        scale = state.params["encoder"]["norm"]["scale"]
-        scale[...] = scale[...].at[0].set(np.inf)
-        return state
-
     config = tiny_config("listops", "linear", "seeds=(3, 5)")
-    with monkeypatch.context() as patch:
-        patch.setattr("lra.loop.initial_state", with_a_broken_seed)
-        stop_after(2)
-        assert train(config, tmp_path, data_dir) == STATUS_STOPPED
+    stop_after(2)
+    assert train(config, tmp_path, data_dir) == STATUS_STOPPED
     with pytest.raises(UserError, match=r"a seed in .* has diverged before, .* another workdir"):
         train(config, tmp_path, data_dir, debug_nans=True)
 
