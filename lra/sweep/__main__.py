@@ -60,43 +60,22 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN, again: tuple[str, ...
         again: Command of this program without its flags.
     """
     options, overrides = parse_with_overrides(_parser(), argv)
-    parameters = _parameters(options.slurm)
-    if parameters and options.launcher != "slurm":
-        raise UserError(f"--slurm={options.slurm[0]} needs --launcher=slurm")
+    slurm = _slurm_parameters(options)
     if options.jobs > 1 and options.launcher != "local":
         raise UserError(f"--jobs={options.jobs} needs --launcher=local")
-    tasks = tuple(task for task in (options.tasks or "").split(",") if task)
-    if options.tasks is not None and not tasks:
-        raise UserError(
-            f"--tasks={options.tasks} names no task; leave it out for those of the file"
-        )
-    sweep = load_sweep(options.sweep, tasks, overrides)
-    workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
-    place = Place(
-        train=train,
-        results=pathlib.Path(options.results).expanduser(),
-        workdir=workdir,
-        # Data generated with this sweep's own flags are kept apart from everyone else's.
-        data=Data(options.data_dir or str(workdir / "data" if sweep.data else "data"), sweep.data),
-        known=tuple(pathlib.Path(path).expanduser() for path in options.known),
-        repairs=not options.dry_run,
-    )
+    sweep = load_sweep(options.sweep, _tasks(options), overrides)
+    place = _place(options, sweep, train)
     for path in place.known:
         records.read(path, repair=False)  # fail early on invalid files
     if options.dry_run:
-        data_marks, problems = marks(sweep, place)
-        text = listing(sweep, place, data_marks)
-        for line in (*problems, *notes_on_data(place, data_marks)):
-            say(line)
-        print(text)
-        return 0
+        return _list(sweep, place)
     if options.jobs > 1:
         number = min(options.jobs, len(sweep.runs))
         return jobs.execute([*again, *argv, "--jobs=1"], number)
     executor = None
     if options.launcher == "slurm":
-        options.budget_minutes = launchers.job_minutes(parameters, options.budget_minutes)
-        executor = launchers.slurm_executor(place, parameters)
+        options.budget_minutes = launchers.job_minutes(slurm, options.budget_minutes)
+        executor = launchers.slurm_executor(place, slurm)
     # SIGTERM ends a sweep like Ctrl-C. While a child runs, both are forwarded to it instead.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -104,6 +83,40 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN, again: tuple[str, ...
     except KeyboardInterrupt:
         say("stopped; the same command goes on from here")
         return STATUS_STOPPED
+
+
+def _tasks(options: argparse.Namespace) -> tuple[str, ...]:
+    """The tasks named by --tasks; none: those of the sweep file."""
+    tasks = tuple(task for task in (options.tasks or "").split(",") if task)
+    if options.tasks is not None and not tasks:
+        raise UserError(
+            f"--tasks={options.tasks} names no task; leave it out for those of the file"
+        )
+    return tasks
+
+
+def _place(options: argparse.Namespace, sweep: Sweep, train: tuple[str, ...]) -> Place:
+    workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
+    # Data generated with this sweep's own flags are kept apart from everyone else's.
+    data_dir = options.data_dir or str(workdir / "data" if sweep.data else "data")
+    return Place(
+        train=train,
+        results=pathlib.Path(options.results).expanduser(),
+        workdir=workdir,
+        data=Data(data_dir, sweep.data),
+        known=tuple(pathlib.Path(path).expanduser() for path in options.known),
+        repairs=not options.dry_run,
+    )
+
+
+def _list(sweep: Sweep, place: Place) -> int:
+    """Print what is done and missing, once nothing can fail any more."""
+    data_marks, problems = marks(sweep, place)
+    text = listing(sweep, place, data_marks)
+    for line in (*problems, *notes_on_data(place, data_marks)):
+        say(line)
+    print(text)
+    return 0
 
 
 def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: Any) -> int:
@@ -198,14 +211,16 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _parameters(pairs: list[str]) -> dict[str, Any]:
-    """Parse KEY=VALUE pairs: `["gpus_per_node=1"]` -> `{"gpus_per_node": 1}`."""
+def _slurm_parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """Parse the KEY=VALUE pairs of --slurm: `["gpus_per_node=1"]` -> `{"gpus_per_node": 1}`."""
     parameters = {}
-    for pair in pairs:
+    for pair in options.slurm:
         name, equals, text = pair.partition("=")
         if not equals:
             raise UserError(f"--slurm={pair} is not KEY=VALUE")
         parameters[name] = literal(text)
+    if parameters and options.launcher != "slurm":
+        raise UserError(f"--slurm={options.slurm[0]} needs --launcher=slurm")
     return parameters
 
 

@@ -40,7 +40,7 @@ _CPU_ENTRIES = 2**17  # features of a block of one head, which stay in a core's 
 _MIN_POSITIONS = 256
 
 
-def size_of(length: int, features: int, *, heads: int, machine: Machine) -> int:
+def block_size(length: int, features: int, *, heads: int, machine: Machine) -> int:
     """Return the number of positions of equal blocks with little padding.
 
     Args:
@@ -72,11 +72,11 @@ def favor_attention(
         v, mask: See `models.attention.contract`.
         projection: Projection P; no gradient reaches it.
         epsilon: Constant added to every feature.
-        size: Number of positions in a block; None: that of `size_of`.
+        size: Number of positions in a block; None: that of `block_size`.
     """
     batch, length, heads, _ = q.shape
     if size is None:
-        size = size_of(length, len(projection), heads=batch * heads, machine=this_machine())
+        size = block_size(length, len(projection), heads=batch * heads, machine=this_machine())
     real = mask[:, :, None, None]
     k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
     ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)

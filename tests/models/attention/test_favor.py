@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models.attention.blocks import tile_bytes
-from models.attention.favor import favor_attention, size_of
+from models.attention.favor import block_size, favor_attention
 from models.attention.performer import (
     SOFTMAX_EPSILON,
     key_features,
@@ -140,6 +140,6 @@ def test_memory_holds_no_features():
 
 @pytest.mark.parametrize("heads", [1, 64, 10_000])
 def test_an_accelerator_has_blocks_that_its_memory_holds(heads):
-    size = size_of(65_536, 256, heads=heads, machine=Machine("gpu"))
+    size = block_size(65_536, 256, heads=heads, machine=Machine("gpu"))
     assert 4 * heads * 256 * size <= tile_bytes(Machine("gpu")) or size == 256
-    assert size >= size_of(65_536, 256, heads=heads, machine=Machine("cpu")) or heads > 64
+    assert size >= block_size(65_536, 256, heads=heads, machine=Machine("cpu")) or heads > 64
