@@ -26,6 +26,7 @@ from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
 from models.attention.blocks import whole_sequences
+from models.attention.contract import Attention
 from models.block import MultiHeadAttention
 
 _TEXT_CLASSES = 2
@@ -84,10 +85,8 @@ class Program:
         return peak if since is None or peak is None or peak > since else None
 
 
-class JaxNN(nnx.Module):
+class JaxNN(Attention):
     """`jax.nn.dot_product_attention` without a mask, with the interface of our attentions."""
-
-    shares_qk = False
 
     def __call__(self, q, k, v, mask, *, key=None):
         """Compute exact attention over all positions."""

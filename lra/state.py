@@ -192,14 +192,12 @@ def check_end(state: TrainState, val_loss: Float[Array, ""], steps: Int[Array, "
 def redraw(
     state: TrainState, step: Int[Array, ""], key: Array, *, graphdef: nnx.GraphDef
 ) -> TrainState:
-    """Redraw the untrained arrays of every attention that has a `redraw` method."""
+    """Redraw the untrained arrays of every attention (`Attention.redraw`)."""
     # Redraw a copy, since a diverged seed keeps its arrays.
     model = nnx.merge(graphdef, state.params, state.rest, copy=True)
     # Training folds steps into `key` itself, so no step uses a key derived by way of `_REDRAWS`.
     step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
     for layer, block in enumerate(model.encoder.blocks):
-        attention = block.attention.attention
-        if hasattr(attention, "redraw"):
-            attention.redraw(jax.random.fold_in(step_key, layer))
+        block.attention.attention.redraw(jax.random.fold_in(step_key, layer))
     _, _, drawn = nnx.split(model, nnx.Param, ...)
     return state._replace(rest=optax.tree.where(state.alive, drawn, state.rest))

@@ -15,7 +15,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from models import kernel_choice
-from models.attention.packing import Packing, attend_packed
+from models.attention.contract import Attention
+from models.attention.packing import Packing
 from models.dense import Linear
 from models.dropout import dropout, row_seeds
 from models.keys import split
@@ -50,7 +51,7 @@ class MultiHeadAttention(nnx.Module):
 
     def __init__(
         self,
-        attention: nnx.Module,
+        attention: Attention,
         *,
         dim: int,
         heads: int,
@@ -97,7 +98,7 @@ class MultiHeadAttention(nnx.Module):
         if packing is None:
             out = self.attention(q, k, v, mask, key=key)
         else:
-            out = attend_packed(self.attention, q, k, v, packing, key=key)
+            out = self.attention.attend_packed(q, k, v, packing, key=key)
         return out.reshape(*out.shape[:2], -1)
 
 
@@ -106,7 +107,7 @@ class Block(nnx.Module):
 
     def __init__(
         self,
-        attention: nnx.Module,
+        attention: Attention,
         *,
         dim: int,
         mlp_dim: int,

@@ -8,6 +8,7 @@ from typing import Any
 
 from flax import nnx
 
+from models.attention.contract import Attention
 from models.attention.linear import LinearAttention
 from models.attention.linformer import LinformerAttention
 from models.attention.longformer import LongformerAttention
@@ -17,7 +18,7 @@ from models.attention.reformer import ReformerAttention
 from models.attention.standard import StandardAttention
 from models.checks import check_choice, check_not_negative, check_positive
 
-ATTENTIONS: dict[str, type[nnx.Module]] = {
+ATTENTIONS: dict[str, type[Attention]] = {
     "standard": StandardAttention,
     "nystrom": NystromAttention,
     "linformer": LinformerAttention,
@@ -37,11 +38,11 @@ def make(
     heads: int,
     head_dim: int,
     layer: int = 0,
-    shared: nnx.Module | None = None,
+    shared: Attention | None = None,
     rngs: nnx.Rngs,
     causal: bool = False,
     **options: Any,
-) -> nnx.Module:
+) -> Attention:
     """Build one layer's attention.
 
     Args:

@@ -1,6 +1,6 @@
 """What all attentions share: their contract, the masked softmax, and the check of inputs.
 
-An attention is an `nnx.Module` made by `models.attention.make` and called as
+An attention is a subclass of `Attention`, made by `models.attention.make` and called as
 
     out = attention(q, k, v, mask, key=None)
 
@@ -24,12 +24,6 @@ An attention is an `nnx.Module` made by `models.attention.make` and called as
 - The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
   `accumulation_dtype(q.dtype)` (`models.dtypes`): at least float32, for float64 inputs float64.
 - No attention here is causal: `make(..., causal=True)` raises and says why (`why_not_causal`).
-- A module that ties keys to queries sets `shares_qk = True`; the encoder then builds no key
-  projection and passes `k = q`.
-- A module whose outputs depend on the order of real tokens but not on the padding between them sets
-  `reads_positions = False` (default: True): the encoder may then leave that padding out
-  (`models.attention.packing`). Any other module may support packed sequences by a method
-  `attend_packed(q, k, v, packing, *, key=None)`.
 - Trained arrays are `nnx.Param`; arrays drawn once and never trained are `Untrained`.
 """
 
@@ -38,12 +32,52 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
+from models.attention.packing import Packing, pack, spread
+
 Heads = Float[Array, "batch length heads head_dim"]
 Mask = Bool[Array, "batch length"]
 
 
 class Untrained(nnx.Variable):
     """An array drawn at initialisation, saved with the model and never trained."""
+
+
+class Attention(nnx.Module):
+    """Base class of attentions: what the encoder and the training loop ask of them.
+
+    Attributes:
+        shares_qk: Whether queries are also the keys. The encoder then projects no keys and passes
+            `k = q`.
+        reads_positions: Whether outputs depend on where real tokens are, not only on their order.
+            If not, the encoder may leave out padding between them (`models.attention.packing`).
+        why_not_causal: Ends the sentence "... attention cannot be causal: ".
+    """
+
+    shares_qk = False
+    reads_positions = True
+    why_not_causal = "it is made for encoders, which read whole sequences"
+
+    def __call__(
+        self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: Array | None = None
+    ) -> Heads:
+        """Attend; see the contract in `models.attention.contract`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def attend_packed(
+        self, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: Array | None = None
+    ) -> Heads:
+        """Attend between packed sequences (`models.attention.packing`).
+
+        By default those that read no positions attend between them as they are; for the others,
+        sequences are unpacked and the result is packed again.
+        """
+        if not self.reads_positions:
+            return self(q, k, v, packing.packed_mask, key=key)
+        q, k, v = (spread(x, packing) for x in (q, k, v))
+        return pack(self(q, k, v, packing.mask, key=key), packing)
+
+    def redraw(self, key: Array) -> None:
+        """Draw `Untrained` arrays anew, if the method does that during training."""
 
 
 def masked_softmax(

@@ -40,7 +40,7 @@ from models.attention.blocks import (
     swap_heads,
     write_block,
 )
-from models.attention.contract import Heads, Mask, check_inputs
+from models.attention.contract import Attention, Heads, Mask, check_inputs
 from models.dtypes import accumulation_dtype, least_denominator
 from models.machine import Machine, this_machine
 
@@ -191,10 +191,9 @@ def _outer(a, b):
     return jnp.einsum("bhld,bhle->bhde", a, b)
 
 
-class LinearAttention(nnx.Module):
+class LinearAttention(Attention):
     """Linear attention; it has neither parameters nor options."""
 
-    shares_qk = False
     reads_positions = False
     why_not_causal = (
         "its sums over keys run over the whole sequence; a causal one needs running sums"
@@ -207,7 +206,7 @@ class LinearAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
     ):
         """See `models.attention.make`; there are no options and no arrays."""

@@ -36,7 +36,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import padded, padded_to
-from models.attention.contract import Heads, Mask, check_inputs
+from models.attention.contract import Attention, Heads, Mask, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, spread
@@ -129,7 +129,7 @@ def convolution(
     return out.astype(x.dtype), jnp.any(mask.reshape(mask.shape[0], -1, window), axis=2)
 
 
-class LinformerAttention(nnx.Module):
+class LinformerAttention(Attention):
     """Linformer with learned projections, pooling or convolution along the length.
 
     Options:
@@ -146,8 +146,6 @@ class LinformerAttention(nnx.Module):
     `jax.grad` of a whole module each reference is an array of its own.
     """
 
-    shares_qk = False
-    reads_positions = True
     why_not_causal = "its projections mix all positions of the sequence into every key and value"
 
     def __init__(
@@ -157,7 +155,7 @@ class LinformerAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
         proj_dim: int | Sequence = 256,
         share: Collection[str] = ("kv", "layers"),
@@ -182,7 +180,7 @@ class LinformerAttention(nnx.Module):
         self.e = self._parameters(head_dim, share, rngs)
         self.f = self.e if "kv" in share else self._parameters(head_dim, share, rngs)
 
-    def _refer_to(self, shared: nnx.Module | None) -> None:
+    def _refer_to(self, shared: Attention | None) -> None:
         if shared is None:
             raise ValueError("share has 'layers': layers after the first need layer 0's attention")
         for name in ("length", "projection", "share", "sizes", "head_dim"):

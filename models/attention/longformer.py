@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from models.attention.blocks import largest_divisor, padded_to, round_up, tile_bytes, wide_einsum
-from models.attention.contract import Heads, Mask, check_inputs
+from models.attention.contract import Attention, Heads, Mask, check_inputs
 from models.checks import check_not_negative, check_positive
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
@@ -236,7 +236,7 @@ def _add(total, gradient, start, tile):
     return jax.lax.dynamic_update_slice_in_dim(total, before + added, start, -1)
 
 
-class LongformerAttention(nnx.Module):
+class LongformerAttention(Attention):
     """Longformer's sliding window; it has no parameters.
 
     Options:
@@ -244,8 +244,6 @@ class LongformerAttention(nnx.Module):
             2102.03902.
     """
 
-    shares_qk = False
-    reads_positions = True
     why_not_causal = (
         "its window reaches as far ahead as back, and the benchmark's encoders read whole sequences"
     )
@@ -257,7 +255,7 @@ class LongformerAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
         window: int = 128,
     ):

@@ -36,7 +36,7 @@ from jaxtyping import Array, Bool, Float
 
 from models import kernel_choice
 from models.attention.blocks import padded_to
-from models.attention.contract import Heads, Mask, check_inputs, masked_softmax
+from models.attention.contract import Attention, Heads, Mask, check_inputs, masked_softmax
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, pack, spread
@@ -190,15 +190,13 @@ def _landmark_inverse(landmarks, pinv_iterations):
     return iterative_pinv(jax.lax.optimization_barrier(a), pinv_iterations)
 
 
-class NystromAttention(nnx.Module):
+class NystromAttention(Attention):
     """`nystrom_attention` with a trained convolution kernel; deterministic, ignores `key`.
 
     Segments divide the module's length, not the input's: a shorter sequence has a landmark for each
     segment that it reaches (for all segments, if their number does not divide that length).
     """
 
-    shares_qk = False
-    reads_positions = True
     why_not_causal = (
         "a landmark is the mean of a whole segment, through which later positions would reach "
         "earlier ones"
@@ -211,7 +209,7 @@ class NystromAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
         num_landmarks: int = 64,
         pinv_iterations: int = 6,

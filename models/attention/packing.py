@@ -2,7 +2,8 @@
 
 Where padding lies between tokens (in Pathfinder, 64 % of the pixels are 0), truncating sequences
 saves nothing. Everything that a block computes at a position, except attention, depends on that
-position alone, so the encoder may skip padding. So can most attentions (`attend_packed`).
+position alone, so the encoder may skip padding. So can most attentions, by their method
+`attend_packed`.
 
 Packing and unpacking are gathers, and each is the other's gradient: nothing is scattered, and
 results are deterministic. Time and memory O(length), plus a sort of the positions.
@@ -12,10 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
-
-from models.attention.contract import Heads
 
 
 class Packing(NamedTuple):
@@ -63,23 +61,6 @@ def spread(
 ) -> Float[Array, "batch length *features"]:
     """Undo `pack`: move positions of `x` back to where they were, with zeros at padding."""
     return _take(x, packing.slots, packing.mask)
-
-
-def attend_packed(
-    attention: nnx.Module, q: Heads, k: Heads, v: Heads, packing: Packing, *, key: Array | None
-) -> Heads:
-    """Attend between packed sequences by any attention module.
-
-    A module that depends only on the order of tokens (`reads_positions = False`) is called on the
-    packed sequences; one with a method `attend_packed` gets them with the packing; for any other
-    they are unpacked.
-    """
-    if not getattr(attention, "reads_positions", True):
-        return attention(q, k, v, packing.packed_mask, key=key)
-    if hasattr(attention, "attend_packed"):
-        return attention.attend_packed(q, k, v, packing, key=key)
-    q, k, v = (spread(x, packing) for x in (q, k, v))
-    return pack(attention(q, k, v, packing.mask, key=key), packing)
 
 
 def _take(x: Array, positions: Array, real: Array) -> Array:

@@ -48,7 +48,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from models import kernel_choice
 from models.attention.blocks import swap_heads
-from models.attention.contract import Heads, Mask, Untrained, check_inputs
+from models.attention.contract import Attention, Heads, Mask, Untrained, check_inputs
 from models.attention.favor import favor_attention
 from models.checks import check_choice, check_fraction, check_not_negative, check_positive
 from models.dtypes import accumulation_dtype, common_dtype
@@ -218,7 +218,7 @@ def _offset(
     return half + jax.lax.stop_gradient(peak) + math.log(projected.shape[-1]) / 2
 
 
-class PerformerAttention(nnx.Module):
+class PerformerAttention(Attention):
     """Performer with a fixed random projection per layer, shared by its heads.
 
     Options:
@@ -233,7 +233,6 @@ class PerformerAttention(nnx.Module):
     `projection` [num_features, head_dim] is untrained and saved with the model; no parameters.
     """
 
-    shares_qk = False
     reads_positions = False
     why_not_causal = (
         "its sums over keys run over the whole sequence; a causal Performer needs running sums"
@@ -246,7 +245,7 @@ class PerformerAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
         num_features: int = 256,
         kernel: str = "softmax",

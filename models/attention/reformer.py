@@ -41,7 +41,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models import kernel_choice
 from models.attention.blocks import padded_to, round_up, swap_heads
-from models.attention.contract import Heads, Mask, Untrained, check_inputs
+from models.attention.contract import Attention, Heads, Mask, Untrained, check_inputs
 from models.attention.hashing import bucket_factors, lsh_buckets
 from models.attention.permutation import permute
 from models.attention.reformer_chunks import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
@@ -218,7 +218,7 @@ def _positions_in(sort_keys: UInt[Array, "*axes length"]) -> Int[Array, "*axes l
     return (sort_keys % jnp.uint32(sort_keys.shape[-1])).astype(jnp.int32)
 
 
-class ReformerAttention(nnx.Module):
+class ReformerAttention(Attention):
     """Reformer. Queries serve as keys (`shares_qk`): the encoder passes `k = q`.
 
     Options:
@@ -242,7 +242,7 @@ class ReformerAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
         num_hashes: int = 2,
         chunk_length: int = 64,

@@ -24,7 +24,7 @@ from jax.typing import DTypeLike
 from models import kernel_choice
 from models.attention import cudnn
 from models.attention.chunked import chunked_attention
-from models.attention.contract import Heads, Mask, check_inputs, masked_softmax
+from models.attention.contract import Attention, Heads, Mask, check_inputs, masked_softmax
 from models.attention.materialised import materialised_attention
 from models.checks import check_choice, check_fraction
 from models.dropout import keep_probability, keep_weights, weight_seeds
@@ -99,10 +99,9 @@ def choose_implementation(
     return "xla" if score_bytes * _SCORES_IN_MEMORY <= memory else "chunked"
 
 
-class StandardAttention(nnx.Module):
+class StandardAttention(Attention):
     """Exact attention with dropout of attention weights in training; no parameters."""
 
-    shares_qk = False
     reads_positions = False
     why_not_causal = (
         "its implementations mask keys that are padding, the same ones for every query, and the "
@@ -116,7 +115,7 @@ class StandardAttention(nnx.Module):
         heads: int,
         head_dim: int,
         layer: int = 0,
-        shared: nnx.Module | None = None,
+        shared: Attention | None = None,
         rngs: nnx.Rngs,
         dropout: float | int = 0.1,
         implementation: str = "auto",

@@ -9,7 +9,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from PIL import Image
 
 from lra.analysis import analyse, approximation
@@ -21,6 +20,7 @@ from lra.errors import UserError
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED, Stop
 from models.attention import ATTENTIONS
+from models.attention.contract import Attention
 from models.attention.standard import standard_attention
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -195,11 +195,8 @@ def test_many_layers_and_heads_are_drawn():
     pyplot.close(drawn)
 
 
-class Pooled(nnx.Module):
+class Pooled(Attention):
     """Exact attention to the means of `stride` keys and values: an attention of one's own."""
-
-    shares_qk = False
-    why_not_causal = "a mean of keys holds some that come later than the query"
 
     def __init__(self, *, length, heads, head_dim, layer=0, shared=None, rngs, stride: int = 2):
         self.stride = stride

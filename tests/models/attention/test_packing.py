@@ -7,7 +7,8 @@ import pytest
 from flax import nnx
 
 from models.attention import ATTENTIONS
-from models.attention.packing import attend_packed, make_packing, pack, spread
+from models.attention.contract import Attention
+from models.attention.packing import make_packing, pack, spread
 from models.encoder import Encoder
 from tests.attention_cases import CASES, attention_of
 
@@ -122,7 +123,7 @@ def test_blocks_may_be_recomputed(float64, mask):
     check_encoder(mask, "linformer", remat=True)
 
 
-class Positions(nnx.Module):
+class Positions(Attention):
     """Multiplies values by their positions; it knows of no packing."""
 
     def __call__(self, q, k, v, mask, *, key=None):
@@ -138,18 +139,16 @@ class Ranks(Positions):
 def test_an_attention_that_knows_of_no_packing_gets_whole_sequences(mask):
     packing, x = make_packing(mask, PACKED), jnp.ones((4, PACKED, 1, 1))
     expected = jnp.where(packing.packed_mask, packing.sources, 0)
-    np.testing.assert_array_equal(
-        attend_packed(Positions(), x, x, x, packing, key=None)[..., 0, 0], expected
-    )
+    np.testing.assert_array_equal(Positions().attend_packed(x, x, x, packing)[..., 0, 0], expected)
 
 
 def test_one_that_reads_no_positions_gets_packed_ones(mask):
     packing, x = make_packing(mask, PACKED), jnp.ones((4, PACKED, 1, 1))
-    out = attend_packed(Ranks(), x, x, x, packing, key=None)[..., 0, 0]
+    out = Ranks().attend_packed(x, x, x, packing)[..., 0, 0]
     np.testing.assert_array_equal(out, jnp.broadcast_to(jnp.arange(PACKED)[None], out.shape))
 
 
 @pytest.mark.parametrize("name", TABLE3_ATTENTIONS)
 def test_those_of_the_table_leave_out_padding(name):
     module = ATTENTIONS[name]
-    assert not module.reads_positions or hasattr(module, "attend_packed")
+    assert not module.reads_positions or module.attend_packed is not Attention.attend_packed
