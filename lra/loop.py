@@ -73,6 +73,7 @@ def train(
     if config.train.init_from and not hosts.on_main(folder.config.exists):
         first = initial_state(trainer)  # its errors are raised before anything is written
     data = {"data_dir": os.path.abspath(data_dir), "data_sha256": prepared.sha256}
+    data |= {"length": trainer.length}
     facts = data | environment.facts(trainer.num_devices)
     with (
         hosts.entered_on_main(folder.open_for(config, facts)),

@@ -1,23 +1,43 @@
-"""Runs restored from their folders, and `load_model` to call their models from other code."""
+"""Runs read back from their folders; `load_model` and `load_batch` serve other code."""
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jaxtyping import Int
 from ml_collections import config_dict
 
-from lra import environment, hosts
+from lra import arrays, environment, hosts, sharding
 from lra.checkpoints import Checkpoints, finished
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
-from lra.state import TrainState
+from lra.state import TrainState, abstract_run
+from lra.tasks import get_task
 from lra.trainer import Trainer
 from lra.workdir import Workdir
 from models.heads import Classifier
 
 _ATTEMPTS = 5  # to read a checkpoint before another one takes its place
+
+
+class SavedModels(NamedTuple):
+    """The models of a run as it has saved them, on the host.
+
+    Attributes:
+        config: Config of the run.
+        graphdef: Structure of the model.
+        state: State of all seeds after `step` steps, NumPy arrays [seeds, ...].
+        step: Number of steps.
+    """
+
+    config: config_dict.ConfigDict
+    graphdef: nnx.GraphDef
+    state: TrainState
+    step: int
 
 
 class Restored(NamedTuple):
@@ -28,48 +48,96 @@ class Restored(NamedTuple):
     state: TrainState
     step: int
 
+    @property
+    def models(self) -> SavedModels:
+        """The models without the data."""
+        trainer = self.trainer
+        return SavedModels(trainer.config, trainer.graphdef, trainer.fetch(self.state), self.step)
+
 
 def load_model(
-    workdir: str | os.PathLike,
-    seed: int | None = None,
-    *,
-    last: bool = False,
-    data_dir: str | os.PathLike | None = None,
+    workdir: str | os.PathLike, seed: int | None = None, *, last: bool = False
 ) -> Classifier:
     """Load the trained classifier of one seed; `model(ids, mask)` gives logits [batch, classes].
 
-    `lra.arrays.gather` makes ids (int32) and mask (bool), both [batch, length] or, for pairs,
-    [batch, 2, length], from stored tokens. For the first eight test examples, with `arrays` from
-    `lra`, `prepared` from `lra.data` and `get_task` from `lra.tasks`:
+    The run's data are not needed. `load_batch` makes ids (int32) and mask (bool), both [batch,
+    length] or, for pairs, [batch, 2, length], from examples of prepared data:
 
-        data = prepared.load("data", "listops")
-        examples = arrays.load_examples(data, ("test",), holdout=0)["test"]
-        batch = arrays.gather(examples, np.arange(8), get_task("listops"), zero_is_padding=False)
+        batch = load_batch("runs/listops-nystrom", "test", range(8))
         logits = load_model("runs/listops-nystrom")(batch.ids, batch.mask)
 
-    `holdout` and `zero_is_padding` must be those of the run's `config.data`. `lra.arrays.pad` makes
-    the tokens and lengths of such `Examples` from other sequences, given as
-    `prepared.Sequences(tokens, offsets)`: all tokens in one uint8 array, sequence i from
-    `offsets[i]` to `offsets[i + 1]`. They may be padded to fewer positions than the run's data
-    (`lra.arrays.padded_length`), but not to more. On a GPU or TPU, call the model within
-    `jax.default_matmul_precision(config.matmul_precision)` to get the logits of the run; JAX's
-    default rounds products more.
+    Other sequences may be padded to fewer positions than `model.length`, but not to more. On a GPU
+    or TPU, call the model within `jax.default_matmul_precision(config.matmul_precision)` to get the
+    logits of the run; JAX's default rounds products more.
 
     Args:
         workdir: Folder of a run, complete or not.
         seed: Seed of the run, diverged or not; None for the first.
         last: Whether to take the parameters of the last step instead of those with the highest
             validation accuracy.
+
+    Raises:
+        UserError: If there is no run or checkpoint, the run does not have this seed, or best
+            parameters are requested before the seed's first validation.
+    """
+    models = read_models(workdir)
+    model, _ = seed_model(models, models.config.seeds[0] if seed is None else seed, last=last)
+    return model
+
+
+def load_batch(
+    workdir: str | os.PathLike,
+    split: str,
+    indices: Int[np.ndarray, " batch"] | Sequence[int],
+    *,
+    data_dir: str | os.PathLike | None = None,
+) -> arrays.Batch:
+    """Load examples of a run's data as its models are given them.
+
+    Args:
+        workdir: Folder of the run.
+        split: Name of the split: `train`, `validation` or `test`.
+        indices: Indices of the examples in the split of the run, which `data.holdout` changes.
         data_dir: Folder of the prepared data; None for the one the run was trained on.
 
     Raises:
-        UserError: If there is no run or checkpoint, the data are not those of the run, the run does
-            not have this seed, or best parameters are requested before the seed's first validation.
+        UserError: If there is no run, the data are not there or not those of the run, or there is
+            no such split or example.
     """
-    restored = restore_workdir(workdir, data_dir=data_dir)
-    seed = restored.trainer.config.seeds[0] if seed is None else seed
-    model, _ = seed_model(restored, seed, last=last)
-    return model
+    config, prepared = _load(Workdir(workdir), data_dir)
+    if split not in prepared_data.SPLITS:
+        raise UserError(f"no split {split!r}, only {', '.join(prepared_data.SPLITS)}")
+    examples = arrays.load_examples(prepared, (split,), config.data.holdout)[split]
+    indices, count = np.asarray(indices), len(examples.labels)
+    if np.any((indices < 0) | (indices >= count)):
+        raise UserError(f"{split} has the examples 0 to {count - 1} only")
+    return arrays.gather(examples, indices, get_task(config.task), config.data.zero_is_padding)
+
+
+def read_models(workdir: str | os.PathLike) -> SavedModels:
+    """Read the latest models of a run; all hosts together, from the same folder.
+
+    Raises:
+        UserError: If there is no run or checkpoint.
+    """
+    environment.check_jax()
+    folder = Workdir(workdir)
+
+    def expected() -> tuple[config_dict.ConfigDict, nnx.GraphDef, TrainState]:
+        config, run = folder.load_config(), folder.load_run()
+        length = run["length"] or arrays.padded_length(_load_data(folder, config.task, None))
+        try:
+            return config, *abstract_run(config, get_task(config.task), length)
+        except ValueError as error:  # other code than that of the run
+            raise UserError(f"the model of {folder.root}, length {length}: {error}") from error
+
+    config, graphdef, abstract = hosts.on_every(expected)
+    one_per_host = sharding.copy_on_every_host()
+    abstract = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one_per_host), abstract
+    )
+    state, step = _restore(folder, abstract)
+    return SavedModels(config, graphdef, jax.device_get(state), step)
 
 
 def restore_workdir(
@@ -98,14 +166,14 @@ def restore_workdir(
         if eval_batch_size is not None:
             config.train.eval_batch_size = eval_batch_size
     trainer = hosts.on_every(lambda: Trainer(config, prepared, splits=splits))
-    return Restored(prepared, trainer, *_restore(folder, trainer))
+    return Restored(prepared, trainer, *_restore(folder, trainer.abstract_state()))
 
 
-def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Classifier, int]:
+def seed_model(models: SavedModels, seed: int, *, last: bool = False) -> tuple[Classifier, int]:
     """Classifier of one seed, on the default device, and the step of its parameters.
 
     Args:
-        restored: The restored run.
+        models: The models of the run.
         seed: Seed of the run.
         last: Whether to take the parameters of the last step instead of those with the highest
             validation accuracy.
@@ -114,37 +182,38 @@ def seed_model(restored: Restored, seed: int, *, last: bool = False) -> tuple[Cl
         UserError: If the run does not have this seed, or best parameters are requested before the
             first validation.
     """
-    trainer, seeds = restored.trainer, restored.trainer.config.seeds
+    state, seeds = models.state, models.config.seeds
     if seed not in seeds:
         raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
-    row, source = seeds.index(seed), restored.state if last else restored.state.best
-    diverged_step, val_accuracy = trainer.fetch(
-        (restored.state.diverged_step, restored.state.best.val_accuracy)
-    )
-    if not last and val_accuracy[row] < 0:
-        if diverged_step[row] < 0:
-            problem = f"has no validation yet (step {restored.step})"
+    row, source = seeds.index(seed), state if last else state.best
+    if not last and state.best.val_accuracy[row] < 0:
+        if state.diverged_step[row] < 0:
+            problem = f"has no validation yet (step {models.step})"
         else:
-            problem = f"diverged at step {diverged_step[row]}, before its first validation"
+            problem = f"diverged at step {state.diverged_step[row]}, before its first validation"
         raise UserError(
             f"seed {seed} {problem}, so no best parameters: choose those of the last step "
             "(--last, last=True)"
         )
-    # Copied by way of the host: arrays on the run's mesh cannot be combined with the caller's.
-    params, rest = jax.tree.map(
-        lambda x: jnp.asarray(x[row]), trainer.fetch((source.params, source.rest))
-    )
-    step = restored.step if last else int(trainer.fetch(source.step)[row])
-    return nnx.merge(trainer.graphdef, params, rest), step
+    params, rest = jax.tree.map(lambda x: jnp.asarray(x[row]), (source.params, source.rest))
+    step = models.step if last else int(source.step[row])
+    return nnx.merge(models.graphdef, params, rest), step
 
 
 def _load(
     folder: Workdir, data_dir: str | os.PathLike | None
 ) -> tuple[config_dict.ConfigDict, prepared_data.Prepared]:
     """Load the configuration of a run and its data; UserError if these are missing or others."""
-    config, run = folder.load_config(), folder.load_run()
+    config = folder.load_config()
+    return config, _load_data(folder, config.task, data_dir)
+
+
+def _load_data(
+    folder: Workdir, task: str, data_dir: str | os.PathLike | None
+) -> prepared_data.Prepared:
+    run = folder.load_run()
     try:
-        prepared = prepared_data.load(data_dir or run["data_dir"], config.task)
+        prepared = prepared_data.load(data_dir or run["data_dir"], task)
     except UserError as error:
         if data_dir is not None:
             raise
@@ -154,15 +223,15 @@ def _load(
         ) from None
     if prepared.sha256 != run["data_sha256"]:
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
-    return config, prepared
+    return prepared
 
 
-def _restore(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
+def _restore(folder: Workdir, abstract: TrainState) -> tuple[TrainState, int]:
     """Restore the latest state, that of a run under way too, whose checkpoints may be replaced."""
     for _ in range(_ATTEMPTS):
         before = _finished(folder)
         try:
-            return _restore_latest(folder, trainer)
+            return _restore_latest(folder, abstract)
         except Exception:
             if _finished(folder) == before:
                 raise
@@ -174,11 +243,11 @@ def _finished(folder: Workdir) -> list[str]:
     return hosts.on_main(lambda: sorted(finished(folder.checkpoints)))
 
 
-def _restore_latest(folder: Workdir, trainer: Trainer) -> tuple[TrainState, int]:
+def _restore_latest(folder: Workdir, abstract: TrainState) -> tuple[TrainState, int]:
     restored = None
     if hosts.on_main(folder.checkpoints.is_dir):
         checkpoints = Checkpoints(folder.checkpoints)
-        restored = checkpoints.restore(trainer.abstract_state())
+        restored = checkpoints.restore(abstract)
         checkpoints.close()
     if restored is None:
         raise UserError(f"no checkpoint in {folder.root} yet; train.py writes them")

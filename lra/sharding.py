@@ -58,6 +58,12 @@ def make_shardings(
     )
 
 
+def copy_on_every_host() -> NamedSharding:
+    """Sharding of arrays that one device of every host holds entirely."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    return NamedSharding(Mesh(list(first.values()), ("host",)), PartitionSpec())
+
+
 def mesh_sizes(
     seed: int, data: int, *, num_seeds: int, batch_sizes: tuple[int, ...]
 ) -> tuple[int, int]:

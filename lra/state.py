@@ -3,6 +3,7 @@
 `lra.programs` maps them over seeds and compiles them.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from ml_collections import config_dict
 
 from lra.arrays import Batch
 from lra.losses import cross_entropy, is_correct
+from lra.optimizer import make_optimizer
 from lra.tasks import Task
 from models.heads import Classifier, PairClassifier
 
@@ -91,6 +93,21 @@ def seed_keys(seed: Int[Array, ""]) -> tuple[Array, Array]:
     """Keys for initialisation and for training, derived from a seed."""
     root = jax.random.key(seed, impl="threefry2x32")
     return jax.random.fold_in(root, 0), jax.random.fold_in(root, 1)
+
+
+def abstract_run(
+    config: config_dict.ConfigDict, task: Task, length: int
+) -> tuple[nnx.GraphDef, TrainState]:
+    """Structure of the model, and shapes and dtypes of the state of all seeds of a run.
+
+    Raises:
+        ValueError: See `make_model`.
+    """
+    make = functools.partial(make_model, config, task, length)
+    graphdef, *_ = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))), nnx.Param, ...)
+    init = functools.partial(init_state, make=make, optimizer=make_optimizer(config.train))
+    keys, _ = jax.eval_shape(jax.vmap(seed_keys), np.asarray(config.seeds, np.int32))
+    return graphdef, jax.eval_shape(jax.vmap(init), keys)
 
 
 def init_state(
@@ -197,7 +214,7 @@ def redraw(
     model = nnx.merge(graphdef, state.params, state.rest, copy=True)
     # Training folds steps into `key` itself, so no step uses a key derived by way of `_REDRAWS`.
     step_key = jax.random.fold_in(jax.random.fold_in(key, _REDRAWS), step)
-    for layer, block in enumerate(model.encoder.blocks):
-        block.attention.attention.redraw(jax.random.fold_in(step_key, layer))
+    for layer, attention in enumerate(model.encoder.attentions):
+        attention.redraw(jax.random.fold_in(step_key, layer))
     _, _, drawn = nnx.split(model, nnx.Param, ...)
     return state._replace(rest=optax.tree.where(state.alive, drawn, state.rest))

@@ -11,7 +11,7 @@ from flax import nnx
 
 from lra import hosts, sharding
 from lra.errors import UserError
-from lra.restored import Restored, restore_workdir
+from lra.restored import SavedModels, read_models
 from lra.state import TrainState
 from lra.trainer import Trainer
 from lra.workdir import Workdir
@@ -25,9 +25,9 @@ def initial_state(trainer: Trainer) -> TrainState:
     same shapes in both models. Optimizer, schedule and data order start anew.
 
     Raises:
-        UserError: If the other run has no checkpoint or its data are missing or changed; if it is
-            not complete, so that its best parameters may still change; if a seed is missing there
-            or diverged; or if parameters differ in names or shapes.
+        UserError: If the other run has no checkpoint; if it is not complete, so that its best
+            parameters may still change; if a seed is missing there or diverged; or if parameters
+            differ in names or shapes.
     """
     state, workdir = trainer.init(), trainer.config.train.init_from
     # All hosts restore the same run from the same folder, and so have the same errors.
@@ -36,11 +36,11 @@ def initial_state(trainer: Trainer) -> TrainState:
 
 def _take_over(state: TrainState, trainer: Trainer, workdir: str) -> TrainState:
     """Replace the parameters of `state` by the best ones of the run in `workdir`."""
-    source = restore_workdir(workdir)
-    best, diverged_step = source.trainer.fetch((source.state.best, source.state.diverged_step))
+    source = read_models(workdir)
+    best = source.state.best
     _check_complete(source, workdir)
     _check_params(best.params, state.params, workdir)
-    rows = [_row(seed, source, diverged_step, workdir) for seed in trainer.config.seeds]
+    rows = [_row(seed, source, workdir) for seed in trainer.config.seeds]
 
     def copy(arrays: nnx.State) -> nnx.State:
         return jax.tree.map(lambda x: sharding.put(x[rows], trainer.shardings.per_seed), arrays)
@@ -54,9 +54,9 @@ def _take_over(state: TrainState, trainer: Trainer, workdir: str) -> TrainState:
     return state._replace(rest=copy(best.rest), best=state.best._replace(rest=copy(best.rest)))
 
 
-def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -> int:
+def _row(seed: int, source: SavedModels, workdir: str) -> int:
     """Index of a seed among the seeds of the other run."""
-    seeds = source.trainer.config.seeds
+    seeds, diverged_step = source.config.seeds, source.state.diverged_step
     if seed not in seeds:
         raise UserError(f"train.init_from: {workdir} has no seed {seed}, only {seeds}")
     row = seeds.index(seed)
@@ -68,10 +68,10 @@ def _row(seed: int, source: Restored, diverged_step: np.ndarray, workdir: str) -
     return row
 
 
-def _check_complete(source: Restored, workdir: str) -> None:
-    steps = source.trainer.config.train.steps
+def _check_complete(source: SavedModels, workdir: str) -> None:
+    steps = source.config.train.steps
     # If the last checkpoint was damaged and skipped, the restored parameters may not be the best.
-    at_end = source.step == steps or all(source.trainer.fetch(source.state.diverged_step) >= 0)
+    at_end = source.step == steps or all(source.state.diverged_step >= 0)
     if not (hosts.on_main(lambda: Workdir(workdir).rows.exists()) and at_end):
         raise UserError(
             f"train.init_from: {workdir} is not complete (step {source.step} of {steps}), its best "

@@ -1,8 +1,8 @@
 """Folder of one run: its configuration, environment, metrics, checkpoints and rows.
 
 config.json     the resolved configuration
-run.json        data folder and hash; versions, commit and device, with their history if they
-                changed; whether all processes of the run were deterministic
+run.json        data folder and hash, length of padded sequences; versions, commit and device, with
+                their history if they changed; whether all processes of the run were deterministic
 metrics.jsonl   one line per training call and per evaluation
 checkpoints/    the two latest
 evaluations/    partial results of an interrupted evaluation
@@ -28,7 +28,8 @@ from lra.settings import check, flatten, from_json, to_json
 
 _MANIFEST = "manifest.json"  # as in `lra.data.prepared`, which imports NumPy
 _TEXT_FIELDS = ("data_dir", "data_sha256", "commit", "device")
-_MISSING_IN_OLD = {"device": "unknown device", "deterministic": None}  # for older versions
+_MISSING_IN_OLD = {"device": "unknown device", "deterministic": None, "length": None}
+_TYPES = {"deterministic": bool, "length": int}  # if known
 # What loading a file raises that is damaged or was edited.
 _DAMAGED = (ValueError, TypeError, AttributeError, KeyError, RecursionError, UserError)
 
@@ -150,10 +151,10 @@ class Workdir:
         """
         try:
             run = _MISSING_IN_OLD | json.loads(unseal(self.run.read_bytes()))
-            facts = {key: run[key] for key in (*_TEXT_FIELDS, "versions", "deterministic")}
+            facts = {key: run[key] for key in (*_TEXT_FIELDS, "versions", *_MISSING_IN_OLD)}
             texts = [*(run[key] for key in _TEXT_FIELDS), *run["versions"].values()]
-            known = run["deterministic"] is None or isinstance(run["deterministic"], bool)
-            if not known or not all(isinstance(text, str) for text in texts):
+            typed = all(type(run[key]) in (kind, type(None)) for key, kind in _TYPES.items())
+            if not typed or not all(isinstance(text, str) for text in texts):
                 raise ValueError
         except FileNotFoundError:
             raise self._no_run(self.run) from None

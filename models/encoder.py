@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from models import attention as attentions
 from models import kernel_choice
+from models.attention.contract import Attention
 from models.attention.packing import make_packing, pack, spread
 from models.block import Block, LayerNorm
 from models.checks import check_choice, check_fraction, check_not_negative, check_positive
@@ -166,6 +167,11 @@ class Encoder(nnx.Module):
         if packing is not None:
             return spread(x, packing)
         return jnp.where(mask[..., None], x, 0)
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """The attention of each block."""
+        return [block.attention.attention for block in self.blocks]
 
     def _embed(self, ids: Array, key: Array | None) -> Array:
         """Embed tokens and positions, with dropout."""

@@ -362,7 +362,7 @@ def test_the_findings_of_the_analysis_are_those_of_its_page():
 
 def test_the_readmes_python_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    sweep, example, shards = blocks
+    sweep, example, shards, _ = blocks  # the last one: tests/lra/test_restored.py
     mine = tmp_path / "mine.py"
     mine.write_text(sweep)
     rates = [run.config["train.learning_rate"] for run in load_sweep(str(mine)).runs]

@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from lra import arrays
 from lra.restored import Restored, seed_model
+from models.attention.contract import Attention, Heads
+from models.encoder import Encoder
 
 # Candidates per image to choose, and the share of real pixels that an image should have.
 _CANDIDATES, _REAL = 4, 0.25
@@ -52,11 +54,20 @@ class Inputs(NamedTuple):
         )
 
 
+class Recorded(NamedTuple):
+    """An attention, and the queries, keys and values that it received."""
+
+    attention: Attention
+    q: Heads
+    k: Heads
+    v: Heads
+
+
 class Trained(NamedTuple):
     """Inputs from a model at a training step, and the attentions that received them, by layer."""
 
     inputs: Inputs
-    attentions: list[nnx.Module]
+    attentions: list[Attention]
     step: int
 
 
@@ -86,30 +97,36 @@ def trained_inputs(
         UserError: The run does not have the seed, or no best parameters yet (before its first
             validation).
     """
-    model, step = seed_model(restored, seed, last=last)
+    model, step = seed_model(restored.models, seed, last=last)
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     ids, mask = _validation_batch(restored, examples, length)
 
     @jax.jit
     def run(params: nnx.State, rest: nnx.State, ids: Array, mask: Array):
         with jax.default_matmul_precision(restored.trainer.config.matmul_precision):
-            return record(nnx.merge(graphdef, params, rest).encoder, ids, mask)
+            recorded = record(nnx.merge(graphdef, params, rest).encoder, ids, mask)
+            return [layer[1:] for layer in recorded]
 
     recorded = jax.device_get(run(params, rest, ids, mask))
     q, k, v = (np.stack([layer[i] for layer in recorded]).astype(np.float64) for i in range(3))
     encoder = nnx.merge(graphdef, *jax.device_get((params, rest))).encoder
-    attentions = [block.attention.attention for block in encoder.blocks]
-    return Trained(Inputs("trained", q, k, v, np.asarray(mask)), attentions, step)
+    return Trained(Inputs("trained", q, k, v, np.asarray(mask)), encoder.attentions, step)
 
 
-def record(encoder: nnx.Module, ids: Array, mask: Array) -> list[tuple[Array, Array, Array]]:
-    """Run `encoder`, which is modified, and return the q, k and v of each layer."""
+def record(
+    encoder: Encoder, ids: Int[Array, "batch length"], mask: Bool[Array, "batch length"]
+) -> list[Recorded]:
+    """Encode a batch, without dropout, and return what the attention of each layer received.
+
+    `lra.analysis.matrices.attention_matrix` makes matrices of it.
+    """
+    encoder = nnx.clone(encoder)
     encoder.remat = False  # recorded tracers would leak out of a rematerialised block
     recorded = []
 
-    def recording(attention: nnx.Module) -> Callable[..., Array]:
+    def recording(attention: Attention) -> Callable[..., Array]:
         def attend(q: Array, k: Array, v: Array, mask: Array, *, key: Array | None = None) -> Array:
-            recorded.append((q, k, v))
+            recorded.append(Recorded(attention, q, k, v))
             return attention(q, k, v, mask, key=key)
 
         return attend

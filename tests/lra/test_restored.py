@@ -1,28 +1,34 @@
 """The models of a run, loaded from its folder."""
 
 import itertools
+import json
+import pathlib
+import re
 import shutil
 
+import chex
 import numpy as np
 import pytest
 
 import lra.restored
-from lra import arrays
 from lra.checkpoints import Checkpoints
 from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.loop import train
-from lra.restored import load_model
+from lra.restored import load_batch, load_model, read_models, restore_workdir
+from lra.seals import seal
 from lra.stopping import STATUS_STOPPED, Stop
+from lra.workdir import Workdir
 from tests.lra.trainings import restored_with_other_last_parameters
+
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 
 
 def test_a_loaded_model_gives_the_logits_of_the_evaluation(held_out, monkeypatch):
     restored = restored_with_other_last_parameters(held_out)
-    data, trainer, state, _ = restored
-    monkeypatch.setattr(lra.restored, "restore_workdir", lambda *_, **__: restored)
-    examples = arrays.load_examples(data, ("validation",), holdout=0.2)["validation"]
-    batch = arrays.gather(examples, np.arange(4), trainer.task, zero_is_padding=False)
+    _, trainer, state, _ = restored
+    monkeypatch.setattr(lra.restored, "read_models", lambda _: restored.models)
+    batch = load_batch(held_out, "validation", range(4))
 
     def logits(*arguments, **options):
         return load_model(held_out, *arguments, **options)(batch.ids, batch.mask)
@@ -68,12 +74,76 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_not_missed(
     assert numbers == [numbers[0], numbers[0] - 1]
 
 
-def test_data_that_were_moved_can_be_given(tiny_config, data_dir, tmp_path):
+@pytest.fixture
+def moved(tiny_config, data_dir, tmp_path):
+    """A run whose data are not where they were."""
     shutil.copytree(data_dir, tmp_path / "data")
     assert train(tiny_config(), tmp_path / "run", tmp_path / "data") == 0
     (tmp_path / "data").rename(tmp_path / "moved")
+    return tmp_path / "run"
+
+
+def test_a_model_needs_no_data(moved):
+    models, restored = read_models(moved), restore_workdir(moved, data_dir=moved.parent / "moved")
+    assert models.config.model == restored.trainer.config.model
+    chex.assert_trees_all_equal(models.state, restored.models.state)
+    assert (models.graphdef, models.step) == (restored.trainer.graphdef, 12)
+    assert load_model(moved).length == 16
+
+
+def test_a_run_of_an_older_version_has_its_length_from_the_data(moved):
+    folder = Workdir(moved)
+    facts = folder.load_run()
+    assert facts.pop("length") == 16
+    folder.run.write_text(seal(json.dumps(facts)))
+    with pytest.raises(UserError, match="no prepared listops in"):
+        load_model(moved)
+    (moved.parent / "moved").rename(moved.parent / "data")
+    assert load_model(moved).length == 16
+
+
+def test_a_model_that_this_code_cannot_build_is_one_line(moved, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("num_landmarks is odd")
+
+    monkeypatch.setattr(lra.restored, "abstract_run", refuse)
+    with pytest.raises(UserError, match=r"^the model of .*run, length 16: num_landmarks is odd$"):
+        load_model(moved)
+
+
+def test_data_that_were_moved_can_be_given(moved):
     with pytest.raises(UserError, match=r"run were moved, link them there or, .*give --data_dir$"):
-        load_model(tmp_path / "run")
-    assert load_model(tmp_path / "run", data_dir=tmp_path / "moved").length == 16
+        load_batch(moved, "test", [0])
+    batch = load_batch(moved, "test", [1, 0], data_dir=moved.parent / "moved")
+    np.testing.assert_array_equal(
+        batch.ids[::-1], load_batch(moved, "test", range(2), data_dir=moved.parent / "moved").ids
+    )
     with pytest.raises(UserError, match=r"no prepared listops in .*other; prepare it: [^;]*$"):
-        load_model(tmp_path / "run", data_dir=tmp_path / "other")
+        load_batch(moved, "test", [0], data_dir=moved.parent / "other")
+
+
+def test_the_page_reads_a_model_and_its_matrices(held_out):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (block,) = (text for text in blocks if "load_model" in text)
+    namespace: dict = {}
+    exec(block.replace("runs/listops-nystrom", str(held_out)), namespace)
+    mask, heads = namespace["batch"].mask, namespace["q"].shape[2]
+    assert namespace["logits"].shape == (8, 10)
+    assert namespace["matrix"].shape == (8, heads, 16, 16)
+    # A row of softmax sums to 1 where the query is real, whatever the keys.
+    sums = np.broadcast_to(mask[:, None], (8, heads, 16))
+    np.testing.assert_allclose(namespace["matrix"].sum(-1), sums, atol=1e-5)
+
+
+def test_a_batch_is_of_the_runs_examples(tiny_config, data_dir, tmp_path):
+    config = tiny_config("image", "linear", "data.zero_is_padding=True")
+    assert train(config, tmp_path, data_dir) == 0
+    batch = load_batch(tmp_path, "test", [0, 2])
+    np.testing.assert_array_equal(batch.mask, batch.ids > 1)  # id 1 is a pixel of value 0
+    for split, indices, message in (
+        ("tests", [0], "no split 'tests', only train, validation, test"),
+        ("test", [0, 10**6], r"test has the examples 0 to \d+ only"),
+        ("test", [-1], r"test has the examples 0 to \d+ only"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_batch(tmp_path, split, indices)

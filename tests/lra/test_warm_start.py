@@ -4,7 +4,6 @@ import functools
 import shutil
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,7 +12,7 @@ from lra import records, warm_start
 from lra.errors import UserError
 from lra.loop import train
 from lra.protocol import protocol_of
-from lra.restored import restore_workdir
+from lra.restored import read_models
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.warm_start import initial_state
 from tests.lra.conftest import write_listops
@@ -55,7 +54,7 @@ def equal(one, other):
 )
 def test_each_seed_takes_the_best_arrays_of_the_same_seed(source, tiny_trainer, attention):
     folder = source(attention)
-    best = restore_workdir(folder).state.best
+    best = read_models(folder).state.best
     trainer = tiny_trainer("listops", attention, "seeds=(2, 4)", f"train.init_from={folder}")
     drawn, state = trainer.init(), initial_state(trainer)
     there = np.array([SEEDS.index(2), SEEDS.index(4)])
@@ -87,7 +86,7 @@ def test_another_attention_may_start_there_if_its_parameters_are_the_same(source
     folder = source()
     overrides = (f"train.init_from={folder}", "model.attention.conv_kernel=0")
     trainer = tiny_trainer("listops", "nystrom", *overrides)
-    best = restore_workdir(folder).state.best.params
+    best = read_models(folder).state.best.params
     of_seed = jax.tree.map(lambda x: np.asarray(x)[[SEEDS.index(0)]], best)
     assert equal(initial_state(trainer).params, of_seed)
 
@@ -135,11 +134,11 @@ def test_a_seed_that_has_diverged_is_no_source(source, tiny_trainer, monkeypatch
     """Though it was evaluated before, and the other seeds of its run were not harmed."""
 
     def with_one_diverged(*arguments):
-        found = restore_workdir(*arguments)
-        steps = found.state.diverged_step.at[SEEDS.index(0)].set(7)
+        found = read_models(*arguments)
+        steps = np.where(np.array(SEEDS) == 0, 7, found.state.diverged_step)
         return found._replace(state=found.state._replace(diverged_step=steps))
 
-    monkeypatch.setattr(warm_start, "restore_workdir", with_one_diverged)
+    monkeypatch.setattr(warm_start, "read_models", with_one_diverged)
     own = ("listops", "standard", f"train.init_from={source()}")
     others, all_three = (tiny_trainer(*own, f"seeds={seeds}") for seeds in ((4, 2), SEEDS))
     initial_state(others)
@@ -151,12 +150,12 @@ def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_trainer, monkey
     """The best parameters of the one before need not be those of its rows."""
 
     def of_an_earlier_step(*arguments):
-        restored = restore_workdir(*arguments)
+        models = read_models(*arguments)
         # That one seed has diverged does not end the others.
-        state = restored.state._replace(diverged_step=jnp.array([7, -1, -1], jnp.int32))
-        return restored._replace(step=10, state=state)
+        state = models.state._replace(diverged_step=np.array([7, -1, -1], np.int32))
+        return models._replace(step=10, state=state)
 
-    monkeypatch.setattr(warm_start, "restore_workdir", of_an_earlier_step)
+    monkeypatch.setattr(warm_start, "read_models", of_an_earlier_step)
     trainer = tiny_trainer("listops", "standard", f"train.init_from={source()}")
     with pytest.raises(UserError, match=r"is not complete \(step 10 of 12\)"):
         initial_state(trainer)

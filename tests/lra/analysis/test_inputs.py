@@ -58,7 +58,11 @@ def test_recorded_arrays_are_what_each_layer_computes(name, overrides, tiny_conf
             for module, inputs in zip(modules, recorded, strict=True)
         ]
 
-    recorded = jax.jit(lambda state: record(nnx.merge(graphdef, state), ids, mask))(state)
+    @jax.jit
+    def recorded_arrays(state):
+        return [layer[1:] for layer in record(nnx.merge(graphdef, state), ids, mask)]
+
+    recorded = recorded_arrays(state)
     inputs, outputs = compute(state)
     assert len(recorded) == 2
     for layer, expected in zip(recorded, inputs, strict=True):
@@ -66,6 +70,22 @@ def test_recorded_arrays_are_what_each_layer_computes(name, overrides, tiny_conf
             np.testing.assert_allclose(array.reshape(other.shape), other, atol=1e-5)
     for found, expected in zip(attend(state, recorded), outputs, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_recording_leaves_the_model_as_it_is(tiny_config):
+    config = tiny_config("listops", "linformer", "model.num_layers=2")
+    encoder = make_model(config, TASKS["listops"], 16, nnx.Rngs(0)).encoder
+    ids, mask = jnp.ones((2, 16), jnp.int32), jnp.ones((2, 16), bool)
+    before, attentions = encoder(ids, mask), encoder.attentions
+    first = record(encoder, ids, mask)
+    np.testing.assert_array_equal(encoder(ids, mask), before)
+    assert len(first) == 2
+    assert encoder.attentions == attentions
+    for layer, block in zip(first, encoder.blocks, strict=True):
+        out = layer.attention(layer.q, layer.k, layer.v, mask)
+        np.testing.assert_array_equal(
+            out, block.attention.attention(layer.q, layer.k, layer.v, mask)
+        )
 
 
 def test_the_longest_examples_are_cut_to_one_length(tiny_config, data_dir):
