@@ -10,12 +10,15 @@ import sys
 import time
 import types
 
+import chex
 import jax
 import numpy as np
 import pytest
 
 from lra import hosts, records
 from lra.errors import UserError
+from lra.loop import train
+from lra.restored import read_models
 from lra.stopping import STATUS_STOPPED
 from tests.lra.conftest import TINY, write_listops
 from tests.lra.trainings import assert_same_bits, final_state
@@ -115,6 +118,17 @@ def test_two_hosts_train_as_two_devices_of_one(start, tiny_trainer, data_dir, tm
     parameters = jax.tree.leaves(expected.params)
     for one, other in zip(state, parameters, strict=False):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_hosts_begin_where_one_ended(start, tiny_config, data_dir, tmp_path):
+    """And hardly move from there, at such a learning rate."""
+    assert train(tiny_config(), tmp_path / "first", data_dir) == 0
+    begin = f"train.init_from={tmp_path / 'first'}"
+    statuses, errors = ended(start(tmp_path / "run", begin, "train.learning_rate=1e-9"))
+    assert statuses == [0, 0], errors
+    best = read_models(tmp_path / "first").state.best.params
+    chex.assert_trees_all_close(read_models(tmp_path / "run").state.params, best, atol=1e-6)
 
 
 @pytest.mark.slow
