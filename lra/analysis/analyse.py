@@ -9,18 +9,13 @@ import jax
 import numpy as np
 
 from lra import environment, process
-from lra.analysis.approximation import (
-    Method,
-    approximation_rows,
-    choose_methods,
-    own_rows,
-    too_large,
-)
+from lra.analysis.approximation import approximation_rows, own_rows
 from lra.analysis.features import feature_rows
 from lra.analysis.inputs import Inputs, Trained, random_inputs, trained_inputs
 from lra.analysis.look import DATA, Rows
 from lra.analysis.matrices import exact_matrix, matrix_errors
 from lra.analysis.matrix_pictures import HeatMap
+from lra.analysis.methods import Method, choose_methods, too_large
 from lra.analysis.nystrom import iteration_rows, landmarks_of, nystrom_matrix
 from lra.analysis.page import figures, page, tables
 from lra.analysis.spectrum import spectrum_rows

@@ -63,6 +63,14 @@ def module_matrix(
     return attention_matrix(nnx.merge(graphdef, state), q, k, mask)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def module_output(
+    graphdef: nnx.GraphDef, state: nnx.State, q: Array, k: Array, v: Array, mask: Array
+) -> Heads:
+    """Return the output of a split attention module."""
+    return nnx.merge(graphdef, state)(q, k, v, mask)
+
+
 def matrix_errors(
     matrix: Float[Array, "batch heads length length"],
     exact: Float[Array, "batch heads length length"],

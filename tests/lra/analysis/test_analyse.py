@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lra.analysis import analyse, approximation
+from lra.analysis import analyse, methods
 from lra.analysis.__main__ import main
 from lra.analysis.error_pictures import draw_errors
 from lra.analysis.matrix_pictures import HeatMap, draw_spectrum
@@ -211,8 +211,8 @@ class Pooled(Attention):
 
 def test_an_attention_of_ones_own_needs_no_title_style_or_rank(tmp_path, monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "pooled", Pooled)
-    own = (*approximation.METHODS, approximation.Method("pooled", "stride"))
-    monkeypatch.setattr(approximation, "METHODS", own)
+    own = (*methods.METHODS, methods.Method("pooled", "stride"))
+    monkeypatch.setattr(methods, "METHODS", own)
     arguments = ["--random", "--length=32", "--examples=1", "--methods=pooled,nystrom"]
     main([*arguments, "--sizes=2,4", f"--out={tmp_path}"])
     page = (tmp_path / "ANALYSIS.md").read_text()

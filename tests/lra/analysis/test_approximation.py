@@ -1,19 +1,12 @@
 """Curves of errors: their sizes, what they tend to, what is refused."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 from lra.analysis import approximation
-from lra.analysis.approximation import (
-    METHODS,
-    approximation_rows,
-    choose_methods,
-    chunk_length,
-    own_rows,
-    sizes_of,
-    too_large,
-)
+from lra.analysis.approximation import approximation_rows, own_rows
 from lra.analysis.inputs import random_inputs
 from lra.analysis.matrices import (
     best_rank_errors,
@@ -21,8 +14,17 @@ from lra.analysis.matrices import (
     matrix_errors,
     module_matrix,
 )
+from lra.analysis.methods import (
+    METHODS,
+    Method,
+    choose_methods,
+    chunk_length,
+    sizes_of,
+    too_large,
+)
 from lra.errors import UserError
-from models.attention import make
+from models.attention import ATTENTIONS, make
+from models.attention.contract import Attention
 
 INPUTS = random_inputs(examples=2, length=16, heads=2, head_dim=8)
 
@@ -86,7 +88,8 @@ def test_a_linformer_that_has_no_matrix_has_no_errors_of_its_own(projection, cap
     sizes = {"length": INPUTS.length, "heads": 2, "head_dim": 8}
     attention = make(**config, **sizes, rngs=nnx.Rngs(0))
     assert list(own_rows(INPUTS, [attention], config)) == []
-    assert f"projection '{projection}' has no matrix" in capsys.readouterr().out
+    out = "linformer has no matrix, as its outputs are not linear in values: no errors of its own\n"
+    assert capsys.readouterr().out == out
 
 
 def test_a_linformer_is_judged_by_its_own_projections(float64):
@@ -167,6 +170,46 @@ def test_unknown_methods_are_refused(names, expected):
 
 def test_chosen_methods_bring_all_their_variants():
     assert [m.variant for m in choose_methods(["linformer"])] == ["mean pooling", "random E"]
+
+
+class Mean(Attention):
+    """The mean of the values to some power, for sequences of an even length: one of one's own."""
+
+    def __init__(self, *, length, heads, head_dim, layer=0, shared=None, rngs, power: int = 1):
+        if length % 2:
+            raise ValueError(f"length is {length}, not even")
+        self.power = power
+
+    def __call__(self, q, k, v, mask, *, key=None):
+        return jnp.broadcast_to(jnp.mean(v**self.power, axis=1, keepdims=True), v.shape)
+
+
+def mean(power=1):
+    return Mean(length=16, heads=2, head_dim=8, rngs=nnx.Rngs(0), power=power)
+
+
+def test_an_attention_of_ones_own_is_judged_at_its_default_options(float64, monkeypatch):
+    monkeypatch.setitem(ATTENTIONS, "mean", Mean)
+    methods = choose_methods(["mean"])
+    assert methods == [Method("mean", "")]
+    assert methods[0] not in choose_methods(None)
+    (first, second) = approximation_rows(INPUTS, methods, None)
+    assert 0 < first["matrix_error"] < 2
+    assert (first["head"], second["head"], first["size"], first["rank"]) == (0, 1, 0, None)
+    own = list(own_rows(INPUTS, [mean()], {"name": "mean", "power": 1}))
+    assert own == [row | {"variant": "own"} for row in (first, second)]
+
+
+def test_one_that_has_no_matrix_or_does_not_fit_is_refused(float64, monkeypatch, capsys):
+    monkeypatch.setitem(ATTENTIONS, "mean", Mean)
+    odd = random_inputs(examples=1, length=15, heads=2, head_dim=8)
+    with pytest.raises(UserError, match="mean does not fit 15 positions: length is 15, not even"):
+        list(approximation_rows(odd, choose_methods(["mean"]), None))
+    squares = Method("mean", "", options={"power": 2})
+    with pytest.raises(UserError, match="mean has no matrix, as its outputs are not linear"):
+        list(approximation_rows(INPUTS, [squares], None))
+    assert list(own_rows(INPUTS, [mean(2)], {"name": "mean", "power": 2})) == []
+    assert "mean has no matrix" in capsys.readouterr().out
 
 
 def test_positions_that_are_no_token_are_not_in_the_exact_matrix(float64):

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from lra.analysis.approximation import METHODS, approximation_rows
+from lra.analysis.approximation import approximation_rows
 from lra.analysis.inputs import random_inputs
 from lra.analysis.matrices import exact_matrix, matrix_errors
+from lra.analysis.methods import METHODS
 from lra.analysis.nystrom import ITERATIONS, iteration_rows, landmarks_of, nystrom_matrix
 
 INPUTS = random_inputs(examples=2, length=16, heads=2, head_dim=8)
