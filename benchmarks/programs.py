@@ -230,8 +230,10 @@ def _training(contender: Contender, case: Case) -> tuple:
     init = functools.partial(init_state, make=make, optimizer=optimizer)
     shape = (case.batch, case.length)
     parts = number_of_parts(case.batch, case.length * config.model.dim)
-    mean = functools.partial(mean_over_parts, parts=parts, buckets=Buckets((case.length,)))
-    step = functools.partial(train_step, graphdef=graphdef, optimizer=optimizer, mean=mean)
+    in_parts = functools.partial(mean_over_parts, parts=parts, buckets=Buckets((case.length,)))
+    step = functools.partial(
+        train_step, graphdef=graphdef, optimizer=optimizer, mean_over_parts=in_parts
+    )
 
     def make_arguments():
         ids = jax.random.randint(jax.random.key(1), shape, 1, task.vocab_size)

@@ -19,10 +19,14 @@ from models.attention.blocks import ends
 T = TypeVar("T")
 # Loss and accuracy, and the gradients of the parameters.
 LossAndGradients = tuple[tuple[Array, Array], nnx.State]
+# These of parameters, a batch, its keys, and its packed length (None if it is not packed).
+LossFunction = Callable[[Any, Batch, Array, int | None], LossAndGradients]
+# `mean_over_parts` for the parts and lengths of a run.
+MeanOverParts = Callable[[LossFunction, Any, Batch, Array], LossAndGradients]
 
 
 def mean_over_parts(
-    function: Callable[[Any, Batch, Array, int | None], LossAndGradients],
+    function: LossFunction,
     params: Any,
     batch: Batch,
     keys: Array,
@@ -36,8 +40,7 @@ def mean_over_parts(
     """Return the mean of `function` over equal parts of a batch, processed one after another.
 
     Args:
-        function: Function of `params`, a batch, its keys and its packed length (None if it is not
-            packed), which returns ((loss, accuracy), gradients of `params`).
+        function: Function whose mean is computed.
         params: Parameters.
         batch: Batch of examples.
         keys: One key per example.

@@ -104,7 +104,7 @@ def make_programs(
         options = compiler_options()
         return jax.jit(traced, donate_argnums=donated_arguments, compiler_options=options, **more)
 
-    mean = functools.partial(
+    mean_over_parts = functools.partial(
         parts.mean_over_parts,
         parts=plan.parts,
         buckets=plan.buckets,
@@ -116,7 +116,9 @@ def make_programs(
         arrays.gather, task=task, zero_is_padding=config.data.zero_is_padding
     )
     init = functools.partial(state.init_state, make=make, optimizer=optimizer)
-    step = functools.partial(state.train_step, graphdef=graphdef, optimizer=optimizer, mean=mean)
+    step = functools.partial(
+        state.train_step, graphdef=graphdef, optimizer=optimizer, mean_over_parts=mean_over_parts
+    )
     train = functools.partial(train_steps, step=step, gather=gather)
     redraw = functools.partial(state.redraw, graphdef=graphdef)
     logits = functools.partial(

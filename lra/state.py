@@ -19,6 +19,7 @@ from ml_collections import config_dict
 from lra.arrays import Batch
 from lra.losses import cross_entropy, is_correct
 from lra.optimizer import make_optimizer
+from lra.parts import MeanOverParts
 from lra.tasks import Task
 from models.heads import Classifier, PairClassifier
 
@@ -146,7 +147,7 @@ def train_step(
     *,
     graphdef: nnx.GraphDef,
     optimizer: optax.GradientTransformation,
-    mean: Callable,
+    mean_over_parts: MeanOverParts,
 ) -> tuple[TrainState, StepMetrics]:
     """Make one update; once loss or gradient are not finite, the state stays as it is.
 
@@ -157,9 +158,9 @@ def train_step(
         key: Key of the seed's training.
         graphdef: Structure of the model.
         optimizer: Optimizer of the parameters.
-        mean: Function that computes loss, accuracy and gradients of a batch, whole or in parts
-            (`lra.parts.mean_over_parts`). Each example has its own key, so this affects only
-            rounding.
+        mean_over_parts: Function that applies another, of loss, accuracy and gradients, to the
+            batch as a whole or in parts (`lra.parts`). Each example has its own key, so how it is
+            divided affects only rounding.
     """
 
     def loss_fn(
@@ -172,7 +173,7 @@ def train_step(
     rows = jnp.arange(len(batch.labels))
     keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(jax.random.fold_in(key, step), rows)
     loss_and_gradients = jax.value_and_grad(loss_fn, has_aux=True)
-    (loss, accuracy), gradients = mean(loss_and_gradients, state.params, batch, keys)
+    (loss, accuracy), gradients = mean_over_parts(loss_and_gradients, state.params, batch, keys)
     # One norm of the concatenated gradients: a GPU takes longer to launch a reduction per array. It
     # is infinite where squares overflow, as Adam's second moments do, which then stop all updates.
     norm = jnp.linalg.norm(ravel_pytree(gradients)[0])

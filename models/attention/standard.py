@@ -157,7 +157,7 @@ class StandardAttention(Attention):
             if drops:
                 raise ValueError(
                     "implementation='cudnn' cannot drop attention weights in training: set "
-                    "attention dropout to 0 or choose 'auto', 'chunked' or 'xla'"
+                    "attention dropout to 0 or choose 'auto', 'flash', 'chunked' or 'xla'"
                 )
             return cudnn.cudnn_attention(q, k, v, mask)
         if implementation == "flash":

@@ -40,7 +40,9 @@ def run():
             jax.random.key(0),
             graphdef=graphdef,
             optimizer=optimizer,
-            mean=lambda function, params, batch, keys: function(params, batch, keys, None),
+            mean_over_parts=lambda function, params, batch, keys: function(
+                params, batch, keys, None
+            ),
         )
 
     metrics = []

@@ -17,7 +17,13 @@ def test_a_loss_that_is_not_finite_changes_nothing_though_its_gradient_is():
     start = state.TrainState(params, {}, optimizer.init(params), jnp.array(-1), None)
     batch = arrays.Batch(jnp.zeros((5, 3), int), jnp.ones((5, 3), bool), jnp.zeros(5, int))
     end, _ = state.train_step(
-        start, 3, batch, state.seed_keys(0)[1], graphdef=None, optimizer=optimizer, mean=mean
+        start,
+        3,
+        batch,
+        state.seed_keys(0)[1],
+        graphdef=None,
+        optimizer=optimizer,
+        mean_over_parts=mean,
     )
     assert end.diverged_step == 3
     np.testing.assert_array_equal(end.params["weight"], [0])

@@ -361,7 +361,9 @@ def test_each_example_of_each_step_has_a_key_of_its_own():
     batch = arrays.Batch(jnp.zeros((5, 3), int), jnp.ones((5, 3), bool), jnp.zeros(5, int))
     for step, seed in ((0, 0), (1, 0), (0, 1)):
         key = state.seed_keys(seed)[1]
-        state.train_step(start, step, batch, key, graphdef=None, optimizer=optimizer, mean=mean)
+        state.train_step(
+            start, step, batch, key, graphdef=None, optimizer=optimizer, mean_over_parts=mean
+        )
     assert len(np.unique(np.concatenate(found), axis=0)) == 3 * 5
 
 
