@@ -14,7 +14,7 @@ from jaxtyping import Array, Int
 
 from lra.arrays import Batch
 from lra.plan import Buckets
-from models.attention.blocks import ends
+from models.attention.padding import ends
 
 T = TypeVar("T")
 # Loss and accuracy, and the gradients of the parameters.

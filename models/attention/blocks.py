@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from models.attention.padding import ends, round_up
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_backend
 
@@ -36,16 +37,6 @@ def tile_bytes(machine: Machine) -> int:
     return max(_TILE_BYTES, (machine.memory or 0) // _TILES_IN_MEMORY)
 
 
-def round_up(number: int, multiple: int) -> int:
-    """Return `number` rounded up to a multiple of `multiple`."""
-    return -(-number // multiple) * multiple
-
-
-def largest_divisor(number: int, limit: int) -> int:
-    """Return the largest divisor of `number` up to `limit`, which is at least 1."""
-    return max(n for n in range(1, min(number, limit) + 1) if number % n == 0)
-
-
 def even_size(length: int, largest: int) -> int:
     """Return the size of equal blocks with little padding: a multiple of 8, up to `largest`.
 
@@ -53,18 +44,6 @@ def even_size(length: int, largest: int) -> int:
     """
     count = -(-length // max(largest, _MULTIPLE))
     return round_up(-(-length // count), _MULTIPLE)
-
-
-def padded(x: jax.Array, size: int, value: float | int = 0) -> jax.Array:
-    """Pad axis 1 to a multiple of `size`."""
-    return padded_to(x, round_up(x.shape[1], size), value)
-
-
-def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
-    """Pad axis 1 to `length`."""
-    missing = length - x.shape[1]
-    widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
-    return jnp.pad(x, widths, constant_values=value) if missing else x
 
 
 _skips_padding = contextvars.ContextVar("skips_padding", default=True)
@@ -98,12 +77,6 @@ def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] 
     if this_backend() != "cpu" or not _skips_padding.get():
         return mask.shape[1] // size
     return (_end(mask) + size - 1) // size
-
-
-def ends(mask: Bool[Array, "*axes length"]) -> Int[Array, "*axes"]:
-    """Return how many positions of each sequence there are up to its last real one."""
-    positions = 1 + jnp.arange(mask.shape[-1], dtype=jnp.int32)
-    return jnp.max(jnp.where(mask, positions, 0), axis=-1)
 
 
 @jax.custom_batching.custom_vmap

@@ -43,7 +43,6 @@ from jaxtyping import Array, Bool, Float
 from models.attention.blocks import (
     add_to_block,
     even_size,
-    padded,
     read_block,
     restored,
     row_sums,
@@ -54,6 +53,7 @@ from models.attention.blocks import (
     wide_einsum,
     write_block,
 )
+from models.attention.padding import padded
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
 from models.machine import Machine, this_machine

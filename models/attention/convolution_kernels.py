@@ -20,7 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from models.attention.blocks import padded
+from models.attention.padding import padded
 from models.kernel_math import product, product_over_rows
 
 _WARPS = 4

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
-from models.attention.blocks import padded
 from models.attention.contract import Mask
+from models.attention.padding import padded, zeroed
 from models.attention.permutation import permute
 from models.machine import Machine, this_machine
 
@@ -70,9 +70,8 @@ def _move_to_front(k, v, mask):
     """The real keys and values in order, followed by zeros, and their number."""
     if mask is None:
         return k, v, jnp.full(len(k), k.shape[1], jnp.int32)
-    real = mask[:, :, None, None]
     order, inverse = real_first(mask)
-    k, v = (jax.vmap(permute)(jnp.where(real, x, 0), order, inverse) for x in (k, v))
+    k, v = (jax.vmap(permute)(zeroed(x, mask), order, inverse) for x in (k, v))
     # Without any real token one key is counted; its value is 0, and so is the output.
     return k, v, jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
 

@@ -24,7 +24,6 @@ from jaxtyping import Array, Float
 
 from models.attention.blocks import (
     even_size,
-    padded,
     read_block,
     row_sums,
     swap_heads,
@@ -33,6 +32,7 @@ from models.attention.blocks import (
     write_block,
 )
 from models.attention.contract import Heads, Mask
+from models.attention.padding import padded, zeroed
 from models.dtypes import least_denominator
 from models.machine import Machine, this_machine
 
@@ -77,9 +77,8 @@ def favor_attention(
     batch, length, heads, _ = q.shape
     if size is None:
         size = block_size(length, len(projection), heads=batch * heads, machine=this_machine())
-    real = mask[:, :, None, None]
-    k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
-    ones = jnp.broadcast_to(real, (*v.shape[:3], 1)).astype(v.dtype)
+    k, v = zeroed(k, mask), zeroed(v, mask)
+    ones = jnp.broadcast_to(mask[:, :, None, None], (*v.shape[:3], 1)).astype(v.dtype)
     v = jnp.concatenate([v, ones], axis=-1)
     bias = jnp.where(mask, 0, jnp.asarray(-jnp.inf, q.dtype))
     bias = padded(bias, size, -jnp.inf)[:, None, None, :]

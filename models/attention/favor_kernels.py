@@ -42,7 +42,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from models.attention.blocks import padded, padded_to
 from models.attention.contract import Heads, Mask
 from models.attention.favor_programs import (
     attend_queries,
@@ -53,6 +52,7 @@ from models.attention.favor_programs import (
     parts,
     summarise,
 )
+from models.attention.padding import padded, padded_to, zeroed
 
 
 class Blocks(NamedTuple):
@@ -144,8 +144,7 @@ def _forward(q, k, v, mask, projection, options):
     """Return the output and the residuals of the backward pass."""
     length, epsilon = q.shape[1], options.epsilon
     size = math.lcm(*(blocks.positions for blocks in options[2:]))
-    real = mask[:, :, None, None]
-    q, k, v = (padded(x, size) for x in (q, jnp.where(real, k, 0), jnp.where(real, v, 0)))
+    q, k, v = (padded(x, size) for x in (q, zeroed(k, mask), zeroed(v, mask)))
     bias = jnp.where(padded(mask, size)[:, :, None], -half_square(k), -jnp.inf)
     arrays = {"q": q, "k": k, "v": v, "bias": jnp.swapaxes(bias, 1, 2), "projection": projection}
     summary, total, peak = _summary(arrays, options)

@@ -1,9 +1,9 @@
 """Linformer's product along the length, E k."""
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from models.attention.contract import Heads, Mask
+from models.attention.padding import zeroed
 from models.dense import kernel_einsum
 
 
@@ -18,7 +18,7 @@ def project(
     length = x.shape[1]
     if matrix.shape[-1] < length:
         raise ValueError(f"{length} positions, but the projection has {matrix.shape[-1]} columns")
-    x = jnp.where(mask[:, :, None, None], x, 0)
+    x = zeroed(x, mask)
     matrix = matrix[..., :length]
     heads = x.shape[2:]
     if matrix.shape[0] == 1:

@@ -32,15 +32,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention.blocks import (
-    padded,
-    read_block,
-    restored,
-    stored,
-    swap_heads,
-    write_block,
-)
+from models.attention.blocks import read_block, restored, stored, swap_heads, write_block
 from models.attention.contract import Attention, Heads, Mask, check_inputs
+from models.attention.padding import padded, zeroed
 from models.dtypes import accumulation_dtype, least_denominator
 from models.machine import Machine, this_machine
 
@@ -166,7 +160,7 @@ def _over_blocks(function, carry, arrays, like, block):
 
 def _zeroed(x, mask):
     """0 at padding, in at least float32."""
-    return jnp.where(mask[:, :, None, None], x, 0).astype(accumulation_dtype(x.dtype))
+    return zeroed(x, mask).astype(accumulation_dtype(x.dtype))
 
 
 def _features(x, mask):

@@ -35,11 +35,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.blocks import padded, padded_to
 from models.attention.contract import Attention, Heads, Mask, check_inputs
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, spread
+from models.attention.padding import padded, padded_to, zeroed
 from models.attention.segments import check_segments, segment_any, segment_max, segment_means
 from models.checks import check_choice, check_choices
 from models.dense import kernel_einsum, uniform_within
@@ -120,7 +120,7 @@ def convolution(
     """
     window = kernel.shape[1]
     x, mask = padded(x, window), padded(mask, window)
-    x = jnp.where(mask[:, :, None, None], x, 0)
+    x = zeroed(x, mask)
     x = x.reshape(x.shape[0], -1, window, *x.shape[2:])
     if kernel.shape[0] == 1:
         out = kernel_einsum("wio,bmwhi->bmho", kernel[0], x)

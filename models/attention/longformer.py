@@ -30,8 +30,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.attention.blocks import largest_divisor, padded_to, round_up, tile_bytes, wide_einsum
+from models.attention.blocks import tile_bytes, wide_einsum
 from models.attention.contract import Attention, Heads, Mask, check_inputs
+from models.attention.padding import largest_divisor, padded_to, round_up, zeroed
 from models.checks import check_not_negative, check_positive
 from models.dtypes import accumulation_dtype
 from models.machine import Machine, this_machine
@@ -80,12 +81,11 @@ def longformer_attention(
     """
     check_inputs(q, k, v, mask)
     check_not_negative(window=window)
-    real = mask[:, :, None, None]
-    q, k, v = (jnp.where(real, x, 0) for x in (q, k, v))
+    q, k, v = (zeroed(x, mask) for x in (q, k, v))
     if tile is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
         tile = tile_of(q.shape, itemsize, window=window, machine=this_machine())
-    return jnp.where(real, _attention(q, k, v, mask, min(window, q.shape[1]), tile), 0)
+    return zeroed(_attention(q, k, v, mask, min(window, q.shape[1]), tile), mask)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))

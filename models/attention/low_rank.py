@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from models import kernel_choice
 from models.attention import cudnn
 from models.attention.chunked import chunked_attention
+from models.attention.padding import zeroed
 from models.machine import this_machine
 
 
@@ -42,7 +43,7 @@ def low_rank_attention(
     use_flash = kernel_choice.preferred_for_heads(sequence_dtype, head_dim, machine)
     if use_flash or cudnn.supports(sequence_dtype, head_dim, machine):
         if query_mask is not None:
-            q = jnp.where(query_mask[:, :, None, None], q, 0)
+            q = zeroed(q, query_mask)
         arrays = [x.astype(sequence_dtype) for x in (q, k, v)]
         if use_flash:
             return _flash(*arrays, mask, query_mask).astype(q.dtype)

@@ -35,11 +35,11 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models import kernel_choice
-from models.attention.blocks import padded_to
 from models.attention.contract import Attention, Heads, Mask, check_inputs, masked_softmax
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, pack, spread
+from models.attention.padding import padded_to, zeroed
 from models.attention.segments import check_segments, segment_any, segment_means
 from models.checks import check_not_negative, check_positive
 from models.dense import uniform_within
@@ -114,7 +114,7 @@ def nystrom_factors(
     Raises:
         ValueError: `num_landmarks` not in 1 to length.
     """
-    q, k = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, k))
+    q, k = zeroed(q, mask), zeroed(k, mask)
     landmarks = _landmarks(q, k, mask, num_landmarks)
     q, k = q.astype(landmarks.q.dtype), k.astype(landmarks.k.dtype)
     scale = 1 / math.sqrt(q.shape[-1])
@@ -157,8 +157,7 @@ def nystrom_attention(
     landmarks = _landmarks(q, k, mask, num_landmarks)
     out = _attend_through(landmarks, q, k, v, mask, pinv_iterations)
     if conv_kernel is not None:
-        masked_v = jnp.where(mask[:, :, None, None], v, 0)
-        out += depthwise_convolution(masked_v, conv_kernel).astype(out.dtype)
+        out += depthwise_convolution(zeroed(v, mask), conv_kernel).astype(out.dtype)
     return out
 
 

@@ -40,9 +40,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models import kernel_choice
-from models.attention.blocks import padded_to, round_up, swap_heads
+from models.attention.blocks import swap_heads
 from models.attention.contract import Attention, Heads, Mask, Untrained, check_inputs
 from models.attention.hashing import bucket_factors, lsh_buckets
+from models.attention.padding import padded_to, round_up, zeroed
 from models.attention.permutation import permute
 from models.attention.reformer_chunks import PADDING, SELF_SCORE, attend_chunk_pairs, unit_keys
 from models.checks import check_positive
@@ -75,7 +76,7 @@ def reformer_attention(
     _check_rotations(rotations, q, factors)
     length = q.shape[1]
     if length <= chunk_length:
-        q, v = (jnp.where(mask[:, :, None, None], x, 0) for x in (q, v))
+        q, v = zeroed(q, mask), zeroed(v, mask)
         all_heads = jax.vmap(_one_chunk, in_axes=(1, 1, None), out_axes=1)
         return jax.vmap(all_heads)(q, v, mask)
     padded, num_buckets = round_up(length, chunk_length), math.prod(factors)
@@ -84,7 +85,7 @@ def reformer_attention(
     if kernel_choice.preferred_for_chunks(common, q.shape[-1], chunk_length, this_machine()):
         return attend_by_kernels(q, v, mask, rotations, chunk_length=chunk_length, factors=factors)
     dtype = q.dtype
-    q, v = (jnp.where(mask[:, :, None, None], x.astype(common), 0) for x in (q, v))
+    q, v = (zeroed(x.astype(common), mask) for x in (q, v))
     q, v, mask = (padded_to(x, padded) for x in (q, v, mask))
     buckets = lsh_buckets(q, mask, rotations, factors)
 

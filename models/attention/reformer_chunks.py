@@ -23,13 +23,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from models.attention.blocks import (
-    largest_divisor,
-    read_block,
-    tile_bytes,
-    wide_einsum,
-    write_block,
-)
+from models.attention.blocks import read_block, tile_bytes, wide_einsum, write_block
+from models.attention.padding import largest_divisor
 from models.dtypes import accumulation_dtype
 from models.machine import this_machine
 

@@ -42,8 +42,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt
 
-from models.attention.blocks import padded_to
 from models.attention.contract import Heads, Mask
+from models.attention.padding import padded_to
 from models.attention.reformer_programs import attend_backward, attend_chunk, number_buckets
 from models.kernel_choice import LEAST_SIDE
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from models.attention.contract import Heads, Mask
+from models.attention.padding import zeroed
 from models.checks import check_positive
 from models.dtypes import accumulation_dtype
 from models.largest import largest
@@ -59,7 +60,7 @@ def segment_means(
 ) -> Float[Array, "batch num_landmarks heads head_dim"]:
     """Return the mean of each segment's real tokens, 0 without any; sums are at least float32."""
     dtype = accumulation_dtype(x.dtype)
-    real = jnp.where(mask[:, :, None, None], x, 0).astype(dtype)
+    real = zeroed(x, mask).astype(dtype)
     total = segment_reduce(real, num_landmarks, jnp.sum)
     count = segment_reduce(mask.astype(dtype), num_landmarks, jnp.sum)
     return (total / jnp.maximum(count, 1)[:, :, None, None]).astype(x.dtype)

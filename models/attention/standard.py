@@ -26,6 +26,7 @@ from models.attention import cudnn
 from models.attention.chunked import chunked_attention
 from models.attention.contract import Attention, Heads, Mask, check_inputs, masked_softmax
 from models.attention.materialised import materialised_attention
+from models.attention.padding import zeroed
 from models.checks import check_choice, check_fraction
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
@@ -52,8 +53,7 @@ def standard_attention(
     """
     check_inputs(q, k, v, mask)
     dtype = accumulation_dtype(q.dtype)
-    real = mask[:, :, None, None]
-    k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
+    k, v = zeroed(k, mask), zeroed(v, mask)
     scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=dtype)
     weights = masked_softmax(scores / math.sqrt(q.shape[-1]), mask[:, None, None, :])
     if key is not None and dropout > 0:

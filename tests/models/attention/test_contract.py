@@ -13,12 +13,12 @@ from flax import nnx
 from jax.extend.core import Literal
 
 from models.attention import ATTENTIONS, make, options_of
-from models.attention.blocks import padded_to
 from models.attention.contract import check_inputs
 from models.attention.linear import linear_attention
 from models.attention.linformer import linformer_attention
 from models.attention.longformer import longformer_attention
 from models.attention.nystrom import nystrom_attention
+from models.attention.padding import padded_to
 from models.attention.performer import orthogonal_features, performer_attention
 from models.attention.reformer import reformer_attention
 from models.attention.standard import standard_attention
