@@ -127,16 +127,16 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
     if options.launcher != "print":  # the printed commands may run on other machines
         _check_writable(place.workdir)
     if options.launcher == "print":
-        for command in launchers.commands(ready, place, options.budget_minutes):
+        for command in launchers.commands(ready, options.budget_minutes):
             # As bytes, since a path need not be valid Unicode.
             sys.stdout.buffer.write(os.fsencode(command) + b"\n")
     elif options.launcher == "slurm":
-        submitted = launchers.submit(ready, place, options.budget_minutes, executor)
+        submitted = launchers.submit(ready, options.budget_minutes, executor)
         job_ids = ", ".join(job.job_id for job in submitted) or "nothing to do"
         say(f"submitted {count(len(submitted), 'job')}: {job_ids}")
     else:
         say(f"{count(len(sweep.runs))}, {len(ready)} to execute, rows go to {place.results}")
-        failed, stopped = execute(ready, place, budget)
+        failed, stopped = execute(ready, place.workdir, budget)
         stopped = stopped and bool(len(ready))  # the last run may have ended in spite of a signal
     if ready.postponed and not ready.started:  # another start would get no further
         raise UserError("; ".join(ready.postponed))

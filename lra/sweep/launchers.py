@@ -27,8 +27,7 @@ from lra.settings import locate
 from lra.sweep import child
 from lra.sweep.budget import Budget
 from lra.sweep.failures import Failures
-from lra.sweep.place import Place, unfinished
-from lra.sweep.plan import Run
+from lra.sweep.place import Place, PlacedRun
 from lra.sweep.runner import Outcome, attempt
 
 # Reserved for a job's start, the call in progress and a last checkpoint; longer than the 90 seconds
@@ -44,7 +43,7 @@ _SETUP = '[ -z "$SLURM_CPUS_PER_TASK" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS
 _REQUEUE = {"requeue": True}
 
 
-def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | None) -> list[str]:
+def commands(runs: Iterable[PlacedRun], minutes: float | None) -> list[str]:
     """Return one shell-quoted command per run; the next call of the sweep collects their rows.
 
     The commands share the compile cache of local children and work from any folder: their paths are
@@ -53,17 +52,25 @@ def commands(runs: Iterable[tuple[Run, str]], place: Place, minutes: float | Non
     Raises:
         UserError: A path contains a line break.
     """
-    data = dataclasses.replace(place.data, folder=_absolute(place.data.folder))
-    place = dataclasses.replace(place, workdir=place.workdir.absolute(), data=data)
-    variables = [f"{name}={value}" for name, value in child.additions(place.workdir).items()]
     lines = []
-    for run, mark in runs:
-        run = dataclasses.replace(run, spec=_absolute(locate(run.spec)))
-        line = shlex.join(["env", *variables, *place.command(run, mark, minutes)])
+    for run in map(_with_absolute_paths, runs):
+        variables = child.additions(run.place.workdir).items()
+        settings = [f"{name}={value}" for name, value in variables]
+        line = shlex.join(["env", *settings, *run.command(minutes)])
         if "\n" in line:
             raise UserError(f"a path with a line break makes no command of one line: {line!r}")
         lines.append(line)
     return lines
+
+
+def _with_absolute_paths(placed: PlacedRun) -> PlacedRun:
+    run, place = placed.run, placed.place
+    data = dataclasses.replace(place.data, folder=_absolute(place.data.folder))
+    return dataclasses.replace(
+        placed,
+        run=dataclasses.replace(run, spec=_absolute(locate(run.spec))),
+        place=dataclasses.replace(place, workdir=place.workdir.absolute(), data=data),
+    )
 
 
 def _absolute(path: str | os.PathLike) -> str:
@@ -144,9 +151,7 @@ def _with_required(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters | required
 
 
-def submit(
-    runs: Iterable[tuple[Run, str]], place: Place, minutes: float, executor: Any
-) -> list[Any]:
+def submit(runs: Iterable[PlacedRun], minutes: float, executor: Any) -> list[Any]:
     """Submit a job array with one job per run, each training `minutes` per start.
 
     Returns:
@@ -155,7 +160,7 @@ def submit(
     Raises:
         UserError: Slurm or submitit rejects the --slurm parameters.
     """
-    jobs = [_Job(run, place, mark, minutes) for run, mark in runs]
+    jobs = [_Job(run, minutes) for run in runs]
     if not jobs:  # submitit warns about empty arrays
         return []
     from submitit.core.utils import FailedJobError
@@ -171,19 +176,17 @@ def submit(
 class _Job:
     """Job of the array, which does the same as a local sweep of one run."""
 
-    run: Run
-    place: Place
-    mark: str
+    run: PlacedRun
     minutes: float
 
     def __call__(self) -> str:
-        failures = Failures(self.place.workdir)
-        outcome = attempt(self.run, self.place, self.mark, Budget(self.minutes), failures)
+        place = self.run.place
+        outcome = attempt(self.run, Budget(self.minutes), Failures(place.workdir))
         if outcome is Outcome.FAILED:
-            raise RuntimeError(f"{self.run.title()} failed: see {self.place.results}")
+            raise RuntimeError(f"{self.run.title()} failed: see {place.results}")
         if outcome is Outcome.TOO_SHORT:
             raise RuntimeError(f"{self.run.title()}: no step made in time: raise --slurm={_LIMIT}")
-        if outcome.ends_the_sweep and not unfinished([self.run], self.place, self.mark):
+        if outcome.ends_the_sweep and not self.run.left():
             return Outcome.DONE.value  # in spite of a signal
         if outcome is Outcome.STOPPED:
             _requeue()

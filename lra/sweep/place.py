@@ -164,9 +164,49 @@ def to_train(run: Run, done: Done, mark: str | None, place: Place) -> Run:
     return run.with_seeds(missing)
 
 
-def record_failure(run: Run, place: Place, mark: str, reason: str) -> None:
-    """Append a failed row for each seed of `run`, with `reason` as its error."""
-    records.append(place.results, [_failed_row(run, seed, mark, reason) for seed in run.seeds])
+@dataclasses.dataclass(frozen=True)
+class PlacedRun:
+    """A run of a sweep that is to be trained at its place, on data with a mark."""
+
+    run: Run
+    place: Place
+    mark: str
+
+    @property
+    def task(self) -> str:
+        """Task of the run."""
+        return self.run.task
+
+    @property
+    def folder(self) -> Workdir:
+        """Folder in which it is trained."""
+        return self.place.folder(self.run, self.mark)
+
+    def title(self) -> str:
+        """Return what messages call it."""
+        return self.run.title()
+
+    def command(self, minutes: float | None) -> list[str]:
+        """Return the command that trains it, for at most `minutes` unless None."""
+        return self.place.command(self.run, self.mark, minutes)
+
+    def left(self) -> "PlacedRun | None":
+        """Return it restricted to the seeds of `to_train`; None if there are none."""
+        left = unfinished([self.run], self.place, self.mark)
+        return dataclasses.replace(self, run=left[0]) if left else None
+
+    def copy_rows(self, sha256: str | None) -> str | None:
+        """Copy its rows from its folder; return the reason if they cannot be read, else None.
+
+        These are its rows on data with this mark and hash, even if others have replaced them since.
+        """
+        path = self.folder.rows
+        return gather([self.run], self.place, [path], of_data(self.mark, sha256)).get(path)
+
+    def record_failure(self, reason: str) -> None:
+        """Append a failed row for each seed, with `reason` as its error."""
+        rows = [_failed_row(self.run, seed, self.mark, reason) for seed in self.run.seeds]
+        records.append(self.place.results, rows)
 
 
 def _failed_row(run: Run, seed: int, mark: str, reason: str) -> Row:

@@ -8,12 +8,12 @@ from lra.stderr import say
 from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
 from lra.sweep.listing import ABOUT_OLDER, older_text
-from lra.sweep.place import Place, gather, of_sweep, unfinished
+from lra.sweep.place import Place, PlacedRun, gather, of_sweep, unfinished
 from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
 
 
 class Ready:
-    """Iterable of the runs to execute, each with its seeds to train and the mark of its data.
+    """Iterable of the runs to execute, each with its seeds to train.
 
     The constructor first collects rows that the runs have written outside this sweep: through
     `--launcher=print`, in a killed sweep, or on another machine. Missing data are generated when
@@ -55,12 +55,12 @@ class Ready:
         """Return the number of runs, as far as known before data are generated."""
         return sum(len(self._left(task)) for task in self._marks)
 
-    def __iter__(self) -> Iterator[tuple[Run, str]]:
+    def __iter__(self) -> Iterator[PlacedRun]:
         for task in self._tasks:
             if task in self._marks and self._has_data(task):
                 for run in self._left(task):
                     self.started = True
-                    yield run, self._marks[task]
+                    yield PlacedRun(run, self._place, self._marks[task])
 
     def _left(self, task: str) -> list[Run]:
         return unfinished(self._tasks[task], self._place, self._marks[task])

@@ -10,6 +10,7 @@ next sweep, but not by a concurrent sweep that was waiting for the run.
 
 import contextlib
 import enum
+import pathlib
 import shutil
 import signal
 import time
@@ -26,8 +27,8 @@ from lra.sweep import child, under_way
 from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
 from lra.sweep.failures import Failures, note
-from lra.sweep.place import Place, gather, of_data, record_failure, unfinished
-from lra.sweep.plan import Run, count
+from lra.sweep.place import PlacedRun
+from lra.sweep.plan import count
 from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0
@@ -61,12 +62,12 @@ _OUTCOME_OF_SIGNAL = {
 }
 
 
-def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tuple[int, bool]:
+def execute(runs: Iterable[PlacedRun], workdir: pathlib.Path, budget: Budget) -> tuple[int, bool]:
     """Execute runs in order.
 
     Args:
-        runs: Runs to execute with the marks of their data, consumed lazily.
-        place: Place of the sweep.
+        runs: Runs to execute, consumed lazily.
+        workdir: Folder of the sweep.
         budget: Time budget of the sweep.
 
     Returns:
@@ -77,12 +78,12 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
             or JAX cannot be used (`environment.check_jax`).
     """
     failed, announced, first = 0, False, True
-    failures = Failures(place.workdir)
+    failures = Failures(workdir)
     while True:
         attempted, busy = 0, []
-        for run, mark in runs:
+        for run in runs:
             attempted += 1
-            outcome = attempt(run, place, mark, budget, failures)
+            outcome = attempt(run, budget, failures)
             if outcome is Outcome.TOO_SHORT:
                 _say_too_short(run, first)
             if outcome.ends_the_sweep:
@@ -90,7 +91,7 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
             first = first and outcome is Outcome.BUSY
             failed += outcome is Outcome.FAILED
             if outcome is Outcome.BUSY:
-                busy.append((run, mark))
+                busy.append(run)
         if not busy:
             return failed, False
         if len(busy) == attempted:
@@ -104,7 +105,7 @@ def execute(runs: Iterable[tuple[Run, str]], place: Place, budget: Budget) -> tu
         runs = busy
 
 
-def _say_too_short(run: Run, first: bool) -> None:
+def _say_too_short(run: PlacedRun, first: bool) -> None:
     """Report that the budget ended before the first step; raise UserError for the `first` run.
 
     In that case the next start with the same budget would end in the same way.
@@ -118,50 +119,48 @@ def _say_too_short(run: Run, first: bool) -> None:
     say(line)
 
 
-def attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
+def attempt(run: PlacedRun, budget: Budget, failures: Failures) -> Outcome:
     """Train the rest of `run` unless another sweep is executing it or has just seen it fail."""
-    left = unfinished([run], place, mark)
-    if not left:
+    left = run.left()
+    if left is None:
         return Outcome.DONE
-    (run,) = left
     try:
-        return _attempt(run, place, mark, budget, failures)
+        return _attempt(left, budget, failures)
     except OSError as error:
         # Other errors may be specific to this run's folder; a full disk affects all runs.
         if is_full(error):
             raise
-        return _report_failed(run, place, mark, of_system(error))
+        return _report_failed(left, of_system(error))
 
 
-def _attempt(run: Run, place: Place, mark: str, budget: Budget, failures: Failures) -> Outcome:
-    folder = place.folder(run, mark)
-    with _lock_run(folder, budget) as locked:
+def _attempt(run: PlacedRun, budget: Budget, failures: Failures) -> Outcome:
+    with _lock_run(run.folder, budget) as locked:
         if not locked:
             return Outcome.BUSY
         # Another sweep may have finished it before the lock was acquired.
-        sha256 = place.data.sha256(run.task)
-        damage = _copy_rows(run, place, folder, mark, sha256)
-        if not unfinished([run], place, mark):
+        sha256 = run.place.data.sha256(run.task)
+        damage = run.copy_rows(sha256)
+        if not run.left():
             return Outcome.DONE
         if damage:
-            note(folder)
-            return _report_failed(run, place, mark, damage)
-        if failures.new(folder):
+            note(run.folder)
+            return _report_failed(run, damage)
+        if failures.new(run.folder):
             say(f"{run.title()}: failed in another sweep")
             return Outcome.FAILED
         if not budget.allows_a_start():
             say(_USED_UP)
             return Outcome.STOPPED
-        if (problem := _other_data(run, place, mark)) is not None:
+        if (problem := _other_data(run)) is not None:
             say(f"{run.title()}: {problem}")
             return Outcome.FAILED
-        return _train(run, place, folder, mark, sha256, budget.start())
+        return _train(run, sha256, budget.start())
 
 
-def _other_data(run: Run, place: Place, mark: str) -> str | None:
-    """Return why `run` cannot be trained on data marked `mark`, or None if it can."""
+def _other_data(run: PlacedRun) -> str | None:
+    """Return why `run` cannot be trained on the data that are there now, or None if it can."""
     try:
-        if place.data.mark(run.task) == mark:
+        if run.place.data.mark(run.task) == run.mark:
             return None
     except UserError as error:
         return str(error)
@@ -199,25 +198,19 @@ def _is_free(folder: Workdir, seconds: float = 0.0) -> bool:
         return False
 
 
-def _train(
-    run: Run,
-    place: Place,
-    folder: Workdir,
-    mark: str,
-    sha256: str | None,
-    minutes: float | None,
-) -> Outcome:
+def _train(run: PlacedRun, sha256: str | None, minutes: float | None) -> Outcome:
+    folder, workdir = run.folder, run.place.workdir
     log = folder.root / "log.txt"
     say(f"{run.title()}: running; its progress is in {log}")
     started = time.monotonic()
     before = under_way.fingerprint(folder)
-    ended = child.run(place.command(run, mark, minutes), log, child.environment(place.workdir))
-    child.forget_unreadable(place.workdir, ended.output)
-    damage = _copy_rows(run, place, folder, mark, sha256)
-    left = unfinished([run], place, mark)
-    if not left:
+    ended = child.run(run.command(minutes), log, child.environment(workdir))
+    child.forget_unreadable(workdir, ended.output)
+    damage = run.copy_rows(sha256)
+    left = run.left()
+    if left is None:
         seconds = time.monotonic() - started
-        say(f"{run.title()}: {_format_results(run, place, mark)} ({seconds / 60:.1f} min)")
+        say(f"{run.title()}: {_format_results(run)} ({seconds / 60:.1f} min)")
         return _OUTCOME_OF_SIGNAL.get(ended.stop_signal, Outcome.DONE)
     if ended.stop_signal or ended.status == STATUS_STOPPED:
         made_progress = under_way.fingerprint(folder) != before
@@ -225,7 +218,7 @@ def _train(
             run, ended.stop_signal, by_budget=minutes is not None, made_progress=made_progress
         )
     reason = ended.reason() if ended.status else "train.py ended without writing rows"
-    if ended.tells_of_a_full_disk or shutil.disk_usage(place.workdir).free < _FULL_BYTES:
+    if ended.tells_of_a_full_disk or shutil.disk_usage(workdir).free < _FULL_BYTES:
         raise UserError(
             f"no space left in {folder.root}: free some, then the same command goes on from here"
         )
@@ -234,27 +227,17 @@ def _train(
     if not _is_free(folder):  # a train.py started by hand holds the lock
         return Outcome.BUSY
     note(folder)
-    return _report_failed(left[0], place, mark, damage or reason, f" (log: {log})")
+    return _report_failed(left, damage or reason, f" (log: {log})")
 
 
-def _copy_rows(
-    run: Run, place: Place, folder: Workdir, mark: str, sha256: str | None
-) -> str | None:
-    """Copy the rows of `run` from its folder; return the reason if they cannot be read, else None.
-
-    These are its rows on the data with this mark and hash, even if others have replaced them since.
-    """
-    return gather([run], place, [folder.rows], of_data(mark, sha256)).get(folder.rows)
-
-
-def _report_failed(run: Run, place: Place, mark: str, reason: str, suffix: str = "") -> Outcome:
-    record_failure(run, place, mark, reason)
+def _report_failed(run: PlacedRun, reason: str, suffix: str = "") -> Outcome:
+    run.record_failure(reason)
     say(f"{run.title()}: failed: {reason}{suffix}")
     return Outcome.FAILED
 
 
 def _report_stopped(
-    run: Run, stop_signal: int | None, *, by_budget: bool, made_progress: bool
+    run: PlacedRun, stop_signal: int | None, *, by_budget: bool, made_progress: bool
 ) -> Outcome:
     """Return the outcome of a run that was stopped, and report it.
 
@@ -270,10 +253,10 @@ def _report_stopped(
     return _OUTCOME_OF_SIGNAL.get(stop_signal, Outcome.STOPPED)
 
 
-def _format_results(run: Run, place: Place, mark: str) -> str:
+def _format_results(run: PlacedRun) -> str:
     """Format the test accuracies of `run`, with the status of seeds without one."""
-    by_key = {key(row): row for row in latest(place.rows())}
-    names = [run.key(seed, mark) for seed in run.seeds]
+    by_key = {key(row): row for row in latest(run.place.rows())}
+    names = [run.run.key(seed, run.mark) for seed in run.run.seeds]
     rows = [by_key[name] for name in names if name in by_key]
     results = " ".join(
         row.status if row.test_accuracy is None else f"{row.test_accuracy:.2%}" for row in rows

@@ -131,8 +131,9 @@ def test_rows_that_a_run_writes_damaged_are_its_failure(place, capsys):
     run = load_sweep(str(place.file)).runs[1]
     data = Data(str(place.root / "data"), {})
     there = places.Place((), place.results, place.workdir, data)
-    failures = Failures(place.workdir)
-    assert runner.attempt(run, there, "generated", Budget(None), failures) is runner.Outcome.FAILED
+    placed = places.PlacedRun(run, there, "generated")
+    outcome = runner.attempt(placed, Budget(None), Failures(place.workdir))
+    assert outcome is runner.Outcome.FAILED
 
 
 def row_of(run, seed: int, **config) -> Row:

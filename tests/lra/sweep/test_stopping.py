@@ -211,7 +211,7 @@ def _job(place):
     (run,) = load_sweep(str(place.file)).runs
     data = Data(str(place.root / "data"), {})
     there = places.Place(fake(), place.results, place.workdir, data)
-    return launchers._Job(run, there, "generated", 10.0)
+    return launchers._Job(places.PlacedRun(run, there, "generated"), 10.0)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_failure_is_not_repeated_by_those_who_waited(place):
     there = places.Place(fake(standard="crash"), place.results, place.workdir, data)
 
     def attempt_with(failures: Failures) -> Outcome:
-        return attempt(run, there, "generated", Budget(None), failures)
+        return attempt(places.PlacedRun(run, there, "generated"), Budget(None), failures)
 
     waiting, other = (Failures(place.workdir) for _ in range(2))
     assert attempt_with(other) is Outcome.FAILED
