@@ -262,6 +262,11 @@ class Run:
                 environment.device_name(), self._trainer.num_devices
             )
 
+    @property
+    def _has_news(self) -> bool:
+        """Whether there is something to save: not if an earlier process has done everything."""
+        return self._has_worked or self._is_first
+
     def _save(self) -> None:
         if not self._has_saved:
             hosts.on_main(lambda: self._folder.note_start(first=self._is_first))
@@ -277,7 +282,7 @@ class Run:
         return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
 
     def _interrupted(self) -> int:
-        if self._has_worked or self._is_first:
+        if self._has_news:
             self._save()
         self._reporter.say(
             f"stopped at step {self._step} of {self._config.train.steps} "
@@ -292,7 +297,7 @@ class Run:
         if any(self._alive):
             for name, source in (("test-best", self._state.best), ("test-last", self._state)):
                 evaluations.append(self._evaluate(name, source.params, source.rest, "test"))
-        if self._has_worked or self._is_first:  # else an earlier process has done everything
+        if self._has_news:
             self._save()
         rows = make_rows(
             self._trainer,
