@@ -154,7 +154,7 @@ def _share(x, d):
     return Dense(product_over_rows(x, d), product_over_rows(ones, d))
 
 
-def gelu(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def gelu(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
     """x Phi(x) and its slope, Phi(x) + x Phi'(x), with Phi the normal distribution function."""
     density = jnp.exp2((-0.5 * math.log2(math.e)) * (x * x))  # times sqrt(2 pi)
     t = 1 / (1 + (_ERF_P / math.sqrt(2)) * jnp.abs(x))

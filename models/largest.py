@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 
-def largest(x: jax.Array, axis: int) -> jax.Array:
+def largest(x: Float[Array, "*shape"], axis: int) -> Float[Array, "*reduced"]:
     """`jnp.max` over one axis, with the whole gradient at the first of the largest values.
 
     The gradient of `jnp.max` goes where x equals its maximum. A compiler may recompute x for this

@@ -9,6 +9,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jaxtyping import Array, BFloat16, Float
 
 from models.dtypes import least_denominator
 from models.kernel_math import product
@@ -186,13 +187,15 @@ def _gradient(state, x):
     return weighted * math.log(2) - x.astype(jnp.float32) * (total * x.shape[1] ** -0.5)[:, None]
 
 
-def half_square(x: jax.Array) -> jax.Array:
+def half_square(x: Float[Array, "*shape head_dim"]) -> Float[Array, "*shape"]:
     """|x|^2 / 2 over the last axis for the scaled `x`, to base 2."""
     factor = math.log2(math.e) / (2 * math.sqrt(x.shape[-1]))
     return jnp.sum(jnp.square(x.astype(jnp.float32)), axis=-1) * factor
 
 
-def parts(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+def parts(
+    x: Float[Array, "*shape"],
+) -> tuple[BFloat16[Array, "*shape"], BFloat16[Array, "*shape"]]:
     """Return two bfloat16 arrays whose sum is `x`, within 2^-16 of it.
 
     The first has the upper bits of `x`: XLA would simplify the rounding of `x` away.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from models.attention.contract import Heads, Mask
 from models.attention.padding import zeroed
@@ -29,11 +29,15 @@ def check_segments(num_segments: int, length: int, name: str = "num_segments") -
         )
 
 
-def segment_reduce(x: jax.Array, num_segments: int, reduce: Callable[..., jax.Array]) -> jax.Array:
-    """Reduce each segment of axis 1: [batch, length, ...] to [batch, num_segments, ...].
+def segment_reduce(
+    x: Shaped[Array, "batch length *features"],
+    num_segments: int,
+    reduce: Callable[..., jax.Array],
+) -> Shaped[Array, "batch segments *features"]:
+    """Reduce each segment of the length.
 
     Args:
-        x: Array whose axis 1 is the length.
+        x: Array to reduce.
         num_segments: Number of segments, 1 to length.
         reduce: Reduction such as `jnp.sum` or `jnp.any`, called with an array and `axis=2`.
     """
