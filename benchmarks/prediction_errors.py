@@ -24,7 +24,7 @@ from lra.errors import UserError
 from lra.report.reading import read
 from lra.row import Row, key, latest
 from lra.sweep.estimate import estimate, rows_with_costs
-from lra.sweep.plan import Run
+from lra.sweep.runs import Run
 from lra.sweep.under_way import UnderWay
 
 _NEAR = 1.3

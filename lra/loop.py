@@ -305,7 +305,7 @@ class Run:
             self._state,
             self._present_progress(),
             evaluations,
-            hosts.on_main(self._folder.load_run),
+            hosts.on_main(self._folder.load_facts),
         )
         hosts.on_main(lambda: write_once(self._folder.rows, rows))
         self._evaluations.forget()

@@ -124,8 +124,8 @@ def read_models(workdir: str | os.PathLike) -> SavedModels:
     folder = Workdir(workdir)
 
     def expected() -> tuple[config_dict.ConfigDict, nnx.GraphDef, TrainState]:
-        config, run = folder.load_config(), folder.load_run()
-        length = run["length"] or arrays.padded_length(_load_data(folder, config.task, None))
+        config, facts = folder.load_config(), folder.load_facts()
+        length = facts["length"] or arrays.padded_length(_load_data(folder, config.task, None))
         try:
             return config, *abstract_run(config, get_task(config.task), length)
         except ValueError as error:  # other code than that of the run
@@ -211,9 +211,9 @@ def _load(
 def _load_data(
     folder: Workdir, task: str, data_dir: str | os.PathLike | None
 ) -> prepared_data.Prepared:
-    run = folder.load_run()
+    facts = folder.load_facts()
     try:
-        prepared = prepared_data.load(data_dir or run["data_dir"], task)
+        prepared = prepared_data.load(data_dir or facts["data_dir"], task)
     except UserError as error:
         if data_dir is not None:
             raise
@@ -221,7 +221,7 @@ def _load_data(
             f"{error}; if the data of {folder.root} were moved, link them there or, where the "
             "command is on that run, give --data_dir"
         ) from None
-    if prepared.sha256 != run["data_sha256"]:
+    if prepared.sha256 != facts["data_sha256"]:
         raise UserError(f"{prepared.root} is not the data that {folder.root} was trained on")
     return prepared
 

@@ -27,7 +27,7 @@ def make_rows(
     state: TrainState,
     progress: Progress,
     evaluations: list[Evaluation],
-    run: dict[str, Any],
+    facts: dict[str, Any],
 ) -> list[Row]:
     """Make one row per seed.
 
@@ -38,9 +38,9 @@ def make_rows(
         progress: Steps, time and memory over all processes, and the devices of the last one.
         evaluations: Evaluations of the best and of the last parameters on the test set; empty if
             every seed diverged.
-        run: Content of run.json, as `Workdir.load_run` returns it.
+        facts: Content of run.json, as `Workdir.load_facts` returns it.
     """
-    common = _common_fields(trainer, prepared, state, progress, run)
+    common = _common_fields(trainer, prepared, state, progress, facts)
     per_seed = trainer.fetch((state.diverged_step, state.best.val_accuracy, state.best.step))
     if all(per_seed[0] >= 0):
         # Steps up to the last divergence, not all those dispatched before it was noticed. Steps
@@ -126,7 +126,7 @@ def _common_fields(
     prepared: Prepared,
     state: TrainState,
     progress: Progress,
-    run: dict[str, Any],
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Fields that the rows of all seeds share."""
     config = trainer.config
@@ -144,9 +144,9 @@ def _common_fields(
         "params": trainer.num_params(state),
         "dtype": config.dtype,
         "matmul_precision": config.matmul_precision,
-        "deterministic": run["deterministic"],
+        "deterministic": facts["deterministic"],
         # For a single device kind, the name alone: its number is in `num_devices`.
-        "device": run["device"] if SEPARATOR in run["device"] else progress.device,
+        "device": facts["device"] if SEPARATOR in facts["device"] else progress.device,
         "num_devices": progress.num_devices,
         "seeds_in_program": len(config.seeds),
         "examples_per_second": speed,
@@ -154,6 +154,6 @@ def _common_fields(
         "wall_seconds": progress.wall_seconds,
         "config": flatten(config),
         "config_overrides": overrides_of(config),
-        "commit": run["commit"],
-        "versions": run["versions"],
+        "commit": facts["commit"],
+        "versions": facts["versions"],
     }

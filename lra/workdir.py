@@ -57,7 +57,7 @@ class Workdir:
     def __init__(self, root: str | os.PathLike):
         self.root = pathlib.Path(root)
         self.config = self.root / "config.json"
-        self.run = self.root / "run.json"
+        self.facts = self.root / "run.json"
         self.metrics = self.root / "metrics.jsonl"
         self.checkpoints = self.root / "checkpoints"
         self.evaluations = self.root / "evaluations"
@@ -66,32 +66,32 @@ class Workdir:
         self._start: dict[str, Any] = {}
 
     @contextlib.contextmanager
-    def open_for(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> Iterator[None]:
+    def open_for(self, config: config_dict.ConfigDict, facts: dict[str, Any]) -> Iterator[None]:
         """Lock the folder for a run of `config` until the block is left.
 
         Args:
             config: Config of the run.
-            run: Environment of this process, for run.json.
+            facts: Data and environment of this process, for run.json.
 
         Raises:
             UserError: If the folder cannot be written, a file is in place of one of its folders,
                 another process is training in it, or it holds a run with another configuration (the
                 message names the keys) or other data, or checkpoints without a configuration.
         """
-        self._start = run
+        self._start = facts
         with self._acquire():
             for folder in (self.checkpoints, self.evaluations):
                 if folder.exists() and not folder.is_dir():
                     raise UserError(f"{folder} is not a folder, as a run needs there: move it away")
             if self.config.exists():
-                self._compare(config, run)
+                self._compare(config, facts)
             elif self.checkpoints.is_dir() and any(self.checkpoints.iterdir()):
                 raise UserError(
                     f"{self.checkpoints} is of a run whose {self.config.name} is not there: "
                     "restore that file, or move the checkpoints away"
                 )
             elif not self.rows.exists():
-                write_atomically(self.run, seal(json.dumps(run, indent=1)))
+                write_atomically(self.facts, seal(json.dumps(facts, indent=1)))
                 write_atomically(self.config, seal(to_json(config)))
             yield
 
@@ -126,7 +126,7 @@ class Workdir:
         in the results. `first` is for a run of which nothing was saved before.
         """
         facts = self._start if first else self._start | self._history(self._start)
-        write_atomically(self.run, seal(json.dumps(facts, indent=1)))
+        write_atomically(self.facts, seal(json.dumps(facts, indent=1)))
 
     def load_config(self) -> config_dict.ConfigDict:
         """Load the configuration of the run.
@@ -143,23 +143,23 @@ class Workdir:
             raise UserError(f"{self.config} is damaged or was edited") from None
         return config
 
-    def load_run(self) -> dict[str, Any]:
+    def load_facts(self) -> dict[str, Any]:
         """Load run.json; fields that older versions did not write are unknown.
 
         Raises:
             UserError: If there is no run, or the file is damaged or was edited.
         """
         try:
-            run = _MISSING_IN_OLD | json.loads(unseal(self.run.read_bytes()))
-            facts = {key: run[key] for key in (*_TEXT_FIELDS, "versions", *_MISSING_IN_OLD)}
-            texts = [*(run[key] for key in _TEXT_FIELDS), *run["versions"].values()]
-            typed = all(type(run[key]) in (kind, type(None)) for key, kind in _TYPES.items())
+            stored = _MISSING_IN_OLD | json.loads(unseal(self.facts.read_bytes()))
+            facts = {key: stored[key] for key in (*_TEXT_FIELDS, "versions", *_MISSING_IN_OLD)}
+            texts = [*(stored[key] for key in _TEXT_FIELDS), *stored["versions"].values()]
+            typed = all(type(stored[key]) in (kind, type(None)) for key, kind in _TYPES.items())
             if not typed or not all(isinstance(text, str) for text in texts):
                 raise ValueError
         except FileNotFoundError:
-            raise self._no_run(self.run) from None
+            raise self._no_run(self.facts) from None
         except _DAMAGED:
-            raise UserError(f"{self.run} is damaged or was edited") from None
+            raise UserError(f"{self.facts} is damaged or was edited") from None
         return facts
 
     def _no_run(self, missing: pathlib.Path) -> UserError:
@@ -170,21 +170,23 @@ class Workdir:
             line += f"; name a folder in it that holds one, such as {runs[0]} (1 of {len(runs)})"
         return UserError(line)
 
-    def _history(self, run: dict[str, Any]) -> dict[str, Any]:
+    def _history(self, now: dict[str, Any]) -> dict[str, Any]:
         """Environments of all earlier processes, followed by that of this one."""
-        before = self.load_run()
-        names = before["versions"] | run["versions"]
+        before = self.load_facts()
+        names = before["versions"] | now["versions"]
         return {
-            "commit": _append_if_new(before["commit"], run["commit"]),
-            "device": _append_if_new(before["device"], run["device"]),
-            "deterministic": run["deterministic"] and before["deterministic"],
+            "commit": _append_if_new(before["commit"], now["commit"]),
+            "device": _append_if_new(before["device"], now["device"]),
+            "deterministic": now["deterministic"] and before["deterministic"],
             "versions": {
-                name: _append_if_new(*(r["versions"].get(name, "none") for r in (before, run)))
+                name: _append_if_new(
+                    *(facts["versions"].get(name, "none") for facts in (before, now))
+                )
                 for name in names
             },
         }
 
-    def _compare(self, config: config_dict.ConfigDict, run: dict[str, Any]) -> None:
+    def _compare(self, config: config_dict.ConfigDict, now: dict[str, Any]) -> None:
         old, new = flatten(self.load_config()), flatten(config)
         changed = changed_keys(old, new)
         if changed:
@@ -195,13 +197,13 @@ class Workdir:
                 f"{self.root} holds a run with another configuration: {differences}; "
                 "choose another --workdir"
             )
-        before = self.load_run()
-        if before["data_sha256"] != run["data_sha256"]:
+        before = self.load_facts()
+        if before["data_sha256"] != now["data_sha256"]:
             raise UserError(
                 f"{self.root} holds a run on other data ({before['data_sha256'][:12]} there, "
-                f"{run['data_sha256'][:12]} now); choose another --workdir"
+                f"{now['data_sha256'][:12]} now); choose another --workdir"
             )
-        changes = list(_describe_changes(before, run))
+        changes = list(_describe_changes(before, now))
         if changes and not self.rows.exists():
             print(
                 f"note: {self.root} was begun with {', '.join(changes)}: it goes on, but not to "
@@ -215,7 +217,7 @@ def _describe_changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[s
         if _append_if_new(before[name], now[name]) != before[name]:
             yield f"{name} {before[name]} (now {now[name]})"
     for name in sorted(before["versions"] | now["versions"]):
-        old, new = (run["versions"].get(name, "none") for run in (before, now))
+        old, new = (facts["versions"].get(name, "none") for facts in (before, now))
         if _append_if_new(old, new) != old:
             yield f"{name} {old} (now {new})"
 

@@ -41,9 +41,9 @@ from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.listing import listing
 from lra.sweep.place import Place
-from lra.sweep.plan import Sweep, count
 from lra.sweep.ready import Ready, marks, notes_on_data
 from lra.sweep.runner import execute
+from lra.sweep.runs import Sweep, count
 from lra.sweep.sweep_file import load_sweep
 
 _TRAIN = (sys.executable, str(pathlib.Path(__file__).resolve().parents[2] / "train.py"))

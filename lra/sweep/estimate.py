@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lra.row import NUMBER_FORMAT, Row
-from lra.sweep.plan import Run, count
+from lra.sweep.runs import Run, count
 from lra.sweep.under_way import UnderWay
 
 # Prefixes of the config keys that determine the time per step and of evaluations.

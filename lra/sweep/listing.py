@@ -13,7 +13,7 @@ from lra.sweep.estimate import (
     rows_with_costs,
 )
 from lra.sweep.place import Place, find, of_sweep, to_train
-from lra.sweep.plan import Done, Run, Sweep, count, in_order, older_defaults
+from lra.sweep.runs import Done, Run, Sweep, count, in_order, older_defaults
 from lra.sweep.under_way import UnderWay
 
 ABOUT_OLDER = (

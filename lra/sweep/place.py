@@ -12,7 +12,7 @@ from lra.errors import UserError
 from lra.row import Row, key
 from lra.sweep import under_way
 from lra.sweep.data import Data
-from lra.sweep.plan import Done, Run, older_defaults
+from lra.sweep.runs import Done, Run, older_defaults
 from lra.workdir import Workdir
 
 _HINT = "move that file away, then the same command makes its rows anew"

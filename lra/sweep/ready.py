@@ -9,7 +9,7 @@ from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
 from lra.sweep.listing import ABOUT_OLDER, older_text
 from lra.sweep.place import Place, PlacedRun, gather, of_sweep, unfinished
-from lra.sweep.plan import Done, Run, Sweep, by_task, count, in_order
+from lra.sweep.runs import Done, Run, Sweep, by_task, count, in_order
 
 
 class Ready:

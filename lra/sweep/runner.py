@@ -28,7 +28,7 @@ from lra.sweep.budget import Budget
 from lra.sweep.estimate import duration
 from lra.sweep.failures import Failures, note
 from lra.sweep.place import PlacedRun
-from lra.sweep.plan import count
+from lra.sweep.runs import count
 from lra.workdir import Workdir
 
 _WAIT_SECONDS = 1.0

@@ -30,7 +30,7 @@ from lra.row import Key
 from lra.settings import flatten, last_of_each_key, load_config, text_of
 from lra.stderr import say
 from lra.sweep import data
-from lra.sweep.plan import Run, Sweep
+from lra.sweep.runs import Run, Sweep
 from lra.tasks import get_task
 
 _FORM = "{'config': 'configs/TASK.py:ATTENTION', 'KEY': value, ...}"

@@ -93,9 +93,9 @@ def test_a_model_needs_no_data(moved):
 
 def test_a_run_of_an_older_version_has_its_length_from_the_data(moved):
     folder = Workdir(moved)
-    facts = folder.load_run()
+    facts = folder.load_facts()
     assert facts.pop("length") == 16
-    folder.run.write_text(seal(json.dumps(facts)))
+    folder.facts.write_text(seal(json.dumps(facts)))
     with pytest.raises(UserError, match="no prepared listops in"):
         load_model(moved)
     (moved.parent / "moved").rename(moved.parent / "data")

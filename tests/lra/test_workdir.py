@@ -12,6 +12,7 @@ from lra.workdir import Workdir
 FACTS = {
     "data_dir": "data",
     "data_sha256": "0" * 64,
+    "length": 16,
     "versions": {"python": "3.11.9", "jax": "0.10.2"},
     "commit": "a" * 40,
     "device": "a GPU",
@@ -59,7 +60,7 @@ def test_a_run_remembers_all_code_and_devices_it_was_trained_with(tmp_path, tiny
     with Workdir(tmp_path).open_for(tiny_config(), FACTS | other):
         pass
     assert len(capsys.readouterr().out.splitlines()) == 1  # the third start is as the second
-    run = Workdir(tmp_path).load_run()
+    run = Workdir(tmp_path).load_facts()
     assert run["commit"] == f"{'a' * 40}, {'b' * 40}"
     assert run["versions"] == {"python": "3.11.9", "jax": "0.10.2, 0.11.2"}
     assert run["device"] == "a GPU, a CPU"
@@ -72,18 +73,19 @@ def test_what_a_run_began_on_is_unknown_where_it_was_not_noted(tmp_path, tiny_co
     open_again(tmp_path, tiny_config())
     folder = Workdir(tmp_path)
     noted = ("data_dir", "data_sha256", "versions", "commit")
-    folder.run.write_text(json.dumps({name: FACTS[name] for name in noted}))
+    folder.facts.write_text(json.dumps({name: FACTS[name] for name in noted}))
     start(tmp_path, tiny_config())
     assert "device unknown device (now a GPU)" in capsys.readouterr().out
-    run = folder.load_run()
+    run = folder.load_facts()
     assert (run["device"], run["deterministic"]) == ("unknown device, a GPU", None)
+    assert run["length"] == 16
 
 
 @pytest.mark.parametrize("starts", [(True, True), (True, False), (False, True)])
 def test_a_run_is_deterministic_if_all_its_starts_are(tmp_path, tiny_config, starts):
     for number, deterministic in enumerate(starts):
         start(tmp_path, tiny_config(), first=number == 0, deterministic=deterministic)
-    assert Workdir(tmp_path).load_run()["deterministic"] is all(starts)
+    assert Workdir(tmp_path).load_facts()["deterministic"] is all(starts)
 
 
 def test_a_start_with_nothing_to_save_has_no_part_in_a_run(tmp_path, tiny_config):
@@ -91,8 +93,8 @@ def test_a_start_with_nothing_to_save_has_no_part_in_a_run(tmp_path, tiny_config
         folder = Workdir(tmp_path)
         with folder.open_for(tiny_config(), FACTS | {"commit": commit * 40}):
             if not idle:
-                folder.note_start(first=folder.load_run()["commit"] == "b" * 40)
-    assert folder.load_run() == FACTS | {"commit": "a" * 40}
+                folder.note_start(first=folder.load_facts()["commit"] == "b" * 40)
+    assert folder.load_facts() == FACTS | {"commit": "a" * 40}
 
 
 def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
@@ -149,12 +151,13 @@ def test_checkpoints_without_a_configuration_are_not_gone_on_with(tmp_path, tiny
         {"commit": [None]},
         {"device": 1},
         {"deterministic": 1},
+        {"length": "16"},
     ],
 )
 def test_facts_of_a_wrong_type_are_noticed(tmp_path, tiny_config, damage):
     open_again(tmp_path, tiny_config())
     folder = Workdir(tmp_path)
-    folder.run.write_text(json.dumps(FACTS | damage))  # without a seal, as if written by hand
+    folder.facts.write_text(json.dumps(FACTS | damage))  # without a seal, as if written by hand
     with pytest.raises(UserError, match="is damaged or was edited"):
         open_again(tmp_path, tiny_config())
 
@@ -163,7 +166,7 @@ def test_every_flipped_bit_that_changes_a_value_is_noticed(tmp_path, tiny_config
     config = tiny_config()
     open_again(tmp_path, config)
     folder = Workdir(tmp_path)
-    for path, load in ((folder.config, folder.load_config), (folder.run, folder.load_run)):
+    for path, load in ((folder.config, folder.load_config), (folder.facts, folder.load_facts)):
         sound, value = path.read_bytes(), load()
         for position in range(0, len(sound), 7):
             path.write_bytes(

@@ -23,7 +23,7 @@ from lra.sweep.budget import Budget
 from lra.sweep.data import Data
 from lra.sweep.failures import Failures
 from lra.sweep.listing import ABOUT_OLDER
-from lra.sweep.plan import Done, older_defaults
+from lra.sweep.runs import Done, older_defaults
 from lra.sweep.sweep_file import load_sweep
 from lra.workdir import Workdir
 from tests.lra.row_factory import failed_row, make_row

@@ -1,6 +1,6 @@
 """The order of a sweep's runs."""
 
-from lra.sweep.plan import Run, in_order
+from lra.sweep.runs import Run, in_order
 from tests.lra.row_factory import failed_row
 
 
