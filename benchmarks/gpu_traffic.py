@@ -32,7 +32,7 @@ from models.machine import Machine, assumed
 
 _NAME = "NVIDIA H200"
 _MEMORY = 139 * 2**30  # bytes; JAX preallocates three quarters of them by default
-_MACHINE = Machine("gpu", memory=_MEMORY * 3 // 4, has_cudnn=True, runs_kernels=True)
+_MACHINE = Machine("gpu", memory=_MEMORY * 3 // 4, has_cudnn=True, runs_kernels=True, inverts=True)
 _BANDWIDTH = 4.8e12  # bytes per second
 # Device description that XLA needs to compile for it: data sheet numbers in XLA's text format.
 _TARGET = f"""

@@ -65,7 +65,8 @@ def preferred_for_embedding(
 
 def preferred_for_matrices(size: int, dtype: DTypeLike, machine: Machine) -> bool:
     """Whether to use `models.attention.pinv_kernel`, for float32 matrices [size, size]."""
-    return machine.runs_kernels and jnp.dtype(dtype) == jnp.float32 and _fits(size)
+    takes = machine.runs_kernels and machine.inverts
+    return takes and jnp.dtype(dtype) == jnp.float32 and _fits(size)
 
 
 def preferred_for_features(

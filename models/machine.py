@@ -12,6 +12,9 @@ import jax
 _LEAST_CAPABILITY = 8.0
 # GPUs with more than 147 kB of shared memory per block: A100, H100 and H200, B200.
 _KERNEL_CAPABILITIES = ("8.0", "9.0", "10.0")
+# Compiled for 8.0, the backward pass of Nyström's inverse with 64 landmarks keeps 60 kB per thread
+# outside of registers; for 10.0, it needs 704 of 512 columns of tensor memory (Triton 3.9).
+_INVERSE_CAPABILITIES = ("9.0",)
 
 
 class Machine(NamedTuple):
@@ -25,12 +28,14 @@ class Machine(NamedTuple):
             not partition kernels and each device would compute everything; a compute capability
             whose shared memory holds their blocks (9.0 was tested); and that the environment
             variable `LRA_KERNELS` is not `off`.
+        inverts: Whether the kernels of Nyström's inverse are among these.
     """
 
     backend: str
     memory: int | None = None
     has_cudnn: bool = False
     runs_kernels: bool = False
+    inverts: bool = False
 
 
 _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
@@ -63,7 +68,9 @@ def this_machine() -> Machine:
         return machine
     device = _default_device() or jax.local_devices()[0]
     memory = (device.memory_stats() or {}).get("bytes_limit")
-    return Machine(this_backend(), memory, _has_cudnn(device), _runs_kernels(device))
+    runs_kernels = _runs_kernels(device)
+    inverts = runs_kernels and device.compute_capability in _INVERSE_CAPABILITIES
+    return Machine(this_backend(), memory, _has_cudnn(device), runs_kernels, inverts)
 
 
 def _default_device() -> jax.Device | None:

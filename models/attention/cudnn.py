@@ -59,8 +59,8 @@ def prefix_attention(
     out = jax.nn.dot_product_attention(
         # JAX refuses to differentiate odd lengths.
         *(_batched_like(like, padded(x, 2)) for x in (q, k, v)),
-        query_seq_lengths=_batched_like(like, query_lengths),
-        key_value_seq_lengths=_batched_like(like, key_lengths),
+        query_seq_lengths=_lengths_like(like, query_lengths),
+        key_value_seq_lengths=_lengths_like(like, key_lengths),
         implementation=implementation,
     )
     return _batched_like(like, out)[:, :queries]
@@ -106,6 +106,16 @@ def _batched_like(like, x):
 _batched_like.defvjp(
     lambda like, x: (_batched_like(like, x), like), lambda like, g: (None, _batched_like(like, g))
 )
+
+
+def _lengths_like(like, lengths):
+    """`_batched_like` for lengths, which XLA must not undo.
+
+    They are the same for all seeds. If XLA saw that, it would not divide them among the devices as
+    it does queries, and a device would read those of other sequences.
+    """
+    one, other = jax.lax.optimization_barrier((lengths, lengths))
+    return jnp.where(like, one, other)
 
 
 def _objection(dtype, head_dim, machine):

@@ -44,7 +44,7 @@ from models.attention.flash_programs import flash_dk_dv, flash_dq, flash_forward
 from models.attention.padding import ends, padded
 from models.dropout import keep_probability, weight_seeds
 from models.kernel_choice import LEAST_SIDE, is_power_of_two
-from models.machine import this_backend
+from models.machine import this_machine
 
 # The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=flash`). With wide
 # heads or float32 only smaller blocks fit; their sizes were not timed.
@@ -128,10 +128,11 @@ def _check(q, k, v, interpret):
             f"implementation='flash' takes a head_dim that is a power of two from "
             f"{LEAST_SIDE} on, not {head_dim}: change the head size or choose 'chunked'"
         )
-    if not interpret and this_backend() != "gpu":
+    machine = this_machine()
+    if not (interpret or machine.has_cudnn or machine.runs_kernels):
         raise ValueError(
             "implementation='flash' needs an NVIDIA GPU (Ampere or later), and JAX runs on another "
-            f"device ('{this_backend()}'): choose 'chunked' or 'xla'"
+            f"device ('{machine.backend}'): choose 'chunked' or 'xla'"
         )
 
 

@@ -19,7 +19,7 @@ def test_each_choice_of_sizes_is_a_program_of_its_own(name, monkeypatch):
     monkeypatch.setattr(gpu_kernels, "_LENGTH", 256)
     kernel = KERNELS[name]
     kernel = kernel._replace(others=kernel.others[:2])
-    with on_an_h100(monkeypatch), assumed(Machine("gpu", runs_kernels=True)):
+    with on_an_h100(monkeypatch), assumed(Machine("gpu", runs_kernels=True, inverts=True)):
         texts = [program.both.as_text() for program in programs(kernel)]
     assert len(texts) == len(set(texts)) == len(list(kernel.sizes()))
     assert all("xla.gpu.triton" in text for text in texts)

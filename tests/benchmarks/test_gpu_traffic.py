@@ -32,7 +32,7 @@ def test_a_loop_that_does_not_tell_its_turns_is_one_step():
 
 
 def test_another_machine_is_assumed_inside_alone():
-    gpu = Machine("gpu", memory=7, has_cudnn=True, runs_kernels=True)
+    gpu = Machine("gpu", memory=7, has_cudnn=True, runs_kernels=True, inverts=True)
     with assumed(gpu):
         assert (this_machine(), this_backend()) == (gpu, "gpu")
     assert this_backend() == this_machine().backend == jax.default_backend()

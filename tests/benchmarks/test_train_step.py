@@ -212,7 +212,7 @@ def test_operations_are_those_of_the_plain_form(attention, monkeypatch):
     monkeypatch.setitem(random_data._DECILES, "listops", (3, 256))
     case = train_case.TrainCase("listops", attention, 1, "bfloat16", batch=2)
     counts = []
-    for machine in (Machine("gpu", runs_kernels=True), Machine("gpu")):
+    for machine in (Machine("gpu", runs_kernels=True, inverts=True), Machine("gpu")):
         with assumed(machine):
             counts.append(train_case.model_flops(train_case.make_trainer(case)))
     assert counts[0] == counts[1] > 0

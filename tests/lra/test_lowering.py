@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from configs.default import ATTENTIONS
+from models.machine import Machine, assumed
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 PLATFORMS = ("tpu", "cuda")
@@ -63,5 +64,5 @@ def test_attention_in_kernels(tiny_trainer, monkeypatch):
     """The kernels of two seeds, inside the loops over steps and batches."""
     heads = ("model.num_heads=1", "model.head_dim=16")
     overrides = ("model.attention.implementation=flash", "seeds=(0, 1)", *heads)
-    with on_an_h100(monkeypatch):
+    with on_an_h100(monkeypatch), assumed(Machine("gpu", has_cudnn=True)):
         check(tiny_trainer("listops", "standard", *overrides), ("cuda",))

@@ -14,7 +14,7 @@ from models.encoder import Encoder
 from models.machine import Machine, assumed
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
-GPU = Machine("gpu", runs_kernels=True)
+GPU = Machine("gpu", runs_kernels=True, inverts=True)
 OPTIONS = {
     "standard": {},
     "performer": {"num_features": 64},

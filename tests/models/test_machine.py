@@ -18,7 +18,10 @@ def test_the_default_device_is_the_machine(monkeypatch):
     monkeypatch.setattr(
         jax, "local_devices", lambda backend="gpu": {"gpu": [gpu], "cpu": [cpu]}[backend]
     )
-    assert this_machine() == ("gpu", 80, True, True)
+    assert this_machine() == ("gpu", 80, True, True, True)
+    for capability, kernels in (("8.0", (True, True, False)), ("7.0", (False, False, False))):
+        gpu.compute_capability = capability
+        assert this_machine()[2:] == kernels
     for chosen in (cpu, "cpu"):
         with jax.default_device(chosen):
             assert this_backend() == "cpu"

@@ -1,5 +1,7 @@
 """Attention by cuDNN: everything around the kernel, which itself needs a GPU."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,6 +90,9 @@ def test_the_kernel_is_reached_forward_and_backward_under_vmap(axes, monkeypatch
     lowered = gradients.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
     assert "__cudnn$fmhaSoftmax(" in lowered
     assert "__cudnn$fmhaSoftmaxBackward(" in lowered
+    # The lengths of queries and of keys, which XLA must not take for the same in all seeds.
+    pair = r"optimization_barrier %\S+, %\S+ : (tensor<[0-9x]+i32>), \1$"
+    assert len(re.findall(pair, lowered, re.MULTILINE)) >= 2
 
 
 def test_what_the_kernel_takes():

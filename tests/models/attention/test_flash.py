@@ -12,6 +12,7 @@ from flax import nnx
 from models.attention.chunked import Blocks
 from models.attention.flash import flash_attention
 from models.attention.standard import StandardAttention, standard_attention
+from models.machine import Machine, assumed
 from tests.models.attention.arrays import (
     assert_rounded,
     assert_trains_like,
@@ -150,7 +151,7 @@ def test_three_kernels_whatever_the_number_of_seeds_lowered_for_a_gpu(dtype, dro
     keys = jax.eval_shape(lambda: jax.random.split(KEY, 3)) if drops else None
     mask = jax.ShapeDtypeStruct((4, 300), jnp.bool_)
     seeds = jax.jit(jax.vmap(total_gradients, in_axes=(0, 0, 0, 0, None)))
-    with on_an_h100(monkeypatch):
+    with on_an_h100(monkeypatch), assumed(Machine("gpu", has_cudnn=True)):
         text = seeds.trace(x, x, x, keys, mask).lower(lowering_platforms=("cuda",)).as_text()
     calls = re.findall(r"custom_call @__gpu\$xla.gpu.triton.* : \((.*)\) ->", text)
     assert len(calls) == 3
@@ -195,11 +196,14 @@ def module():
     return StandardAttention(length=16, heads=2, head_dim=16, rngs=nnx.Rngs(0), **options)
 
 
-@pytest.mark.skipif(jax.default_backend() == "gpu", reason="of a machine without a GPU")
-def test_other_devices_are_refused():
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])  # such as an older GPU, or AMD's
+def test_other_devices_are_refused(backend):
     q, k, v, _ = inputs(16)
     for key in (None, KEY):
-        with pytest.raises(ValueError, match=r"'flash' needs an NVIDIA GPU .* another .* choose"):
+        with (
+            assumed(Machine(backend)),
+            pytest.raises(ValueError, match=rf"'flash' needs an NVIDIA .* \('{backend}'\): choose"),
+        ):
             module()(q, k, v, masks(16), key=key)
 
 

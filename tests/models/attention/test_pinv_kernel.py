@@ -14,7 +14,7 @@ from models.attention.pinv_kernel import iterate
 from models.machine import Machine, assumed, this_machine
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
-GPU = Machine("gpu", runs_kernels=True)
+GPU = Machine("gpu", runs_kernels=True, inverts=True)
 
 
 def matrices(size, number=3):
@@ -86,6 +86,7 @@ def test_which_matrices_it_takes():
     assert not kernel_choice.preferred_for_matrices(
         64, jnp.float32, GPU._replace(runs_kernels=False)
     )
+    assert not kernel_choice.preferred_for_matrices(64, jnp.float32, GPU._replace(inverts=False))
 
 
 def test_products_in_parts_are_as_good_as_those_of_float32(interpreted):
