@@ -1,8 +1,11 @@
 """The campaigns in miniature: few kills and damages, the same comparisons."""
 
+import jax
 import pytest
 
-from tests.campaigns import damage, kills
+from models.attention import favor_programs
+from tests.campaigns import damage, kernel_code, kills
+from tests.triton_lowering import TRITON_IS_LEAVING
 
 
 def test_damages_are_noticed(tmp_path):
@@ -26,3 +29,14 @@ def test_many_kills_leave_no_trace(tmp_path):
     tally = kills.campaign(tmp_path, kills=12, seed=5)
     assert tally.wrong == []
     assert {phase for phase, _ in tally.hits} >= {"training", "evaluation", "checkpoint", "rows"}
+
+
+@TRITON_IS_LEAVING
+def test_the_code_of_a_kernel_is_known_by_its_hash(monkeypatch):
+    before = kernel_code.kernels("performer")
+    jax.clear_caches()
+    monkeypatch.setattr(favor_programs, "_LEAST", 0.5)
+    after = kernel_code.kernels("performer")
+    assert len(after) == len(before) == 10
+    changed = [name for (name, old), (_, new) in zip(before, after, strict=True) if old != new]
+    assert changed == ["attend_queries"]
