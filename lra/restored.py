@@ -14,7 +14,7 @@ from ml_collections import config_dict
 from lra import arrays, environment, hosts, sharding
 from lra.checkpoints import Checkpoints, finished
 from lra.data import prepared as prepared_data
-from lra.errors import UserError
+from lra.errors import UserError, line_of_code
 from lra.state import TrainState, abstract_run
 from lra.tasks import get_task
 from lra.trainer import Trainer
@@ -56,31 +56,37 @@ class Restored(NamedTuple):
 
 
 def load_model(
-    workdir: str | os.PathLike, seed: int | None = None, *, last: bool = False
+    workdir: str | os.PathLike,
+    seed: int | None = None,
+    *,
+    last: bool = False,
+    data_dir: str | os.PathLike | None = None,
 ) -> Classifier:
     """Load the trained classifier of one seed; `model(ids, mask)` gives logits [batch, classes].
 
     The run's data are not needed. `load_batch` makes ids (int32) and mask (bool), both [batch,
-    length] or, for pairs, [batch, 2, length], from examples of prepared data:
+    length] or, for pairs, [batch, 2, length], of examples of prepared data:
 
         batch = load_batch("runs/listops-nystrom", "test", range(8))
         logits = load_model("runs/listops-nystrom")(batch.ids, batch.mask)
 
-    Other sequences may be padded to fewer positions than `model.length`, but not to more. On a GPU
-    or TPU, call the model within `jax.default_matmul_precision(config.matmul_precision)` to get the
-    logits of the run; JAX's default rounds products more.
+    `lra.arrays.pad` and `gather` make them of other sequences. These may be padded to fewer
+    positions than `model.length`, but not to more. On a GPU or TPU, call the model within
+    `jax.default_matmul_precision(config.matmul_precision)` to get the logits of the run; JAX's
+    default rounds products more.
 
     Args:
         workdir: Folder of a run, complete or not.
         seed: Seed of the run, diverged or not; None for the first.
         last: Whether to take the parameters of the last step instead of those with the highest
             validation accuracy.
+        data_dir: See `read_models`.
 
     Raises:
-        UserError: If there is no run or checkpoint, the run does not have this seed, or best
-            parameters are requested before the seed's first validation.
+        UserError: See `read_models`; or the run does not have this seed, or best parameters are
+            requested before the seed's first validation.
     """
-    models = read_models(workdir)
+    models = read_models(workdir, data_dir=data_dir)
     model, _ = seed_model(models, models.config.seeds[0] if seed is None else seed, last=last)
     return model
 
@@ -108,28 +114,40 @@ def load_batch(
     if split not in prepared_data.SPLITS:
         raise UserError(f"no split {split!r}, only {', '.join(prepared_data.SPLITS)}")
     examples = arrays.load_examples(prepared, (split,), config.data.holdout)[split]
-    indices, count = np.asarray(indices), len(examples.labels)
+    indices, count = np.asarray(indices, np.int64), len(examples.labels)
     if np.any((indices < 0) | (indices >= count)):
         raise UserError(f"{split} has the examples 0 to {count - 1} only")
     return arrays.gather(examples, indices, get_task(config.task), config.data.zero_is_padding)
 
 
-def read_models(workdir: str | os.PathLike) -> SavedModels:
+def read_models(
+    workdir: str | os.PathLike, *, data_dir: str | os.PathLike | None = None
+) -> SavedModels:
     """Read the latest models of a run; all hosts together, from the same folder.
 
+    Args:
+        workdir: Folder of a run, complete or not.
+        data_dir: Folder of the prepared data, read only for a run of an older version, which did
+            not note the length of its sequences; None for the one the run was trained on.
+
     Raises:
-        UserError: If there is no run or checkpoint.
+        UserError: If there is no run or no undamaged checkpoint; if this code cannot build the
+            model, or builds one with other arrays; or if data that are needed are not there.
     """
     environment.check_jax()
     folder = Workdir(workdir)
 
     def expected() -> tuple[config_dict.ConfigDict, nnx.GraphDef, TrainState]:
         config, facts = folder.load_config(), folder.load_facts()
-        length = facts["length"] or arrays.padded_length(_load_data(folder, config.task, None))
+        length = facts["length"] or arrays.padded_length(_load_data(folder, config.task, data_dir))
         try:
             return config, *abstract_run(config, get_task(config.task), length)
         except ValueError as error:  # other code than that of the run
-            raise UserError(f"the model of {folder.root}, length {length}: {error}") from error
+            place = line_of_code(error)
+            raise UserError(
+                f"the model of {folder.root}, length {length}: {error}"
+                + (f" ({place})" if place else "")
+            ) from error
 
     config, graphdef, abstract = hosts.on_every(expected)
     one_per_host = sharding.copy_on_every_host()

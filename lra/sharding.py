@@ -61,7 +61,8 @@ def make_shardings(
 def copy_on_every_host() -> NamedSharding:
     """Sharding of arrays that one device of every host holds entirely."""
     first = {device.process_index: device for device in reversed(jax.devices())}
-    return NamedSharding(Mesh(list(first.values()), ("host",)), PartitionSpec())
+    mesh = Mesh(list(first.values()), ("host",), axis_types=(AxisType.Auto,))
+    return NamedSharding(mesh, PartitionSpec())
 
 
 def mesh_sizes(

@@ -30,6 +30,7 @@ from models import attention as attentions
 from models import kernel_choice
 from models.attention.contract import Attention
 from models.attention.packing import make_packing, pack, spread
+from models.attention.padding import zeroed
 from models.block import Block, LayerNorm
 from models.checks import check_choice, check_fraction, check_not_negative, check_positive
 from models.dropout import dropout, row_seeds
@@ -166,7 +167,7 @@ class Encoder(nnx.Module):
         x = self.norm(x)
         if packing is not None:
             return spread(x, packing)
-        return jnp.where(mask[..., None], x, 0)
+        return zeroed(x, mask)
 
     @property
     def attentions(self) -> list[Attention]:

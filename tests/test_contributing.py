@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -127,4 +128,5 @@ def test_the_new_attention_is_its_formula():
     mask = np.array([[True, False, True, True, True, False]])
     scores = np.einsum("blhd,bmhd->bhlm", q, k[:, mask[0]]) / 3**0.5 - np.log(4) + 0.5
     expected = np.einsum("bhlm,bmhd->blhd", 1 / (1 + np.exp(-scores)), v[:, mask[0]])
-    np.testing.assert_allclose(attention(q, k, v, mask), expected, rtol=1e-5, atol=1e-6)
+    found = attention(*map(jnp.asarray, (q, k, v, mask)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -77,7 +77,10 @@ def _parser() -> ArgumentParser:
         "--length", type=positive_integer, default=512, metavar="N", help="positions of each (512)"
     )
     parser.add_argument(
-        "--methods", type=_names, metavar="A,B", help="attentions to approximate with (all)"
+        "--methods",
+        type=_names,
+        metavar="A,B",
+        help="attentions to approximate with (those of lra/analysis/methods.py)",
     )
     parser.add_argument(
         "--sizes",

@@ -54,7 +54,7 @@ def analyse(
         seed: Seed of the run to analyse; None for its first.
         examples: Number of validation examples.
         length: Maximal number of positions of each example.
-        methods: Names of attentions; None for all.
+        methods: Names of attentions; None for those of `METHODS`.
         sizes: Sizes of the attentions; None for powers of two.
         last: Whether to analyse the parameters of the last step, not the best.
 

@@ -30,6 +30,8 @@ from lra.analysis.matrices import (
 from lra.analysis.methods import Method, methods_of, sizes_of
 from lra.errors import UserError
 from models.attention import ATTENTIONS, make
+from models.attention.contract import Attention
+from models.attention.padding import zeroed
 
 DRAWS = 3  # number of draws of random arrays over which errors are averaged
 _MOST_NONLINEAR = 1e-4  # relative error of M v above which an attention has no matrix M
@@ -60,7 +62,7 @@ def approximation_rows(
 
 
 def own_rows(
-    inputs: Inputs, attentions: list[nnx.Module], config: Mapping[str, Any]
+    inputs: Inputs, attentions: list[Attention], config: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Yield the same rows for a model's own attentions, with all that they have learned.
 
@@ -115,7 +117,7 @@ class Target:
             self.exact = exact_matrix(self.q, self.k, self.mask)
         self.best = best_rank_errors(self.exact, self.v)
 
-    def make(self, name: str, options: dict[str, Any], draw: int) -> nnx.Module:
+    def make(self, name: str, options: dict[str, Any], draw: int) -> Attention:
         """Return an attention for these inputs, with the random arrays of a draw."""
         _, length, heads, head_dim = self.q.shape
         rngs = nnx.Rngs(params=draw, attention=draw)
@@ -125,15 +127,15 @@ class Target:
         except ValueError as error:  # of default options
             raise UserError(f"{name} does not fit {length} positions: {error}") from error
 
-    def matrix_of(self, attention: nnx.Module) -> jax.Array:
+    def matrix_of(self, attention: Attention) -> jax.Array:
         """Return the matrix of an attention on these inputs."""
         return module_matrix(*nnx.split(attention), self.q, self.k, self.mask)
 
-    def checked_matrix_of(self, attention: nnx.Module, name: str) -> jax.Array:
+    def checked_matrix_of(self, attention: Attention, name: str) -> jax.Array:
         """Return the same matrix; raise NoMatrixError if outputs are not linear in the values."""
         matrix = self.matrix_of(attention)
         out = module_output(*nnx.split(attention), self.q, self.k, self.v, self.mask)
-        expected = jnp.where(self.mask[..., None, None], out, 0)
+        expected = zeroed(out, self.mask)
         difference = jnp.einsum("bhij,bjhd->bihd", matrix, self.v) - expected
         if jnp.linalg.norm(difference) > _MOST_NONLINEAR * jnp.linalg.norm(expected):
             raise NoMatrixError(f"{name} has no matrix, as its outputs are not linear in values")
@@ -146,10 +148,7 @@ def _average_errors(method: Method, size: int, target: Target) -> tuple[Errors, 
     errors = []
     for draw in range(DRAWS):
         attention = target.make(method.attention, options, draw)
-        if methods_of(method.attention):
-            matrix = target.matrix_of(attention)
-        else:
-            matrix = target.checked_matrix_of(attention, method.attention)
+        matrix = target.checked_matrix_of(attention, method.attention)
         errors.append(matrix_errors(matrix, target.exact, target.v))
         if not jax.tree.leaves(nnx.state(attention)):
             break  # the attention has no random arrays

@@ -13,11 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jaxtyping import Array, Float
 
 from lra.analysis.inputs import Inputs
-from models.attention.contract import Heads, Mask
+from models.attention.contract import Attention, Heads, Mask
 from models.attention.performer import (
     PerformerAttention,
     key_features,
@@ -66,7 +65,7 @@ def from_mean(out: Heads, v: Heads, mask: Mask) -> Float[Array, "batch heads"]:
 
 
 def feature_rows(
-    inputs: Inputs, attentions: Sequence[nnx.Module] | None = None
+    inputs: Inputs, attentions: Sequence[Attention] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield a row per layer, head and epsilon; `exact_from_mean` is that of exact attention.
 
@@ -96,7 +95,7 @@ def feature_rows(
                 }
 
 
-def _projection(attention: nnx.Module | None, head_dim: int) -> Array:
+def _projection(attention: Attention | None, head_dim: int) -> Array:
     if isinstance(attention, PerformerAttention):
         return jnp.asarray(attention.projection[...])
     return orthogonal_features(jax.random.key(0), _NUM_FEATURES, head_dim)

@@ -158,14 +158,14 @@ def _over_blocks(function, carry, arrays, like, block):
     return carry, tuple(restored(x) for x in results)
 
 
-def _zeroed(x, mask):
-    """0 at padding, in at least float32."""
+def _wide(x, mask):
+    """`x` in at least float32, with 0 at padding."""
     return zeroed(x, mask).astype(accumulation_dtype(x.dtype))
 
 
 def _features(x, mask):
     """f(x), head-major, and 0 at padding."""
-    x = swap_heads(_zeroed(x, mask))
+    x = swap_heads(_wide(x, mask))
     return jnp.where(mask[:, None, :, None], jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0))), 0)
 
 
@@ -176,7 +176,7 @@ def _slope(features):
 
 def _with_one(v, mask):
     """[v, 1], head-major; at padding the 1 is multiplied by features that are 0."""
-    v = _zeroed(v, mask)
+    v = _wide(v, mask)
     return swap_heads(jnp.concatenate([v, jnp.ones_like(v[..., :1])], axis=-1))
 
 

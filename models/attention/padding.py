@@ -1,11 +1,7 @@
-"""Padding of sequences: up to a multiple, and masked positions as 0.
+"""Padding of sequences: up to a multiple, and masked positions as 0."""
 
-Arrays are [batch, length, ...] unless stated otherwise.
-"""
-
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from models.attention.contract import Mask
 
@@ -20,13 +16,17 @@ def largest_divisor(number: int, limit: int) -> int:
     return max(n for n in range(1, min(number, limit) + 1) if number % n == 0)
 
 
-def padded(x: jax.Array, size: int, value: float | int = 0) -> jax.Array:
-    """Pad axis 1 to a multiple of `size`."""
+def padded(
+    x: Shaped[Array, "batch length *features"], size: int, value: float | int = 0
+) -> Shaped[Array, "batch padded *features"]:
+    """Pad the length to a multiple of `size`."""
     return padded_to(x, round_up(x.shape[1], size), value)
 
 
-def padded_to(x: jax.Array, length: int, value: float | int = 0) -> jax.Array:
-    """Pad axis 1 to `length`."""
+def padded_to(
+    x: Shaped[Array, "batch length *features"], length: int, value: float | int = 0
+) -> Shaped[Array, "batch padded *features"]:
+    """Pad the length to `length`."""
     missing = length - x.shape[1]
     widths = [(0, missing) if axis == 1 else (0, 0) for axis in range(x.ndim)]
     return jnp.pad(x, widths, constant_values=value) if missing else x

@@ -27,7 +27,7 @@ README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 def test_a_loaded_model_gives_the_logits_of_the_evaluation(held_out, monkeypatch):
     restored = restored_with_other_last_parameters(held_out)
     _, trainer, state, _ = restored
-    monkeypatch.setattr(lra.restored, "read_models", lambda _: restored.models)
+    monkeypatch.setattr(lra.restored, "read_models", lambda *_, **__: restored.models)
     batch = load_batch(held_out, "validation", range(4))
 
     def logits(*arguments, **options):
@@ -98,6 +98,7 @@ def test_a_run_of_an_older_version_has_its_length_from_the_data(moved):
     folder.facts.write_text(seal(json.dumps(facts)))
     with pytest.raises(UserError, match="no prepared listops in"):
         load_model(moved)
+    assert load_model(moved, data_dir=moved.parent / "moved").length == 16
     (moved.parent / "moved").rename(moved.parent / "data")
     assert load_model(moved).length == 16
 
@@ -107,7 +108,7 @@ def test_a_model_that_this_code_cannot_build_is_one_line(moved, monkeypatch):
         raise ValueError("num_landmarks is odd")
 
     monkeypatch.setattr(lra.restored, "abstract_run", refuse)
-    with pytest.raises(UserError, match=r"^the model of .*run, length 16: num_landmarks is odd$"):
+    with pytest.raises(UserError, match=r"^the model of .*run, length 16: num_landmarks is odd"):
         load_model(moved)
 
 
@@ -140,6 +141,7 @@ def test_a_batch_is_of_the_runs_examples(tiny_config, data_dir, tmp_path):
     assert train(config, tmp_path, data_dir) == 0
     batch = load_batch(tmp_path, "test", [0, 2])
     np.testing.assert_array_equal(batch.mask, batch.ids > 1)  # id 1 is a pixel of value 0
+    assert load_batch(tmp_path, "test", []).ids.shape == (0, 16)
     for split, indices, message in (
         ("tests", [0], "no split 'tests', only train, validation, test"),
         ("test", [0, 10**6], r"test has the examples 0 to \d+ only"),
