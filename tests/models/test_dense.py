@@ -104,3 +104,5 @@ def test_a_kernel_s_gradient_is_not_rounded():
     x, kernel = jnp.array([[1.0], [2.0**-9]], jnp.bfloat16), jnp.ones((1, 1))
     _, vjp = jax.vjp(times_kernel, x, kernel)
     assert vjp(jnp.ones((2, 1), jnp.bfloat16))[1] == 1 + 2.0**-9
+    _, vjp = jax.vjp(lambda kernel, x: kernel_einsum("io,bi->bo", kernel, x), kernel, x)
+    assert vjp(jnp.ones((2, 1)))[0] == 1 + 2.0**-9
