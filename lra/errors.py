@@ -42,6 +42,12 @@ def first_line(error: Exception) -> str:
     return lines[0][:_MAX_CHARACTERS]
 
 
+def with_place(message: str, error: Exception) -> str:
+    """Add the `line_of_code` of an error to a message about it, if there is one."""
+    place = line_of_code(error)
+    return f"{message} ({place})" if place else message
+
+
 def line_of_code(error: Exception) -> str | None:
     """Innermost line of this project's code that an error passed: `FILE, line N, in FUNCTION`.
 

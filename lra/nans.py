@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from lra.errors import first_line, line_of_code
+from lra.errors import first_line, with_place
 
 STATUS_NAN = 1
 
@@ -31,6 +31,4 @@ def located(repeat: Callable[[], object]) -> Iterator[None]:
 
 def describe(error: FloatingPointError) -> str:
     """Describe the error in one line, with the innermost line of this project's code."""
-    reason = first_line(error).rstrip(".")
-    place = line_of_code(error)
-    return f"{reason} ({place})" if place else reason
+    return with_place(first_line(error).rstrip("."), error)

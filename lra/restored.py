@@ -14,7 +14,7 @@ from ml_collections import config_dict
 from lra import arrays, environment, hosts, sharding
 from lra.checkpoints import Checkpoints, finished
 from lra.data import prepared as prepared_data
-from lra.errors import UserError, line_of_code
+from lra.errors import UserError, with_place
 from lra.state import TrainState, abstract_run
 from lra.tasks import get_task
 from lra.trainer import Trainer
@@ -143,11 +143,8 @@ def read_models(
         try:
             return config, *abstract_run(config, get_task(config.task), length)
         except ValueError as error:  # other code than that of the run
-            place = line_of_code(error)
-            raise UserError(
-                f"the model of {folder.root}, length {length}: {error}"
-                + (f" ({place})" if place else "")
-            ) from error
+            message = f"the model of {folder.root}, length {length}: {error}"
+            raise UserError(with_place(message, error)) from error
 
     config, graphdef, abstract = hosts.on_every(expected)
     one_per_host = sharding.copy_on_every_host()

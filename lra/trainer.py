@@ -12,7 +12,7 @@ from ml_collections import config_dict
 from lra import arrays, plan, sharding, state
 from lra.ahead import Ahead
 from lra.data.prepared import Prepared
-from lra.errors import UserError, line_of_code
+from lra.errors import UserError, with_place
 from lra.evaluation_run import EvaluationRun
 from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
@@ -269,9 +269,7 @@ class Trainer:
             for mode_keys in (keys, None):
                 jax.eval_shape(forward, params, rest, batch, mode_keys)
         except ValueError as error:
-            place = line_of_code(error)  # of a mistake in the code of a model
-            raise UserError(
-                f"model for {self.task.name}, length {self.length}: {error}"
-                + (f" ({place})" if place else "")
-            ) from error
+            message = f"model for {self.task.name}, length {self.length}: {error}"
+            # The place of a mistake in the code of a model.
+            raise UserError(with_place(message, error)) from error
         return graphdef
