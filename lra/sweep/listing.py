@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from lra.row import Key, Row, key, latest, make_key, without_number_format
+from lra.row import Key, Row, latest, make_key, without_number_format
 from lra.sweep import under_way
 from lra.sweep.estimate import (
     Estimate,
@@ -38,11 +38,10 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
     copied, done = Done(rows, place.data), Done([*rows, *not_copied], place.data)
     unique = latest(rows)  # a row may be in several files
     costs = rows_with_costs(unique)
-    failures = {key(row)[:-1]: row.error for row in unique if not row.final}
     takes = {run.task: place.data.takes(run.task) for run in sweep.runs}
     results = _in_any_format(unique)
     lines, estimates, missing, older, generated = [], [], 0, 0, {}
-    for run in in_order(sweep.runs, rows):
+    for run in in_order(sweep.runs, done):
         mark = marks.get(run.task)
         remaining = to_train(run, done, mark, place)
         missing += len(done.missing(run, mark))
@@ -57,8 +56,7 @@ def listing(sweep: Sweep, place: Place, marks: dict[str, str | None]) -> str:
         folder = None if mark is None else place.folder(remaining, mark)
         progress = under_way.read(folder.metrics) if folder else UnderWay()
         estimates.append(estimate(remaining, progress, costs, takes[run.task]))
-        errors = [failures.get(remaining.key(seed, "")[:-1]) for seed in remaining.seeds]
-        notes = _notes(remaining, progress, estimates[-1], errors)
+        notes = _notes(remaining, progress, estimates[-1], done.failures(remaining))
         notes += [] if folder else ["data not prepared"]
         notes += _in_other_formats(remaining, results, takes[run.task])
         notes += [unreadable[folder.rows]] if folder and folder.rows in unreadable else []

@@ -36,7 +36,7 @@ class Ready:
         files = place.row_files(sweep.runs)
         unreadable = gather(sweep.runs, place, files, of_sweep(place.data))
         self._place, self._budget, self.started, self.postponed = place, budget, False, []
-        self._tasks = by_task(in_order(sweep.runs, place.rows()))
+        self._tasks = by_task(in_order(sweep.runs, Done(place.rows(), place.data)))
         self._marks, cannot = marks(sweep, place)
         self.cannot = sum(cannot.values())
         self.older = sum(

@@ -90,7 +90,7 @@ class Sweep(NamedTuple):
 
 
 class Done:
-    """Index of the results that runs already have.
+    """Index of the results that runs already have, and of their failures.
 
     A row trained under older defaults of `configs` is not a result of today's run: `lra.report`
     keeps it out of the tables of today's protocol. It still blocks a new row, since a file of rows
@@ -103,10 +103,16 @@ class Done:
     """
 
     def __init__(self, rows: Iterable[Row], data: Data):
-        self._departures = {key(row): older_defaults(row) for row in latest(rows) if row.final}
+        unique = latest(rows)
+        self._departures = {key(row): older_defaults(row) for row in unique if row.final}
         self._marks: dict[tuple, list[str]] = {}
         for name in self._departures:
             self._marks.setdefault(name[:-1], []).append(name[-1])
+        self._errors: dict[tuple, dict[str, str | None]] = {}  # by key without mark, by mark
+        for row in unique:
+            if not row.final:
+                *name, mark = key(row)
+                self._errors.setdefault(tuple(name), {})[mark] = row.error
         self._takes = functools.cache(data.takes)
 
     def missing(self, run: Run, data: str | None) -> tuple[int, ...]:
@@ -122,6 +128,12 @@ class Done:
         """Return the older defaults, by seed, of seeds whose rows were trained under them."""
         by_seed = {seed: self._older_defaults_of(run, seed, data) for seed in run.seeds}
         return {seed: older for seed, older in by_seed.items() if older}
+
+    def failures(self, run: Run) -> list[str | None]:
+        """Return the errors of the seeds that failed last on the sweep's data, as far as known."""
+        takes = self._takes(run.task)
+        by_mark = [self._errors.get(run.key(seed, "")[:-1], {}) for seed in run.seeds]
+        return [error for marks in by_mark for mark, error in marks.items() if takes(mark)]
 
     def _older_defaults_of(self, run: Run, seed: int, data: str | None) -> dict[str, Any] | None:
         """Return the older defaults of the result of `seed`, empty if none; None if no result."""
@@ -146,17 +158,16 @@ def by_task(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return groups
 
 
-def in_order(runs: Iterable[Run], rows: Iterable[Row]) -> list[Run]:
+def in_order(runs: Iterable[Run], done: Done) -> list[Run]:
     """Sort the runs for execution: task by task, within a task those that failed before last.
 
     Args:
         runs: Runs in the order of the sweep file.
-        rows: All existing rows.
+        done: Index of all existing rows.
     """
-    failed = {key(row)[:-1] for row in latest(rows) if not row.final}
 
     def has_failed(run: Run) -> bool:
-        return any(run.key(seed, "")[:-1] in failed for seed in run.seeds)
+        return bool(done.failures(run))
 
     return [
         run for task_runs in by_task(runs).values() for run in sorted(task_runs, key=has_failed)
