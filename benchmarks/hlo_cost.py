@@ -84,20 +84,49 @@ def kernels_of(text: str, unknown_turns: float = math.nan) -> Iterator[Kernel]:
         unknown_turns: Trip count to assume for loops whose own is unknown.
     """
     program = hlo_text.read(text)
+    sizes = {
+        name: {each.name: each.size for each in instructions}
+        for name, instructions in program.computations.items()
+    }
 
-    def walk(computation: str, turns: float, looped: bool) -> Iterator[Kernel]:
-        instructions = program.computations[computation]
-        sizes = {each.name: each.size for each in instructions}
-        for each in instructions:
+    def trip_count(loop: Instruction) -> float:
+        match = _TRIP_COUNT.search(loop.rest)
+        return int(match[1]) if match else unknown_turns
+
+    for each, computation, turns, looped in executions(program, trip_count):
+        if each.operation not in _FREE and not each.operation.endswith(_ASYNCHRONOUS):
+            called = program.computations.get(each.called, [])
+            size = _bytes_of_one(each, sizes[computation], called)
+            yield Kernel(each.name, size, turns, looped, each.source)
+
+
+class Execution(NamedTuple):
+    """An instruction of a program, its computation, its turns in one call, whether in a loop."""
+
+    instruction: Instruction
+    computation: str
+    turns: float
+    looped: bool
+
+
+def executions(
+    program: hlo_text.Program, trip_count: Callable[[Instruction], float]
+) -> Iterator[Execution]:
+    """Yield the instructions that a program executes, in order; those of loops and calls once.
+
+    Args:
+        program: Compiled program.
+        trip_count: Function that returns the number of turns of a loop.
+    """
+
+    def walk(computation: str, turns: float, looped: bool) -> Iterator[Execution]:
+        for each in program.computations[computation]:
             if each.operation == "while":
-                match = _TRIP_COUNT.search(each.rest)
-                trip_count = int(match[1]) if match else unknown_turns
-                yield from walk(each.called, turns * trip_count, True)
+                yield from walk(each.called, turns * trip_count(each), True)
             elif each.operation == "call":
                 yield from walk(each.called, turns, looped)
-            elif each.operation not in _FREE and not each.operation.endswith(_ASYNCHRONOUS):
-                size = _bytes_of_one(each, sizes, program.computations.get(each.called, []))
-                yield Kernel(each.name, size, turns, looped, each.source)
+            else:
+                yield Execution(each, computation, turns, looped)
 
     return walk(program.entry, 1, False)
 

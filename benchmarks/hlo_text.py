@@ -8,6 +8,8 @@ _START = re.compile(r"^(?:ENTRY )?%([\w.-]+) .*{$")
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%([\w.-]+) = (.*)$")
 _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%([\w.-]+)")
+_CONDITION = re.compile(r"condition=%([\w.-]+)")
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _SOURCE = re.compile(r'op_name="([^"]*)"')
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 # Workspace that products by cuBLAS list in their shapes. It is left out: its size is fixed,
@@ -35,6 +37,18 @@ class Instruction(NamedTuple):
         """Name of the computation that it calls, or the empty string."""
         match = _CALLED.search(self.rest)
         return match[1] if match else ""
+
+    @property
+    def condition(self) -> str:
+        """Name of the computation that decides whether a loop goes on, or the empty string."""
+        match = _CONDITION.search(self.rest)
+        return match[1] if match else ""
+
+    @property
+    def estimated_cycles(self) -> int | None:
+        """Cycles by the estimate of XLA's compiler for TPUs, None if it gives none."""
+        match = _CYCLES.search(self.rest)
+        return int(match[1]) if match else None
 
     @property
     def source(self) -> str:

@@ -42,7 +42,11 @@ def make_shardings(
 ) -> Shardings:
     """Make the shardings for a mesh of `seed` x `data` devices; `mesh_sizes` chooses those of 0."""
     sizes = mesh_sizes(seed, data, num_seeds=num_seeds, batch_sizes=batch_sizes)
-    mesh = _make_mesh(*sizes)
+    return shardings_on(make_mesh(_devices(math.prod(sizes)), *sizes))
+
+
+def shardings_on(mesh: Mesh) -> Shardings:
+    """Make the shardings for a mesh of `make_mesh`."""
 
     def place(*axes: str | None) -> NamedSharding:
         return NamedSharding(mesh, PartitionSpec(*axes))
@@ -128,8 +132,9 @@ def _meshes_of_all_hosts(num_seeds: int, batch: int) -> str:
     return ", ".join(meshes) or f"none, unless {jax.process_count()} divides seeds x batch"
 
 
-def _make_mesh(seed: int, data: int) -> Mesh:
-    devices, axes = _devices(seed * data), ("seed", "data")
+def make_mesh(devices: list[jax.Device], seed: int, data: int) -> Mesh:
+    """Make a mesh of `seed` x `data` devices."""
+    axes = ("seed", "data")
     # With explicit axes, JAX's default, the gathers of this project would be errors.
     types = (AxisType.Auto,) * len(axes)
     if len(devices) == jax.device_count():

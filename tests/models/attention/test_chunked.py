@@ -214,6 +214,22 @@ def test_an_accelerator_has_larger_blocks_that_its_memory_holds(heads):
     assert heads > 64 or scores >= 8 * smallest.queries * smallest.keys
 
 
+@pytest.mark.parametrize(
+    ("queries", "keys", "heads", "expected"),
+    [
+        (2048, 2048, 64, (2048, 128)),
+        (1024, 1024, 512, (256, 128)),
+        (64, 2048, 64, (64, 2048)),
+        (65_536, 65_536, 1, (2048, 8192)),
+        (65_536, 65_536, 10_000, (128, 128)),
+    ],
+)
+def test_a_tpu_has_blocks_that_its_vector_memory_holds(queries, keys, heads, expected):
+    blocks = blocks_of(queries, keys, heads=heads, machine=Machine("tpu"))
+    assert blocks == expected
+    assert 4 * heads * blocks.queries * blocks.keys <= 2**26 or heads > 1024
+
+
 def test_no_second_order():
     x = jnp.ones((1, 8, 1, 8))
     with pytest.raises(TypeError, match="forward-mode autodiff"):

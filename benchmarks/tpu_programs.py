@@ -1,0 +1,225 @@
+"""What would training and evaluation cost on a TPU? Compiled ahead of time; it needs no TPU.
+
+    pip install libtpu          XLA's compiler for TPUs
+    python -m benchmarks.tpu_programs --tasks=image --attentions=linformer,nystrom
+    python -m benchmarks.tpu_programs --chip=v6e --devices=4 --seeds=1 --program=evaluation
+
+Compiles what `train.py` would call on such chips, and prints for each case the milliseconds of a
+step (training) or of a batch (evaluation) by XLA's own estimate, which it uses to schedule
+operations, the memory of the program on each chip, and the seconds of compilation. Nothing runs, so
+none of the times is a measurement. Operations that XLA gives no estimate for (gathers, sorts,
+communication) are left out and counted; --largest=N names the N most expensive of the others, and
+all of these.
+"""
+
+import argparse
+import functools
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding
+
+from benchmarks import hlo_cost, hlo_text
+from benchmarks.random_data import LONGEST
+from benchmarks.train_case import TrainCase, make_trainer
+from benchmarks.train_step import choose
+from configs.default import ATTENTIONS
+from lra import sharding
+from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
+from lra.errors import UserError
+from lra.optimizer import make_optimizer
+from lra.programs import Programs, make_programs
+from lra.published import TABLE3, TABLE_TASKS
+from lra.setting_values import DTYPES
+from lra.state import make_model
+from lra.trainer import Trainer
+from models.machine import Machine, assumed
+
+_EXAMPLES = 512  # of each split; programs for more have only a larger table of tokens
+
+
+class Chip(NamedTuple):
+    """A TPU.
+
+    Attributes:
+        topology: Topology of four chips, as libtpu calls it.
+        accelerator: Type of a virtual machine with these chips.
+        memory: Bytes of memory of a chip.
+        clock: Cycles per second.
+    """
+
+    topology: str
+    accelerator: str
+    memory: int
+    clock: float
+
+
+# https://cloud.google.com/tpu/docs: memory, and peak rate of bfloat16, which is the clock times the
+# operations of a cycle (2 x 4 x 128 x 128, 2 x 4 x 256 x 256 and 2 x 8 x 128 x 128).
+CHIPS = {
+    "v5e": Chip("v5e:2x2", "v5litepod-4", 16 * 2**30, 197e12 / 2**17),
+    "v6e": Chip("v6e:2x2", "v6e-4", 32 * 2**30, 918e12 / 2**19),
+    "v5p": Chip("v5p:2x2x1", "v5p-8", 95 * 2**30, 459e12 / 2**18),
+}
+# Others without an estimate are of scalars, or move arrays while something else is computed.
+_EXPENSIVE = {"fusion", "sort", "gather", "scatter", "all-reduce", "all-gather", "reduce-scatter"}
+_EXPENSIVE |= {"all-to-all", "collective-permute", "all-reduce-start", "all-gather-start"}
+_HEADER = """\
+| task | attention | estimated ms | memory, MB | without estimate | compile s |
+|---|---|---|---|---|---|"""
+
+
+class Estimate(NamedTuple):
+    """XLA's estimate of an operation: executions in one call, and cycles of all of them."""
+
+    operation: hlo_text.Instruction
+    turns: int
+    cycles: int | None
+
+
+def main(argv: list[str]) -> int:
+    """Compile the requested programs and print a line for each."""
+    options = _parser().parse_args(argv)
+    tasks = choose(options.tasks, TABLE_TASKS, LONGEST)
+    attentions = choose(options.attentions, TABLE3, ATTENTIONS)
+    chip = CHIPS[options.chip]
+    mesh = _mesh(chip, options.devices)
+    print(_HEADER, flush=True)
+    for task in tasks:
+        for attention in attentions:
+            case = TrainCase(
+                task, attention, options.seeds, options.dtype, None, tuple(options.override)
+            )
+            start = time.perf_counter()
+            compiled = compile_program(case, options.program, chip, mesh)
+            seconds = time.perf_counter() - start
+            costs = list(estimates(compiled.as_text()))
+            cycles = sum(cost.cycles or 0 for cost in costs)
+            unknown = [cost for cost in costs if cost.cycles is None]
+            print(
+                f"| {task} | {attention} | {1e3 * cycles / chip.clock:.1f} | "
+                f"{hlo_cost.memory_of(compiled) / 1e6:,.0f} | "
+                f"{sum(cost.turns for cost in unknown)} | {seconds:.0f} |",
+                flush=True,
+            )
+            if options.largest:
+                _print_largest(costs, options.largest, chip)
+    return 0
+
+
+def compile_program(case: TrainCase, program: str, chip: Chip, mesh: Mesh) -> jax.stages.Compiled:
+    """Compile the training or the evaluation of a case for chips that need not be present.
+
+    Args:
+        case: Case to compile.
+        program: `training` or `evaluation`.
+        chip: The chip of `mesh`.
+        mesh: Mesh of `lra.sharding.make_mesh`.
+    """
+    with assumed(Machine("tpu", memory=chip.memory)):
+        trainer = make_trainer(case, _EXAMPLES)
+        programs, state = programs_on(trainer, mesh), trainer.abstract_state()
+        function, arguments = programs.train, trainer.train_arguments(state, 0, 1)
+        if program == "evaluation":
+            evaluation = trainer.evaluation(state.params, state.rest, "test")
+            function, arguments = programs.logits, evaluation.arguments(1)
+        return function.lower(*abstract(arguments, mesh)).compile()
+
+
+def programs_on(trainer: Trainer, mesh: Mesh) -> Programs:
+    """Return the programs of a trainer for other devices than its own."""
+    config, task = trainer.config, trainer.task
+    return make_programs(
+        config,
+        task,
+        make=functools.partial(make_model, config, task, trainer.length),
+        graphdef=trainer.graphdef,
+        optimizer=make_optimizer(config.train),
+        plan=trainer.plan,
+        shardings=sharding.shardings_on(mesh),
+        donate=True,
+    )
+
+
+def abstract(arguments: tuple[Any, ...], mesh: Mesh) -> tuple[Any, ...]:
+    """Return shapes and dtypes of arrays that are placed on `mesh` as they are on their own."""
+
+    def shape_of(x: Any) -> jax.ShapeDtypeStruct:
+        dtype = jax.dtypes.result_type(x)
+        placed = NamedSharding(mesh, x.sharding.spec)
+        return jax.ShapeDtypeStruct(jnp.shape(x), dtype, sharding=placed)
+
+    return jax.tree.map(shape_of, arguments)
+
+
+def estimates(text: str) -> Iterator[Estimate]:
+    """Yield XLA's estimates of the operations of a program; the loop over steps has one turn.
+
+    Args:
+        text: Compiled HLO of the program.
+    """
+    program = hlo_text.read(text)
+
+    def trip_count(loop: hlo_text.Instruction) -> int:
+        # Loops count from 0; they end at a constant, but for the one over steps or batches.
+        condition = program.computations[loop.condition]
+        ends = [int(each.arguments[1:-1]) for each in condition if each.operation == "constant"]
+        return ends[0] if ends else 1
+
+    for each, _, turns, _ in hlo_cost.executions(program, trip_count):
+        cycles = each.estimated_cycles
+        if cycles is not None:
+            yield Estimate(each, int(turns), int(turns) * cycles)
+        elif each.operation in _EXPENSIVE:
+            yield Estimate(each, int(turns), None)
+
+
+def _mesh(chip: Chip, devices: int) -> Mesh:
+    """Return a mesh that divides the batch among `devices` chips."""
+    os.environ |= {
+        "TPU_SKIP_MDS_QUERY": "1",  # do not ask Google Cloud where this machine is
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": chip.accelerator,
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no chip is used, so another process may have it
+    }
+    try:
+        chips = topologies.get_topology_desc(chip.topology, platform="tpu").devices
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"cannot compile for a TPU: {reason}; pip install libtpu") from None
+    if devices > len(chips):
+        raise UserError(f"--devices={devices}: the topology {chip.topology} has {len(chips)}")
+    return sharding.make_mesh(list(chips[:devices]), 1, devices)
+
+
+def _print_largest(costs: list[Estimate], number: int, chip: Chip) -> None:
+    known = sorted((c for c in costs if c.cycles is not None), key=lambda cost: -cost.cycles)
+    for operation, turns, cycles in known[:number] + [c for c in costs if c.cycles is None]:
+        time_text = f"{1e3 * cycles / chip.clock:9.3f} ms" if cycles is not None else "  unknown   "
+        shape = operation.shape.partition("{")[0]
+        print(f"{time_text}  {turns:4} x {operation.name}  {shape}  {operation.source}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ArgumentParser(prog="python -m benchmarks.tpu_programs", description=__doc__)
+    add = parser.add_argument
+    add("--tasks", default="all", help="comma-separated; all = those of the table")
+    add("--attentions", default="all", help="comma-separated; all = those of the table")
+    add("--chip", default="v5e", choices=CHIPS, help="(%(default)s)")
+    add("--devices", type=positive_integer, default=1, help="chips that share the batch (1)")
+    add("--program", default="training", choices=("training", "evaluation"), help="(%(default)s)")
+    add("--seeds", type=positive_integer, default=1, help="in one program (1)")
+    add("--dtype", default="bfloat16", choices=DTYPES, help="(%(default)s)")
+    add("--override", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
+    add("--largest", type=integer_from_0, default=0, metavar="N", help="operations to name (0)")
+    return parser
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")  # even if there is a TPU
+    run(main)

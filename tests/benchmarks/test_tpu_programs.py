@@ -1,0 +1,80 @@
+"""What a step costs on a TPU, by the program compiled for one that need not be there."""
+
+import importlib.util
+
+import jax
+import pytest
+
+from benchmarks import tpu_programs
+from benchmarks.train_case import TrainCase, make_trainer
+from lra import sharding
+from lra.errors import UserError
+
+ONE = ("mesh.seed=1", "mesh.data=1")
+TEXT = """
+%block_body (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %twice = f32[8]{0} add(%x, %x), backend_config={"estimated_cycles":"10"}
+}
+
+%block_condition (x: f32[8]) -> pred[] {
+  %x = f32[8]{0} parameter(0)
+  %four = s32[]{:T(128)} constant(4)
+  ROOT %goes_on = pred[] compare(%x, %four), direction=LT
+}
+
+%steps_body (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %blocks = f32[8]{0} while(%x), condition=%block_condition, body=%block_body
+  %order = f32[8]{0} sort(%blocks), dimensions={0}, to_apply=%less
+  ROOT %scalar = f32[8]{0} negate(%order)
+}
+
+%steps_condition (x: f32[8]) -> pred[] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %goes_on = pred[] compare(%x, %x), direction=LT
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %steps = f32[8]{0} while(%x), condition=%steps_condition, body=%steps_body
+}
+"""
+
+
+def test_loops_over_blocks_count_with_their_turns_and_that_over_steps_once():
+    costs = [(e.operation.name, e.turns, e.cycles) for e in tpu_programs.estimates(TEXT)]
+    assert costs == [("twice", 4, 40), ("order", 1, None)]
+
+
+@pytest.mark.parametrize("argument", ["--tasks=imag", "--attentions=linear,nystron", "--seeds=0"])
+def test_wrong_names_are_told(argument):
+    with pytest.raises(UserError):
+        tpu_programs.main([argument])
+
+
+def test_a_program_for_other_devices_is_the_one_that_a_run_calls():
+    """Here the other device is a CPU, too."""
+    case = TrainCase("listops", "linear", 2, "float32", None, (*ONE, "train.batch_size=2"))
+    trainer = make_trainer(case, 4)
+    mesh = sharding.make_mesh(jax.devices()[:1], 1, 1)
+    arguments = trainer.train_arguments(trainer.abstract_state(), 0, 1)
+    moved = tpu_programs.programs_on(trainer, mesh).train.lower(
+        *tpu_programs.abstract(arguments, mesh)
+    )
+    assert moved.as_text() == trainer.programs.train.lower(*arguments).as_text()
+
+
+def test_a_step_is_compiled_for_a_tpu_or_libtpu_is_asked_for(capsys):
+    """It is not among the requirements."""
+    argv = ["--tasks=listops", "--attentions=linear", "--devices=2", "--largest=1"]
+    if not importlib.util.find_spec("libtpu"):
+        with pytest.raises(UserError, match="pip install libtpu"):
+            tpu_programs.main(argv)
+        return
+    with pytest.raises(UserError, match="v5e:2x2 has 4"):
+        tpu_programs.main([*argv, "--devices=8"])
+    assert tpu_programs.main(argv) == 0
+    printed = capsys.readouterr().out
+    assert "| listops | linear |" in printed
+    assert "all-reduce" in printed  # of the gradients
