@@ -8,8 +8,8 @@ Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/s
 Published: those sizes, in the config of each task
 Here:      36.90, 36.92 and 36.63 with proj_dim 32, 64 and 128 on ListOps, 29.07, 28.47 and
            27.97 with 32, 64 and 128 features (means of three seeds, results/sweeps.jsonl,
-           discussed in results/LISTOPS.md), 18.05 with one hash round (seed 0); for 256, and for
-           two rounds, see the table; the others not run yet
+           discussed in results/LISTOPS.md), 18.05 and 17.90 with one and four hash rounds (seed
+           0); for 256, and for two rounds, see the table; the others not run yet
 Chance:    in the config of each task
 Time:      --dry_run estimates it from the rows there are
 """
