@@ -65,10 +65,10 @@ def spread(
 
 def _take(x: Array, positions: Array, real: Array) -> Array:
     """`x` at `positions`, and 0 where not `real`."""
-    features = (1,) * (x.ndim - 2)
-    positions, real = (y.reshape(*y.shape, *features) for y in (positions, real))
-    rows = jnp.take_along_axis(x, positions, axis=1, mode="promise_in_bounds")
-    return jnp.where(real, rows, 0)
+    # All features along one axis: a TPU pads an axis of a single head to 128.
+    flat = x.reshape(*x.shape[:2], -1)
+    rows = jnp.take_along_axis(flat, positions[..., None], axis=1, mode="promise_in_bounds")
+    return jnp.where(real[..., None], rows, 0).reshape(*positions.shape, *x.shape[2:])
 
 
 pack.defvjp(lambda x, packing: (pack(x, packing), packing), lambda p, g: (spread(g, p), None))
