@@ -86,7 +86,7 @@ def _model(attention: str) -> config_dict.ConfigDict:
     model.num_heads = 2  # paper: 2 attention heads
     model.head_dim = 32  # num_heads * head_dim = dim
     model.dropout = 0.1  # NYS lra_config
-    model.positions = "learned"  # learned | sinusoidal | none
+    model.positions = "learned"  # learned (NYS) | sinusoidal | none
     model.pooling = (
         "padded_mean"  # padded_mean (NYS: divides by padded length) | mean | max | first
     )
@@ -106,7 +106,7 @@ def _train() -> config_dict.ConfigDict:
     train.learning_rate = 1e-4  # NYS: peak of the one-cycle schedule
     train.weight_decay = 0.0  # NYS
     train.max_grad_norm = 0.0  # gradients are clipped to this global norm; 0 = never, as in NYS
-    train.batch_size = 32
+    train.batch_size = 32  # NYS
     train.eval_every = 50  # steps between evaluations on the validation set
     train.eval_batch_size = 32  # changes speed and rounding only
     train.steps_per_call = 0  # training steps in one compiled call; 0 = as many as take about 1 s

@@ -36,6 +36,7 @@ class LayerNorm(nnx.LayerNorm):
         super().__init__(dim, epsilon=EPSILON, use_fast_variance=False, rngs=rngs)
 
     def __call__(self, x: Float[Array, "*shape dim"]) -> Float[Array, "*shape dim"]:
+        """Normalise the last axis; the result has the dtype of `x`."""
         # Flax mixes the dtypes of x and of its sums, which the caller may have forbidden.
         with jax.numpy_dtype_promotion("standard"):
             return super().__call__(x).astype(x.dtype)
@@ -80,6 +81,7 @@ class MultiHeadAttention(nnx.Module):
         key: Array | None = None,
         packing: Packing | None = None,
     ) -> Float[Array, "batch length dim"]:
+        """Attend between the positions of `x`, all arguments as of `Block`."""
         return self.output(self.attend([p(x) for p in self.projections], mask, key, packing))
 
     def attend(
@@ -133,6 +135,14 @@ class Block(nnx.Module):
         key: Array | None = None,
         packing: Packing | None = None,
     ) -> Float[Array, "batch length dim"]:
+        """Add the results of attention and MLP to `x`.
+
+        Args:
+            x: Activations.
+            mask: Which positions are real; what the others get is arbitrary.
+            key: PRNG key, or one per example, of dropout and attention; None in evaluation.
+            packing: Given if `x` and `mask` are packed (`models.attention.packing`).
+        """
         attention_key, *keys = split(key, 4)
         if self._is_fused(x):
             return self._fused(x, mask, attention_key, keys, packing)

@@ -120,6 +120,7 @@ class Linear(nnx.Linear):
     def __call__(
         self, x: Float[Array, "*shape {self.in_features}"]
     ) -> Float[Array, "*shape {self.out_features}"]:
+        """Compute x W + b in the dtype of the layer."""
         y = times_kernel(x.astype(self.dtype), self.kernel[...])
         if self.bias is None:
             return y
