@@ -28,6 +28,7 @@ from benchmarks import hlo_cost, hlo_text
 from benchmarks.random_data import LONGEST
 from benchmarks.train_case import TrainCase, make_trainer
 from benchmarks.train_step import choose
+from benchmarks.worker import failure_kind
 from configs.default import ATTENTIONS
 from lra import sharding
 from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
@@ -95,21 +96,30 @@ def main(argv: list[str]) -> int:
             case = TrainCase(
                 task, attention, options.seeds, options.dtype, None, tuple(options.override)
             )
-            start = time.perf_counter()
-            compiled = compile_program(case, options.program, chip, mesh)
-            seconds = time.perf_counter() - start
-            costs = list(estimates(compiled.as_text()))
-            cycles = sum(cost.cycles or 0 for cost in costs)
-            unknown = [cost for cost in costs if cost.cycles is None]
-            print(
-                f"| {task} | {attention} | {1e3 * cycles / chip.clock:.1f} | "
-                f"{hlo_cost.memory_of(compiled) / 1e6:,.0f} | "
-                f"{sum(cost.turns for cost in unknown)} | {seconds:.0f} |",
-                flush=True,
-            )
+            cells, costs = _compile(case, options.program, chip, mesh)
+            print(f"| {task} | {attention} | {' | '.join(cells)} |", flush=True)
             if options.largest:
                 _print_largest(costs, options.largest, chip)
     return 0
+
+
+def _compile(
+    case: TrainCase, program: str, chip: Chip, mesh: Mesh
+) -> tuple[list[str], list[Estimate]]:
+    """Compile a case; return what its line says, and XLA's estimates."""
+    start = time.perf_counter()
+    try:
+        compiled = compile_program(case, program, chip, mesh)
+    except jax.errors.JaxRuntimeError as error:
+        if failure_kind(error) != "out_of_memory":
+            raise
+        return ["–", f"more than {chip.memory / 1e6:,.0f}", "–", "–"], []
+    seconds = time.perf_counter() - start
+    costs = list(estimates(compiled.as_text()))
+    milliseconds = 1e3 * sum(cost.cycles or 0 for cost in costs) / chip.clock
+    memory = f"{hlo_cost.memory_of(compiled) / 1e6:,.0f}"
+    unknown = sum(cost.turns for cost in costs if cost.cycles is None)
+    return [f"{milliseconds:.1f}", memory, str(unknown), f"{seconds:.0f}"], costs
 
 
 def compile_program(case: TrainCase, program: str, chip: Chip, mesh: Mesh) -> jax.stages.Compiled:
