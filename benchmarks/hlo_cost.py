@@ -112,7 +112,10 @@ class Execution(NamedTuple):
 def executions(
     program: hlo_text.Program, trip_count: Callable[[Instruction], float]
 ) -> Iterator[Execution]:
-    """Yield the instructions that a program executes, in order; those of loops and calls once.
+    """Yield each instruction that a program executes, in order, with its number of turns.
+
+    Those inside loops and calls are yielded instead of the loop or call; those inside the branches
+    of a conditional are not, the conditional is.
 
     Args:
         program: Compiled program.

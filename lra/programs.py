@@ -26,7 +26,7 @@ from lra.plan import Buckets, Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
-from models.attention.blocks import whole_sequences
+from models.attention.blocks import copies_on_a_device, whole_sequences
 from models.machine import this_backend
 
 _SEEDS = "seeds"  # the mapped axis
@@ -91,12 +91,14 @@ def make_programs(
     """
     # Several devices would have to agree on what is padding in all their sequences.
     loops_over_blocks = contextlib.nullcontext if shardings.mesh.size == 1 else whole_sequences
+    copies = len(config.seeds) / shardings.mesh.size
 
     def compiled(name: str, function: Callable, *, donated: bool = False, **more: Any) -> Callable:
         """Jit `function` as a program that profiles and logs show as `name`."""
 
         def traced(*args):
-            with jax.default_matmul_precision(config.matmul_precision), loops_over_blocks():
+            precision = jax.default_matmul_precision(config.matmul_precision)
+            with precision, loops_over_blocks(), copies_on_a_device(copies):
                 return function(*args)
 
         traced.__name__ = name

@@ -137,7 +137,7 @@ def make_mesh(devices: list[jax.Device], seed: int, data: int) -> Mesh:
     axes = ("seed", "data")
     # With explicit axes, JAX's default, the gathers of this project would be errors.
     types = (AxisType.Auto,) * len(axes)
-    if len(devices) == jax.device_count():
+    if set(devices) == set(jax.devices()):
         return jax.make_mesh((seed, data), axes, axis_types=types, devices=devices)
     # Neighbours in a TPU's network matter less here than that `make_mesh` refuses some parts of it.
     return Mesh(np.reshape(devices, (seed, data)), axes, axis_types=types)

@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 
 import jax
@@ -21,7 +22,7 @@ _MULTIPLE = 8
 
 # Bytes of scores that one loop step computes. On a CPU they fit into a core's cache (tuned).
 # Elsewhere they are many, so that few kernels are launched, but take a small part of the device's
-# memory (not tuned).
+# memory (not tuned). On TPUs `models.attention.chunked` has tiles of its own.
 _CPU_TILE_BYTES = 2**18
 _TILE_BYTES = 2**28
 _TILES_IN_MEMORY = 64
@@ -62,6 +63,28 @@ def whole_sequences() -> Iterator[None]:
         yield
     finally:
         _skips_padding.reset(token)
+
+
+_copies = contextvars.ContextVar("copies", default=1.0)
+
+
+@contextlib.contextmanager
+def copies_on_a_device(copies: float) -> Iterator[None]:
+    """Trace functions of which each device will compute `copies` within the context.
+
+    With several seeds, mapped by `vmap`, it is more than 1; where devices share a batch, less. A
+    function that was traced before keeps its trace.
+    """
+    token = _copies.set(copies)
+    try:
+        yield
+    finally:
+        _copies.reset(token)
+
+
+def heads_on_a_device(heads: int) -> int:
+    """Return how many of the heads of a batch, and of its copies, a device computes at once."""
+    return math.ceil(heads * _copies.get())
 
 
 def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] | int:

@@ -43,6 +43,7 @@ from jaxtyping import Array, Bool, Float
 from models.attention.blocks import (
     add_to_block,
     even_size,
+    heads_on_a_device,
     read_block,
     restored,
     row_sums,
@@ -68,11 +69,12 @@ from models.machine import Machine, this_machine
 _CPU_QUERIES, _CPU_SCORES = 256, 2**17
 _CPU_FEW, _FEW_HEADS = 256, 16
 _QUERIES, _MIN_SCORES = 2048, 2**14
-# Blocks stay in a TPU's vector memory, with as many queries as fit beside 128 keys. By XLA's
-# estimates for a v5e (`python -m benchmarks.tpu_programs --attentions=standard`), a training step
-# of Image takes 83 ms with blocks of 256 x 128, 102 with 1,024 x 128 in main memory and 114 with
-# 1,024 x 32; one of ListOps 24 ms with 2,048 x 128, 27 with 512 x 512 and 39 with 2,048 x 512 in
-# main memory. No TPU has run it.
+# On a TPU, blocks of about 64 MiB have as many queries as fit beside 128 keys. They stay in the
+# vector memory of a v5e or v6e (128 MiB); for others, with 16 to 64 MiB, they were not chosen. By
+# XLA's estimates for a v5e (`python -m benchmarks.tpu_programs --attentions=standard`), a training
+# step of Image takes 83 ms with blocks of 256 x 128, 102 with 1,024 x 128 in main memory and 114
+# with 1,024 x 32; one of ListOps 24 ms with 2,048 x 128, 27 with 512 x 512 and 39 with 2,048 x 512
+# in main memory. No TPU has run it.
 _TPU_KEYS, _TPU_SCORES = 128, 2**24
 
 
@@ -88,7 +90,8 @@ def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Block
 
     Args:
         queries, keys: Numbers of queries and keys of each head.
-        heads: Number of heads in the whole batch. Axes added by `vmap` are not counted.
+        heads: Number of heads in the whole batch. Axes added by `vmap`, and devices that share the
+            batch, count on TPUs only (`blocks.copies_on_a_device`).
         machine: Machine that computes.
     """
     if machine.backend == "cpu":
@@ -96,7 +99,7 @@ def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Block
             return Blocks(even_size(queries, _CPU_FEW), even_size(keys, _CPU_FEW))
         largest, scores = _CPU_QUERIES, _CPU_SCORES
     elif machine.backend == "tpu":
-        scores = max(_TPU_SCORES // heads, _MIN_SCORES)
+        scores = max(_TPU_SCORES // heads_on_a_device(heads), _MIN_SCORES)
         largest = min(scores // _TPU_KEYS, _QUERIES)
     else:
         largest, scores = _QUERIES, max(tile_bytes(machine) // (4 * heads), _MIN_SCORES)

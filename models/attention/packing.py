@@ -9,6 +9,7 @@ Packing and unpacking are gathers, and each is the other's gradient: nothing is 
 results are deterministic. Time and memory O(length), plus a sort of the positions.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -65,8 +66,8 @@ def spread(
 
 def _take(x: Array, positions: Array, real: Array) -> Array:
     """`x` at `positions`, and 0 where not `real`."""
-    # All features along one axis: a TPU pads an axis of a single head to 128.
-    flat = x.reshape(*x.shape[:2], -1)
+    # All features along one axis: a TPU pads the last one to 128, be it the 32 of a head.
+    flat = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
     rows = jnp.take_along_axis(flat, positions[..., None], axis=1, mode="promise_in_bounds")
     return jnp.where(real[..., None], rows, 0).reshape(*positions.shape, *x.shape[2:])
 

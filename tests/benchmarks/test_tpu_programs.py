@@ -1,6 +1,8 @@
 """What a step costs on a TPU, by the program compiled for one that need not be there."""
 
 import importlib.util
+import os
+from unittest import mock
 
 import jax
 import pytest
@@ -10,6 +12,7 @@ from benchmarks.train_case import TrainCase, make_trainer
 from lra import sharding
 from lra.errors import UserError
 
+HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
 ONE = ("mesh.seed=1", "mesh.data=1")
 TEXT = """
 %block_body (x: f32[8]) -> f32[8] {
@@ -47,11 +50,24 @@ def test_loops_over_blocks_count_with_their_turns_and_that_over_steps_once():
     assert costs == [("twice", 4, 40), ("order", 1, None)]
 
 
+@pytest.mark.parametrize("end", ["constant(true)", "negate(%x)"])
+def test_a_loop_of_another_kind_is_told(end):
+    text = TEXT.replace("compare(%x, %four), direction=LT", end)
+    with pytest.raises(ValueError, match="how often blocks is repeated"):
+        list(tpu_programs.estimates(text))
+
+
 @pytest.mark.parametrize(
-    "argument", ["--tasks=imag", "--attentions=linear,nystron", "--seeds=0", "--devices=3"]
+    ("argument", "message"),
+    [
+        ("--tasks=imag", "'imag'"),
+        ("--attentions=linear,nystron", "'nystron'"),
+        ("--seeds=0", "--seeds"),
+        ("--devices=3", "--devices"),
+    ],
 )
-def test_wrong_names_and_numbers_are_told(argument):
-    with pytest.raises(UserError):
+def test_wrong_names_and_numbers_are_told(argument, message):
+    with pytest.raises(UserError, match=message):
         tpu_programs.main([argument])
 
 
@@ -67,13 +83,22 @@ def test_a_program_for_other_devices_is_the_one_that_a_run_calls():
     assert moved.as_text() == trainer.programs.train.lower(*arguments).as_text()
 
 
-def test_a_step_is_compiled_for_a_tpu_or_libtpu_is_asked_for(capsys):
-    """It is not among the requirements."""
+@pytest.fixture
+def without_traces():
+    """What libtpu needs in the environment is gone after the test."""
+    with mock.patch.dict(os.environ):
+        yield
+
+
+@pytest.mark.skipif(HAS_LIBTPU, reason="libtpu is there")
+def test_libtpu_is_asked_for(without_traces):
+    with pytest.raises(UserError, match="pip install libtpu"):
+        tpu_programs.main(["--tasks=listops"])
+
+
+@pytest.mark.skipif(not HAS_LIBTPU, reason="needs libtpu")
+def test_a_step_is_compiled_for_two_tpus(capsys, without_traces):
     argv = ["--tasks=listops", "--attentions=linear", "--devices=2", "--largest=1"]
-    if not importlib.util.find_spec("libtpu"):
-        with pytest.raises(UserError, match="pip install libtpu"):
-            tpu_programs.main(argv)
-        return
     assert tpu_programs.main(argv) == 0
     printed = capsys.readouterr().out
     assert "| listops | linear |" in printed

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models.attention import chunked
-from models.attention.blocks import tile_bytes
+from models.attention.blocks import copies_on_a_device, tile_bytes
 from models.attention.chunked import Blocks, blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
@@ -228,6 +228,14 @@ def test_a_tpu_has_blocks_that_its_vector_memory_holds(queries, keys, heads, exp
     blocks = blocks_of(queries, keys, heads=heads, machine=Machine("tpu"))
     assert blocks == expected
     assert 4 * heads * blocks.queries * blocks.keys <= 2**26 or heads > 1024
+
+
+@pytest.mark.parametrize(
+    ("copies", "expected"), [(1.0, (2048, 128)), (3.0, (512, 160)), (0.25, (2048, 512))]
+)
+def test_on_a_tpu_seeds_and_devices_count(copies, expected):
+    with copies_on_a_device(copies):
+        assert blocks_of(2048, 2048, heads=64, machine=Machine("tpu")) == expected
 
 
 def test_no_second_order():
