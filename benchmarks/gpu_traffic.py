@@ -18,15 +18,11 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import AbstractDevice, AbstractMesh, SingleDeviceSharding, use_abstract_mesh
 
+from benchmarks.chosen_cases import add_options, chosen_cases
 from benchmarks.hlo_cost import Kernel, kernels_of
-from benchmarks.random_data import LONGEST
 from benchmarks.train_case import TrainCase, make_trainer
-from benchmarks.train_step import choose
-from configs.default import ATTENTIONS
-from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
+from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
-from lra.published import TABLE3, TABLE_TASKS
-from lra.setting_values import DTYPES
 from lra.trainer import Trainer
 from models.machine import Machine, assumed
 
@@ -69,25 +65,20 @@ _HEADER = """\
 def main(argv: list[str]) -> int:
     """Compile the requested training steps and print a line for each."""
     options = _parser().parse_args(argv)
-    tasks = choose(options.tasks, TABLE_TASKS, LONGEST)
-    attentions = choose(options.attentions, TABLE3, ATTENTIONS)
+    cases = chosen_cases(options)
     device = _device()
     print(_HEADER, flush=True)
-    for task in tasks:
-        for attention in attentions:
-            case = TrainCase(
-                task, attention, options.seeds, options.dtype, None, tuple(options.override)
-            )
-            compiled = compile_step(case, device)
-            kernels = [kernel for kernel in kernels_of(compiled.as_text(), 1) if kernel.looped]
-            moved = sum(kernel.size * kernel.turns for kernel in kernels)
-            print(
-                f"| {task} | {attention} | {moved / 1e9:.1f} | {1e3 * moved / _BANDWIDTH:.1f} | "
-                f"{sum(kernel.turns for kernel in kernels):,.0f} | "
-                f"{compiled.memory_analysis().temp_size_in_bytes / 1e9:.1f} |",
-                flush=True,
-            )
-            _print_largest(kernels, options.largest)
+    for case in cases:
+        compiled = compile_step(case, device)
+        kernels = [kernel for kernel in kernels_of(compiled.as_text(), 1) if kernel.looped]
+        moved = sum(kernel.size * kernel.turns for kernel in kernels)
+        print(
+            f"| {case.task} | {case.attention} | {moved / 1e9:.1f} | "
+            f"{1e3 * moved / _BANDWIDTH:.1f} | {sum(kernel.turns for kernel in kernels):,.0f} | "
+            f"{compiled.memory_analysis().temp_size_in_bytes / 1e9:.1f} |",
+            flush=True,
+        )
+        _print_largest(kernels, options.largest)
     return 0
 
 
@@ -138,13 +129,7 @@ def _print_largest(kernels: list[Kernel], number: int) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(prog="python -m benchmarks.gpu_traffic", description=__doc__)
-    add = parser.add_argument
-    add("--tasks", default="all", help="comma-separated; all = those of the table")
-    add("--attentions", default="all", help="comma-separated; all = those of the table")
-    add("--seeds", type=positive_integer, default=1, help="in one program (1)")
-    add("--dtype", default="bfloat16", choices=DTYPES, help="(%(default)s)")
-    add("--override", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
-    add("--largest", type=integer_from_0, default=0, metavar="N", help="kernels to name (0)")
+    add_options(parser, "kernels")
     return parser
 
 

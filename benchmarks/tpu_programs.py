@@ -25,18 +25,14 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding
 
 from benchmarks import hlo_cost, hlo_text
-from benchmarks.random_data import LONGEST
+from benchmarks.chosen_cases import add_options, chosen_cases
 from benchmarks.train_case import TrainCase, make_trainer
-from benchmarks.train_step import choose
 from benchmarks.worker import failure_kind
-from configs.default import ATTENTIONS
 from lra import sharding
-from lra.command_line import ArgumentParser, integer_from_0, positive_integer, run
+from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
 from lra.optimizer import make_optimizer
 from lra.programs import Programs, make_programs
-from lra.published import TABLE3, TABLE_TASKS
-from lra.setting_values import DTYPES
 from lra.state import make_model
 from lra.trainer import Trainer
 from models.machine import Machine, assumed
@@ -88,20 +84,15 @@ class Estimate(NamedTuple):
 def main(argv: list[str]) -> int:
     """Compile the requested programs and print a line for each."""
     options = _parser().parse_args(argv)
-    tasks = choose(options.tasks, TABLE_TASKS, LONGEST)
-    attentions = choose(options.attentions, TABLE3, ATTENTIONS)
+    cases = chosen_cases(options)
     chip = CHIPS[options.chip]
     mesh = _mesh(chip, options.devices)
     print(_HEADER, flush=True)
-    for task in tasks:
-        for attention in attentions:
-            case = TrainCase(
-                task, attention, options.seeds, options.dtype, None, tuple(options.override)
-            )
-            cells, costs = _compile(case, options.program, chip, mesh)
-            print(f"| {task} | {attention} | {' | '.join(cells)} |", flush=True)
-            if options.largest:
-                _print_largest(costs, options.largest, chip)
+    for case in cases:
+        cells, costs = _compile(case, options.program, chip, mesh)
+        print(f"| {case.task} | {case.attention} | {' | '.join(cells)} |", flush=True)
+        if options.largest:
+            _print_largest(costs, options.largest, chip)
     return 0
 
 
@@ -181,9 +172,8 @@ def estimates(text: str) -> Iterator[Estimate]:
         # Loops count from 0 to a constant, but for the one over steps or batches.
         condition = program.computations[loop.condition]
         ends = [each.arguments[1:-1] for each in condition if each.operation == "constant"]
-        compared = [each.rest for each in condition if each.operation == "compare"]
-        counts = [True for rest in compared if "direction=LT" in rest]
-        if len(compared) != 1 or not counts or len(ends) > 1:
+        tests = [each.rest for each in condition if each.operation == "compare"]
+        if len(tests) != 1 or "direction=LT" not in tests[0] or len(ends) > 1:
             raise ValueError(f"cannot tell how often {loop.name} is repeated: {condition}")
         return int(ends[0]) if ends else 1
 
@@ -221,16 +211,11 @@ def _print_largest(costs: list[Estimate], number: int, chip: Chip) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(prog="python -m benchmarks.tpu_programs", description=__doc__)
+    add_options(parser, "operations")
     add = parser.add_argument
-    add("--tasks", default="all", help="comma-separated; all = those of the table")
-    add("--attentions", default="all", help="comma-separated; all = those of the table")
     add("--chip", default="v5e", choices=CHIPS, help="(%(default)s)")
     add("--devices", type=int, default=1, choices=(1, 2, 4), help="that share the batch (1)")
     add("--program", default="training", choices=("training", "evaluation"), help="(%(default)s)")
-    add("--seeds", type=positive_integer, default=1, help="in one program (1)")
-    add("--dtype", default="bfloat16", choices=DTYPES, help="(%(default)s)")
-    add("--override", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
-    add("--largest", type=integer_from_0, default=0, metavar="N", help="operations to name (0)")
     return parser
 
 
