@@ -62,10 +62,17 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
             _check_is_tuple(key, value, known[key])
     config = _parse(spec, last_of_each_key(overrides))
     check(config)
+    _write_alike(config)
+    return config.lock()
+
+
+def _write_alike(config: config_dict.ConfigDict) -> None:
+    """Write values that mean the same in one way, since rows are told apart by their text."""
     options = config.model.attention
     if options.name == "linformer":  # order and repetitions in its `share` have no meaning
         options.share = tuple(sorted(set(options.share)))
-    return config.lock()
+    zeros = [key for key, value in flatten(config).items() if type(value) is float and not value]
+    config.update_from_flattened_dict(dict.fromkeys(zeros, 0.0))  # some may be -0.0
 
 
 def locate(spec: str) -> str:

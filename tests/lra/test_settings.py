@@ -243,6 +243,15 @@ def test_what_linformer_shares_is_a_set():
     assert protocol.protocol_of(other) == "table3"
 
 
+def test_zero_has_no_sign():
+    one, other = (
+        settings.load_config("configs/listops.py:performer", [f"model.attention.epsilon={zero}"])
+        for zero in ("0.0", "-0.0")
+    )
+    assert settings.to_json(one) == settings.to_json(other)
+    assert protocol.protocol_of(other) == "changed: model.attention.epsilon=0.0"
+
+
 VALUES = st.one_of(
     st.sampled_from(
         ["0", "-1", "2.5", "1e400", "nan", "None", "True", "()", "(1,)", "('a',)", "\n1", "a: b"]

@@ -34,6 +34,16 @@ def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
     assert "lists listops standard, seeds 1 twice: run once" in said
 
 
+def test_a_zero_with_a_minus_is_the_same_zero(place, capsys):
+    place.file.write_text(
+        "RUNS = [{'config': 'configs/listops.py:performer', 'model.attention.epsilon': zero}\n"
+        "        for zero in (0.0, -0.0)]\n"
+    )
+    assert place.run() == 0
+    assert [row.config_overrides for row in place.rows()] == [{"model.attention.epsilon": 0.0}]
+    assert "epsilon=0.0, seeds 0 twice: run once" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
