@@ -72,8 +72,8 @@ def train(
     first = None
     if config.train.init_from and not hosts.on_main(folder.config.exists):
         first = initial_state(trainer)  # its errors are raised before anything is written
-    data = {"data_dir": os.path.abspath(data_dir), "data_sha256": prepared.sha256}
-    data |= {"length": trainer.length}
+    data = {"data_dir": os.path.abspath(data_dir), "data": prepared.manifest["data"]}
+    data |= {"data_sha256": prepared.sha256, "length": trainer.length}
     facts = data | environment.facts(trainer.num_devices)
     with (
         hosts.entered_on_main(folder.open_for(config, facts)),

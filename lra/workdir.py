@@ -1,8 +1,9 @@
 """Folder of one run: its configuration, environment, metrics, checkpoints and rows.
 
 config.json     the resolved configuration
-run.json        data folder and hash, length of padded sequences; versions, commit and device, with
-                their history if they changed; whether all processes of the run were deterministic
+run.json        folder, mark (as in rows) and hash of the data, length of padded sequences;
+                versions, commit and device, with their history if they changed; whether all
+                processes of the run were deterministic
 metrics.jsonl   one line per training call and per evaluation
 checkpoints/    the two latest
 evaluations/    partial results of an interrupted evaluation
@@ -28,8 +29,13 @@ from lra.settings import check, flatten, from_json, to_json
 
 _MANIFEST = "manifest.json"  # as in `lra.data.prepared`, which imports NumPy
 _TEXT_FIELDS = ("data_dir", "data_sha256", "commit", "device")
-_MISSING_IN_OLD = {"device": "unknown device", "deterministic": None, "length": None}
-_TYPES = {"deterministic": bool, "length": int}  # if known
+_MISSING_IN_OLD = {
+    "device": "unknown device",
+    "deterministic": None,
+    "length": None,
+    "data": None,
+}
+_TYPES = {"deterministic": bool, "length": int, "data": str}  # if known
 # What loading a file raises that is damaged or was edited.
 _DAMAGED = (ValueError, TypeError, AttributeError, KeyError, RecursionError, UserError)
 

@@ -43,7 +43,7 @@ class History(NamedTuple):
 
     `seeds` is the number of seeds at the start. `ends` has an entry each time that seeds diverge:
     the step, and the number of seeds left. `val_is_test` and `data` are as in a row; `data` is None
-    where it is not known, before the end of a run.
+    where it is not known.
     """
 
     attention: str
@@ -107,9 +107,16 @@ def _runs(place: str) -> Iterator[_Run]:
             yield _run(place, curve.config, curve.data, loss, accuracy)
     elif folder.config.exists() and folder.metrics.exists():
         config, (loss, accuracy) = folder.load_config(), _read_metrics(folder.metrics)
-        rows = records.read(folder.rows, repair=False) if folder.rows.exists() else []
         if accuracy:
-            yield _run(place, config, rows[0].data if rows else None, loss, accuracy)
+            yield _run(place, config, _data_of(folder), loss, accuracy)
+
+
+def _data_of(folder: Workdir) -> str | None:
+    """Return the mark of a run's data; None for a run of older code that has not ended."""
+    rows = records.read(folder.rows, repair=False) if folder.rows.exists() else []
+    if rows:
+        return rows[0].data
+    return folder.load_facts()["data"] if folder.facts.exists() else None
 
 
 def _run(place: str, config: Any, data: str | None, loss: list, accuracy: list) -> _Run:

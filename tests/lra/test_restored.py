@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lra.restored
+from lra import records
 from lra.checkpoints import Checkpoints
 from lra.errors import UserError
 from lra.evaluation import evaluate
@@ -89,6 +90,11 @@ def test_a_model_needs_no_data(moved):
     chex.assert_trees_all_equal(models.state, restored.models.state)
     assert (models.graphdef, models.step) == (restored.trainer.graphdef, 12)
     assert load_model(moved).length == 16
+
+
+def test_a_run_notes_the_mark_of_its_data(moved):
+    (row,) = records.read(moved / "rows.jsonl")
+    assert Workdir(moved).load_facts()["data"] == row.data == "tiny"
 
 
 def test_a_run_of_an_older_version_has_its_length_from_the_data(moved):

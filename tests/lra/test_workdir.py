@@ -11,6 +11,7 @@ from lra.workdir import Workdir
 
 FACTS = {
     "data_dir": "data",
+    "data": "generated",
     "data_sha256": "0" * 64,
     "length": 16,
     "versions": {"python": "3.11.9", "jax": "0.10.2"},
@@ -152,6 +153,7 @@ def test_checkpoints_without_a_configuration_are_not_gone_on_with(tmp_path, tiny
         {"device": 1},
         {"deterministic": 1},
         {"length": "16"},
+        {"data": 1},
     ],
 )
 def test_facts_of_a_wrong_type_are_noticed(tmp_path, tiny_config, damage):

@@ -148,6 +148,15 @@ def test_curves_on_other_data_are_marked(run, tmp_path):
         assert figure.caption.endswith(" † On other data: AAN (mine).")
 
 
+@pytest.mark.parametrize(("data", "mark"), [("AAN (mine)", "†"), ("official", ""), (None, "")])
+def test_curves_on_other_data_are_marked_before_the_run_has_ended(run, data, mark):
+    (run / "rows.jsonl").unlink()
+    facts = {"data_dir": "data", "data": data, "data_sha256": "0" * 64, "commit": "a" * 40}
+    (run / "run.json").write_text(json.dumps(facts | {"versions": {}}))
+    ((found,),) = curves.histories([str(run)]).values()
+    assert found.title == f"Nyströmformer{mark}"
+
+
 def test_a_run_that_lacks_the_row_of_a_seed_has_no_line(run):
     (run / "rows.jsonl").unlink()
     records.append(run / "rows.jsonl", [make_row(seed=0)])
