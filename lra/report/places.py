@@ -89,4 +89,4 @@ def difference_text(published: float, ours: Sequence[Cell], usual: str) -> str:
     labels = ["" if number.isdigit() else number, number_formats(ours, usual)]
     difference = 100 * average(ours).mean - published
     mark = mark_of_noise(difference / 100, noise(ours))
-    return f"{published:.2f} ({', '.join(filter(None, [f'{difference:+.2f}', *labels]))}){mark}"
+    return f"{published:.2f} ({', '.join(filter(None, [f'{difference:+z.2f}', *labels]))}){mark}"

@@ -93,6 +93,11 @@ def test_published_numbers_and_differences():
     assert "58.77 (+1.23)" in published
 
 
+def test_no_difference_is_below_zero_by_rounding_alone():
+    rows = [make_row(accuracy, seed=s) for s, accuracy in enumerate((0.37149, 0.37149))]
+    assert "| Nyströmformer | 37.15 (+0.00) |" in plain(tables(group(rows)[0])[1])
+
+
 def test_published_averages_are_those_of_the_paper():
     averages = {name: sum(values.values()) / 5 for name, values in TABLE3.items()}
     printed = {
