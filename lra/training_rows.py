@@ -204,7 +204,7 @@ def _parse(line: bytes, kind: type) -> Row:
     if "failed" in values:
         if values["failed"] is not True:
             raise UserError(f"not a {_WHAT}: failed is true where it is given")
-        check_fields({name: values.get(name) for name in _fields(_Failure)}, _Failure, _WHAT)
+        check_fields({name: values.get(name) for name in _Failure.__annotations__}, _Failure, _WHAT)
         return values
     check_fields(values, kind, _WHAT)
     if kind is PeerRow:
@@ -232,7 +232,3 @@ _DIVISORS = (
     "ratio",
     "fastest_ratio",
 )
-
-
-def _fields(kind: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]

@@ -32,17 +32,24 @@ def exponents(setting_sheets: list[Sheet]) -> Table:
     sheet_lines = dict.fromkeys(line for sheet in sheets for line in sheet.lines)
     texts = {line.title: [_exponent(*column, line) for column in columns] for line in sheet_lines}
     lines = [[title, *cells] for title, cells in texts.items() if set(cells) != {MISSING}]
-    header = [f"{_COSTS[field].title()}, {MODES[sheet.mode]}" for sheet, field in columns]
-    setting = sheets[0].setting
     caption = (
         "Exponent of cost against length, least squares of the logarithms over what one run has "
         f"measured between {FIT[0]:,} and {FIT[1]:,}, or at the three longest lengths, memory by "
         "one source; where that is not the whole range, the lengths are in brackets. None of three "
         "times of which one's repeats scatter. Over a few lengths an exponent also tells of noise, "
         "caches and memory running short. "
-        f"{setting.place}; {setting.shape}, {sheets[0].batches}."
+        f"{_place(sheets[0])}"
     )
-    return Table("Fitted exponents", caption, ["Attention", *header], lines, [])
+    return Table("Fitted exponents", caption, _header("Attention", columns), lines, [])
+
+
+def _header(first: str, columns: list[tuple[Sheet, str]]) -> list[str]:
+    """Return the header of a table with a column for each pair of sheet and field."""
+    return [first, *(f"{_COSTS[field].title()}, {MODES[sheet.mode]}" for sheet, field in columns)]
+
+
+def _place(sheet: Sheet) -> str:
+    return f"{sheet.setting.place}; {sheet.setting.shape}, {sheet.batches}."
 
 
 def _exponent(sheet: Sheet, field: str, line: Line) -> str:
@@ -137,47 +144,44 @@ def best_peer(peers: dict[Line, Ratios]) -> Ratios:
     return result
 
 
-def mean_ratio(ratios: Ratios, low: float = 0, high: float = float("inf")) -> float | None:
-    """Return the geometric mean of the measured ratios at lengths from `low` to `high`, if any."""
-    times = [t for n, (t, measured) in ratios.items() if measured and low <= n <= high]
+def mean_ratio(ratios: Ratios) -> float | None:
+    """Return the geometric mean of the measured ratios, if any."""
+    times = [times for times, measured in ratios.values() if measured]
     return statistics.geometric_mean(times) if times else None
 
 
 def best_peers(setting_sheets: list[Sheet]) -> Table:
     """Tabulate ours against the best peer, a column for time and memory of each pass."""
     sheets = first_of_each_mode(setting_sheets)
-    columns = [
-        {ours: best_peer(peers) for ours, peers in against_peers(sheet, field).items()}
-        for sheet in sheets
-        for field in _COSTS
+    columns = [(sheet, field) for sheet in sheets for field in _COSTS]
+    ratios = [
+        {ours: best_peer(peers) for ours, peers in against_peers(*column).items()}
+        for column in columns
     ]
     lines = [
-        [ours.title, *(_mean_and_least(column.get(ours, {})) for column in columns)]
-        for ours in dict.fromkeys(ours for column in columns for ours in column)
+        [ours.title, *(_mean_and_least(by_line.get(ours, {})) for by_line in ratios)]
+        for ours in dict.fromkeys(ours for by_line in ratios for ours in by_line)
     ]
     lines = [line for line in lines if set(line[1:]) != {MISSING}]
-    header = [
-        f"{_COSTS[field].title()}, {MODES[sheet.mode]}" for sheet in sheets for field in _COSTS
-    ]
-    setting = sheets[0].setting
     caption = (
         "The best peer's cost over ours, both of one run: above 1 ours needs less. Geometric mean "
         f"of what was measured from {TARGET[0]:,} to {TARGET[1]:,}, in brackets the least. "
-        f"{setting.place}; {setting.shape}, {sheets[0].batches}."
+        f"{_place(sheets[0])}"
     )
-    return Table("Ours against the best peer", caption, ["Ours", *header], lines, [])
+    return Table("Ours against the best peer", caption, _header("Ours", columns), lines, [])
 
 
 def _mean_and_least(ratios: Ratios) -> str:
-    mean = mean_ratio(ratios, *TARGET)
+    mean = mean_ratio(_in_target(ratios))
     if mean is None:
         return MISSING
-    least = min(t for n, (t, measured) in ratios.items() if measured and _in_target(n))
+    least = min(times for times, measured in _in_target(ratios).values() if measured)
     return f"{ratio((mean, True))} ({ratio((least, True))})"
 
 
-def _in_target(length: int) -> bool:
-    return TARGET[0] <= length <= TARGET[1]
+def _in_target(ratios: Ratios) -> Ratios:
+    low, high = TARGET
+    return {length: times for length, times in ratios.items() if low <= length <= high}
 
 
 def peer_table(sheet: Sheet, field: str) -> Table:
@@ -199,7 +203,7 @@ def peer_table(sheet: Sheet, field: str) -> Table:
 
 
 def _peer_line(sheet: Sheet, ours: Line, title: str, ratios: Ratios) -> list[str]:
-    means = [mean_ratio(ratios, *TARGET), mean_ratio(ratios)]
+    means = [mean_ratio(_in_target(ratios)), mean_ratio(ratios)]
     texts = [ratio(ratios.get(length)) for length in sheet.lengths]
     return [ours.title, title, *texts, *(ratio((m, True) if m else None) for m in means)]
 

@@ -148,12 +148,7 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
     if quantity.field == "seconds" and scatters(row):
         text += SCATTERED
     times = times_less(sheet, line, sheet.reference, length, quantity.field, row.run)
-    return text + bracketed(times)
-
-
-def bracketed(times: tuple[float, bool] | None) -> str:
-    """Format a ratio in brackets, ` (3.61×)`; empty for None."""
-    return f" ({ratio(times)})" if times else ""
+    return f"{text} ({ratio(times)})" if times else text
 
 
 def ratio(times: tuple[float, bool] | None) -> str:
