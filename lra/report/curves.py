@@ -131,7 +131,7 @@ def _run(place: str, config: Any, data: str | None, loss: list, accuracy: list) 
 def _titled(runs: list[_Run]) -> list[History]:
     """Sort the curves of a task's runs and give them distinct titles.
 
-    Equal titles get the seeds of their runs appended and, if still equal, the folders.
+    Equal titles get what differs of their runs appended: the seeds, then the data, the folders.
     """
     flat = [flatten(run.config) for run in runs]
     keys_of = _keys_in_titles(runs, flat)
@@ -147,12 +147,12 @@ def _titled(runs: list[_Run]) -> list[History]:
     sortable.sort(key=lambda each: each[0])
     _, ordered, titles = zip(*sortable, strict=True)
     seeds = [run.config.seeds for run in ordered]
-    titles = _distinguish(
-        titles, [f"seed{'s' if len(s) > 1 else ''} {' '.join(map(str, s))}" for s in seeds]
-    )
-    titles = _distinguish(
-        titles, [os.fsencode(run.root).decode(errors="replace") for run in ordered]
-    )
+    for words in (
+        [f"seed{'s' if len(s) > 1 else ''} {' '.join(map(str, s))}" for s in seeds],
+        [f"data={run.history.data or 'unknown'}" for run in ordered],
+        [os.fsencode(run.root).decode(errors="replace") for run in ordered],
+    ):
+        titles = _distinguish(titles, words)
     return [
         run.history._replace(title=title + OTHER_DATA * run.history.is_marked)
         for run, title in zip(ordered, titles, strict=True)
@@ -178,10 +178,10 @@ def _keys_in_titles(runs: list[_Run], flat: list[dict[str, Any]]) -> dict[str, l
 
 
 def _distinguish(titles: Sequence[str], words: list[str]) -> list[str]:
-    """Append to each title that is not unique its entry of `words`."""
-    count = Counter(titles)
+    """Append its entry of `words` to each title that another has with another entry."""
+    distinct = Counter(title for title, _ in set(zip(titles, words, strict=True)))
     return [
-        f"{title}, {more}" if count[title] > 1 else title
+        f"{title}, {more}" if distinct[title] > 1 else title
         for title, more in zip(titles, words, strict=True)
     ]
 

@@ -157,6 +157,15 @@ def test_curves_on_other_data_are_marked_before_the_run_has_ended(run, data, mar
     assert found.title == f"Nyströmformer{mark}"
 
 
+def test_curves_of_a_run_on_several_data_are_told_apart(file):
+    line = json.loads(file.read_text())
+    marks = ("generated", "official", "mine", None)
+    file.write_text("\n".join(json.dumps(line | {"data": mark}) for mark in marks))
+    (found,) = curves.histories([str(file)]).values()
+    titles = ["data=generated", "data=official", "data=mine†", "data=unknown"]
+    assert [run.title for run in found] == [f"Nyströmformer, num_landmarks=32, {t}" for t in titles]
+
+
 def test_a_run_that_lacks_the_row_of_a_seed_has_no_line(run):
     (run / "rows.jsonl").unlink()
     records.append(run / "rows.jsonl", [make_row(seed=0)])
