@@ -301,7 +301,7 @@ def _unfinished_table(group: Group) -> Table:
             task_title(task),
             line.title,
             str(row.seed),
-            row.error or _diverged(row),
+            _diverged(row) if row.status == "diverged" else row.error,
         ]
         for line, task, cell in group.all_cells()
         for row in cell.rows

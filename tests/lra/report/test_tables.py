@@ -299,6 +299,10 @@ def test_seeds_without_result_are_told():
     ]
 
 
+def test_a_failure_without_a_reason_is_no_divergence():
+    assert [line[3] for line in tables(group([failed_row("")])[0])[-1].lines] == [""]
+
+
 def test_numbers():
     assert [number(v) for v in (None, 3, 3.14159, 12.6, 12345)] == ["–", "3", "3.1", "13", "12,345"]
 
