@@ -44,7 +44,7 @@ def figures(
         each.attention
         for each in [
             *(line for group in groups for line in group.lines),
-            *(run for task_runs in runs.values() for run in task_runs),
+            *(run for their_runs in runs.values() for run in their_runs),
         ]
     )
     without_speed_figure = beyond_speed_figures(groups)
@@ -55,9 +55,7 @@ def figures(
         ]
         for each in groups
     ]
-    return group_figures, [
-        _curves_figure(task, task_runs, looks) for task, task_runs in runs.items()
-    ]
+    return group_figures, [_curves_figure(of, their_runs, looks) for of, their_runs in runs.items()]
 
 
 def beyond_speed_figures(groups: list[Group]) -> list[Group]:
@@ -124,14 +122,19 @@ def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
     return result
 
 
-def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style]) -> Figure:
+def _curves_figure(
+    of: tuple[str, ...], runs: list[curves.History], looks: dict[str, Style]
+) -> Figure:
+    """Return the figure of the curves of a task, or of an attention on a task."""
+    task, *attention = of
+    title = ", ".join([task_title(task), *map(attention_title, attention)])
     losses, several = any(run.loss.steps for run in runs), any(run.seeds > 1 for run in runs)
     of_seeds = (
-        "; lines are means over the seeds of a run that have not diverged, bands reach from their "
-        "lowest to their highest"
+        "; lines are means over the seeds that have not diverged, bands reach from their lowest to "
+        "their highest"
     )
     caption = (
-        f"{task_title(task)}: {'training loss and ' * losses}validation accuracy"
+        f"{title}: {'training loss and ' * losses}validation accuracy"
         f"{of_seeds * several}. A point is a mean over at least "
         f"{f'1/{curves.MOST_LOSSES} of the steps (losses) or ' * losses}"
         f"1/{curves.MOST_EVALUATIONS} of the steps (evaluations)."
@@ -147,13 +150,13 @@ def _curves_figure(task: str, runs: list[curves.History], looks: dict[str, Style
     if on_test:
         which = "" if len(on_test) == len(runs) else f" of {', '.join(on_test)}"
         caption += f" The validation set{which} is the test set, as LRA has it."
-    marks = dict.fromkeys(run.data for run in runs if run.is_marked)
+    marks = dict.fromkeys(run.other_data for run in runs if run.other_data is not None)
     if marks:
         caption += f" {OTHER_DATA} On other data: {'; '.join(marks)}."
     if losses and (lacking := sum(not run.loss.steps for run in runs)):
-        caption += f" No losses are kept of {lacking} of the {len(runs)} runs."
+        caption += f" No losses are kept of {lacking} of the {len(runs)} lines."
     draw = functools.partial(drawing.draw_histories, runs, looks)
-    return Figure(f"curves-{task}", caption, draw)
+    return Figure("-".join(["curves", *of]), caption, draw)
 
 
 def _left_out(shown: list[Sweep]) -> str:

@@ -239,7 +239,8 @@ def test_the_committed_curves_can_be_drawn_and_end_where_their_rows_do(path):
         )
         best = line["val_accuracy"][line["step"].index(row["best_step"])]
         assert best == max(line["val_accuracy"]) == pytest.approx(row["val_accuracy"], abs=1e-5)
-    assert sum(map(len, curves.histories([str(path)]).values())) == len(curve_files.read(path))
+    drawn = [run for runs in curves.histories([str(path)]).values() for run in runs]
+    assert sum(run.seeds for run in drawn) == len(curve_files.read(path))
 
 
 def test_a_line_of_metrics_with_too_few_seeds_is_left_out(run):

@@ -7,7 +7,8 @@ import pytest
 from lra.errors import UserError
 from lra.published import TABLE_TASKS
 from lra.report import curves
-from lra.report.curves import Curve, History
+from lra.report.curve_points import Curve, curve
+from lra.report.curves import History
 from lra.report.drawing import run_styles
 from lra.report.figures import figures
 from lra.report.styles import STYLES, shade
@@ -19,8 +20,8 @@ from tests.lra.run_folder import write_run
 def test_histories_are_mean_and_range_of_the_seeds(tmp_path):
     write_run(tmp_path / "run")
     (tmp_path / "compile_cache").mkdir()
-    ((task, (run,)),) = curves.histories([tmp_path / "compile_cache", tmp_path / "run"]).items()
-    assert (task, run.attention, run.title) == ("listops", "nystrom", "Nyströmformer")
+    ((name, (run,)),) = curves.histories([tmp_path / "compile_cache", tmp_path / "run"]).items()
+    assert (name, run.attention, run.title) == (("listops",), "nystrom", "Nyströmformer")
     assert run.loss.mean == [1.5] * 20
     assert (run.loss.low[0], run.loss.high[0]) == (1.0, 2.0)
     assert run.accuracy == ([10, 20], [pytest.approx(0.3), 0.5], [0.2, 0.5], [0.4, 0.5])
@@ -52,11 +53,57 @@ def test_keys_that_end_alike_are_named_in_full(tmp_path):
     ]
 
 
-def test_histories_of_other_seeds_are_told_apart(tmp_path):
-    for name, seeds in (("one", "(0,)"), ("two", "(1, 2)")):
+def test_runs_of_other_seeds_have_a_curve_together(tmp_path):
+    roots = [
         write_run(tmp_path / name, overrides=[f"seeds={seeds}"])
+        for name, seeds in (("one", (4, 1)), ("two", (0, 2)))
+    ]
+    metrics = tmp_path / "two" / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("[0.2, 0.4]", "[0.6, 0.8]"))
+    ((run,),) = curves.histories(roots).values()
+    assert (run.title, run.seeds, run.ends) == ("Nyströmformer", 4, ((20, 2),))
+    assert run.accuracy == ([10, 20], [pytest.approx(0.5), 0.5], [0.2, 0.5], [0.8, 0.5])
+    assert set(run.loss.mean) == {1.5}
+
+
+@pytest.mark.parametrize("file", ["loss", "accuracy"])
+def test_runs_of_other_seeds_with_other_steps_are_told_apart(tmp_path, file):
+    for name, seeds in (("one", "(0,)"), ("two", "(1, 2)")):
+        steps = 15 if (file, name) == ("loss", "two") else 20
+        write_run(tmp_path / name, steps, overrides=[f"seeds={seeds}"])
+    if file == "accuracy":
+        metrics = tmp_path / "two" / "metrics.jsonl"
+        metrics.write_text(metrics.read_text().replace('"step": 10, "acc', '"step": 9, "acc'))
     ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
     assert (one.title, two.title) == ("Nyströmformer, seed 0", "Nyströmformer, seeds 1 2")
+
+
+def test_a_seed_counts_once_in_a_mean(tmp_path):
+    for name, seeds in (("one", "(0, 1)"), ("two", "(1, 2)")):
+        write_run(tmp_path / name, overrides=[f"seeds={seeds}"])
+    ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
+    assert (one.title, two.title) == ("Nyströmformer, seeds 0 1", "Nyströmformer, seeds 1 2")
+
+
+def test_many_curves_have_a_figure_for_each_attention(tmp_path):
+    settings = {"nystrom": ("num_landmarks", range(8, 64, 8)), "linformer": ("proj_dim", (8, 16))}
+    roots = [
+        write_run(tmp_path / f"{name}{value}", attention=name, overrides=[change])
+        for name, (option, values) in settings.items()
+        for value in values
+        for change in [f"model.attention.{option}={value}"]
+    ]
+    for few in (roots[:7], roots[1:]):
+        assert [figure.name for figure in figures([], few)[1]] == ["curves-listops"]
+    of_linformer, of_nystrom = figures([], roots)[1]
+    assert of_linformer.name == "curves-listops-linformer"
+    assert of_nystrom.name == "curves-listops-nystrom"
+    assert of_linformer.caption.startswith("ListOps, Linformer: training loss and")
+    found = curves.histories(roots)
+    assert [run.title for run in found["listops", "linformer"]] == [
+        f"Linformer, proj_dim={value}" for value in (8, 16)
+    ]
+    assert len(found["listops", "nystrom"]) == 7
 
 
 def test_histories_of_the_same_runs_are_told_apart_by_their_folders(tmp_path):
@@ -98,8 +145,8 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     run = write_run(tmp_path / "run")
     _, (figure,) = figures([], [str(run)])
     assert figure.caption == (
-        "ListOps: training loss and validation accuracy; lines are means over the seeds of a run "
-        "that have not diverged, bands reach from their lowest to their highest. A point is a mean "
+        "ListOps: training loss and validation accuracy; lines are means over the seeds that "
+        "have not diverged, bands reach from their lowest to their highest. A point is a mean "
         "over at least 1/80 of the steps (losses) or 1/200 of the steps (evaluations). "
         "Nyströmformer: 1 of 2 seeds from step 20 on."
     )
@@ -118,7 +165,7 @@ def test_the_caption_says_of_how_many_runs_no_losses_are_kept(tmp_path):
         _, (figure,) = figures([], places)
         said[len(places), places[0] == run] = "losses are kept" in figure.caption
         if len(places) == 2:
-            assert figure.caption.endswith(" No losses are kept of 1 of the 2 runs.")
+            assert figure.caption.endswith(" No losses are kept of 1 of the 2 lines.")
     assert said == {(1, True): False, (2, True): True, (1, False): False}
 
 
@@ -214,7 +261,7 @@ def test_reports_beside_the_runs_are_skipped(tmp_path):
     run = write_run(tmp_path / "run")
     for name in ("RESULTS.md", "results.csv", "results.html"):
         (tmp_path / name).write_text("no curve")
-    assert len(curves.histories([run, *tmp_path.glob("*.*")])["listops"]) == 1
+    assert len(curves.histories([run, *tmp_path.glob("*.*")])[("listops",)]) == 1
     with pytest.raises(UserError, match=r"no file of curves \(\.jsonl\)$"):
         curves.histories([tmp_path / "RESULTS.md"])
 
@@ -229,17 +276,17 @@ def test_a_step_that_no_seed_has_reached_is_no_point(tmp_path):
 
 def test_a_mean_over_steps_is_drawn_in_their_middle():
     entries = [(step, [2.0]) for step in (9, 18, 19)]
-    assert curves._curve(entries, 1000, spans=True).steps == [5, 14, 19]
-    assert curves._curve(entries, 1000).steps == [9, 18, 19]
+    assert curve(entries, 1000, spans=True).steps == [5, 14, 19]
+    assert curve(entries, 1000).steps == [9, 18, 19]
 
 
 def test_a_band_is_that_of_seeds_not_of_their_extremes():
     entries = [(step, [1.0, 3.0] if step % 2 else [3.0, 1.0]) for step in range(1, 161)]
-    curve = curves._curve(entries, 80, spans=True)
-    assert (curve.mean, curve.low, curve.high) == ([2.0] * 80,) * 3
+    found = curve(entries, 80, spans=True)
+    assert (found.mean, found.low, found.high) == ([2.0] * 80,) * 3
 
 
 def test_entries_of_fewer_seeds_are_not_merged_with_those_before():
-    curve = curves._curve([(1, [0.1, 0.3]), (2, [0.3, 0.5]), (3, [0.5]), (4, [0.7])], 1)
-    assert curve.mean == pytest.approx([0.3, 0.6])
-    assert (curve.low[0], curve.high[0]) == pytest.approx((0.2, 0.4))
+    found = curve([(1, [0.1, 0.3]), (2, [0.3, 0.5]), (3, [0.5]), (4, [0.7])], 1)
+    assert found.mean == pytest.approx([0.3, 0.6])
+    assert (found.low[0], found.high[0]) == pytest.approx((0.2, 0.4))

@@ -9,7 +9,8 @@ from matplotlib import pyplot
 
 from lra.report import axes, drawing
 from lra.report.cells import Stat
-from lra.report.curves import Curve, History
+from lra.report.curve_points import Curve
+from lra.report.curves import History
 from lra.report.dots import Dot
 from lra.report.figures import figures
 from lra.report.groups import group
