@@ -41,22 +41,15 @@ def low_rank_attention(
     sequence_dtype = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
     machine, head_dim = this_machine(), q.shape[-1]
     use_flash = kernel_choice.preferred_for_heads(sequence_dtype, head_dim, machine)
+    key_mask = jnp.ones(k.shape[:2], bool) if mask is None else mask
     if use_flash or cudnn.supports(sequence_dtype, head_dim, machine):
         if query_mask is not None:
             q = zeroed(q, query_mask)
         arrays = [x.astype(sequence_dtype) for x in (q, k, v)]
         if use_flash:
-            return _flash(*arrays, mask, query_mask).astype(q.dtype)
+            # Pallas is slow to import.
+            from models.attention.flash import flash_attention
+
+            return flash_attention(*arrays, key_mask, query_mask=query_mask).astype(q.dtype)
         return cudnn.cudnn_attention(*arrays, mask).astype(q.dtype)
-    return chunked_attention(q, k, v, _or_all_true(mask, k), query_mask=query_mask)
-
-
-def _flash(q, k, v, mask, query_mask):
-    # Pallas is slow to import.
-    from models.attention.flash import flash_attention
-
-    return flash_attention(q, k, v, _or_all_true(mask, k), query_mask=query_mask)
-
-
-def _or_all_true(mask, k):
-    return jnp.ones(k.shape[:2], bool) if mask is None else mask
+    return chunked_attention(q, k, v, key_mask, query_mask=query_mask)
