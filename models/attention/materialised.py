@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from models.attention.blocks import swap_heads, wide_einsum
 from models.attention.contract import Heads, Mask
+from models.attention.padding import zeroed
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype
 
@@ -32,15 +33,10 @@ def materialised_attention(
 ) -> Heads:
     """Compute `models.attention.standard.standard_attention`, with the same dropout masks."""
     dtype = accumulation_dtype(q.dtype)
-    q, k, v = swap_heads(q), swap_heads(k), swap_heads(v)
-    real = mask[:, None, :, None]
-    k, v = jnp.where(real, k, 0), jnp.where(real, v, 0)
+    seeds = weight_seeds(key, k.shape[:3]) if key is not None and dropout > 0 else None
+    q, k, v = (swap_heads(x) for x in (q, zeroed(k, mask), zeroed(v, mask)))
     # Without any real key all weights are equal, and all values are 0.
     bias = jnp.where(mask, 0, jnp.finfo(dtype).min / 2).astype(dtype)[:, None, None, :]
-    seeds = None
-    if key is not None and dropout > 0:
-        batch, heads, keys, _ = k.shape
-        seeds = weight_seeds(key, (batch, keys, heads))
     return swap_heads(_attention(q, k, v, bias, seeds, dropout)).astype(q.dtype)
 
 
