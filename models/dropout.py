@@ -48,17 +48,13 @@ def dropped(
     # Dividing in 16 bits would round the probability, and so scale all entries by too much.
     wide = x.astype(accumulation_dtype(x.dtype))
     scaled = (wide / keep_probability(rate)).astype(x.dtype)
-    return jnp.where(_keep_rows(seeds, x.shape[-1], rate), scaled, 0)
+    entries = jnp.expand_dims(jnp.arange(x.shape[-1], dtype=jnp.int32), range(seeds.ndim))
+    return jnp.where(keep_entries(seeds[..., None], entries, rate), scaled, 0)
 
 
 def keep_probability(dropout: float) -> float:
     """Return the probability that an entry is kept: 1 - dropout, rounded to 1/2^16."""
     return 1 - _threshold(dropout) / _LEVELS
-
-
-def _keep_rows(seeds, columns, dropout):
-    entries = jnp.arange(columns, dtype=jnp.int32).reshape(*(1 for _ in seeds.shape), columns)
-    return keep_entries(seeds[..., None], entries, dropout)
 
 
 def row_seeds(key: jax.Array, shape: tuple[int, ...]) -> UInt32[Array, "*shape"]:
