@@ -46,7 +46,7 @@ def convolve(
 
 def _forward(x, matrices, interpret):
     whole = padded(x, matrices.shape[-1])
-    out = _call(_convolve, [whole], matrices.astype(x.dtype), [whole], [], interpret)[0]
+    (out,) = _call(_convolve, [whole], matrices.astype(x.dtype), [], interpret)
     return out[:, : x.shape[1]], (x, matrices)
 
 
@@ -54,16 +54,17 @@ def _backward(interpret, saved, g):
     x, matrices = saved
     arrays = [padded(y, matrices.shape[-1]) for y in (x, g)]
     narrow = matrices.astype(x.dtype)
-    dx, shares = _call(_gradients, arrays, narrow, arrays[:1], [matrices[0]], interpret)
+    dx, shares = _call(_gradients, arrays, narrow, [matrices[0]], interpret)
     return dx[:, : x.shape[1]], jnp.sum(shares, axis=(0, 1)).astype(matrices.dtype)
 
 
 convolve.defvjp(_forward, _backward)
 
 
-def _call(kernel, arrays, matrices, outputs, shares, interpret):
-    """Run a program per head and group of blocks; each writes its share of the sums."""
-    batch, length, heads, head_dim = arrays[0].shape
+def _call(kernel, arrays, matrices, shares, interpret):
+    """Run a program per head and group of blocks; return a sequence and each program's shares."""
+    x = arrays[0]
+    batch, length, heads, head_dim = x.shape
     blocks = length // matrices.shape[-1]
     groups = -(-blocks // _GROUP)
     sequence = pl.BlockSpec((None, length, None, head_dim), lambda i, h, b: (b, 0, h, 0))
@@ -71,13 +72,13 @@ def _call(kernel, arrays, matrices, outputs, shares, interpret):
     share = pl.BlockSpec(
         (None, None, None, *matrices.shape[1:]), lambda i, h, b: (b, i, h, 0, 0, 0)
     )
-    shapes = [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in outputs]
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype)]
     shapes += [jax.ShapeDtypeStruct((batch, groups, heads, *y.shape), y.dtype) for y in shares]
     return pl.pallas_call(
         functools.partial(kernel, blocks=blocks),
         grid=(groups, heads, batch),
         in_specs=[*[sequence] * len(arrays), three],
-        out_specs=[*[sequence] * len(outputs), *[share] * len(shares)],
+        out_specs=[sequence, *[share] * len(shares)],
         out_shape=shapes,
         compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
