@@ -48,13 +48,13 @@ _SMALLEST = 16
 def block_of(shape: tuple[int, int, int, int], itemsize: int, *, machine: Machine) -> int:
     """Return the number of positions in a block, for q of this shape.
 
-    On a CPU it is a power of two, so that it divides most lengths.
+    On a CPU it is a power of two, so that it divides most lengths, or the length if that is less.
     """
     batch, length, heads, head_dim = shape
     if machine.backend != "cpu":
         return length
-    fitting = _CPU_BLOCK_BYTES // (batch * heads * head_dim * itemsize)
-    return min(length, max(_SMALLEST, 2 ** (fitting.bit_length() - 1) if fitting else 0))
+    fitting = max(_SMALLEST, _CPU_BLOCK_BYTES // (batch * heads * head_dim * itemsize))
+    return min(length, 2 ** (fitting.bit_length() - 1))
 
 
 def linear_attention(
