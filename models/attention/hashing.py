@@ -60,16 +60,20 @@ def _hash(
     *,
     factors: tuple[int, ...],
 ) -> Int[Array, "hashes length"]:
-    *split_columns, _ = itertools.accumulate(factor // 2 for factor in factors)
     strides = [math.prod(factors[:i]) for i in range(len(factors))]
 
     def bucket(query: Float[Array, " head_dim"]) -> Int[Array, " hashes"]:
         x = jnp.einsum("d,drb->rb", query.astype(rotations.dtype), rotations)
-        parts = jnp.split(x, split_columns, axis=-1)
-        firsts = (first_largest(part, part.shape[1]) for part in parts)
+        firsts = (first_largest(part, part.shape[1]) for part in split_columns(x, factors))
         return sum(n * first for n, first in zip(strides, firsts, strict=True))
 
     return jax.lax.map(bucket, jax.lax.stop_gradient(q), batch_size=HASH_BLOCK).T
+
+
+def split_columns(x: Float[Array, "*axes half_buckets"], factors: tuple[int, ...]) -> list[Array]:
+    """Split the columns of rotations, or of products with them, into those of each factor."""
+    *ends, _ = itertools.accumulate(factor // 2 for factor in factors)
+    return jnp.split(x, ends, axis=-1)
 
 
 def first_largest(x: Float[Array, "rows columns"], half: int) -> Int[Array, " rows"]:

@@ -43,6 +43,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int, UInt
 
 from models.attention.contract import Heads, Mask
+from models.attention.hashing import split_columns
 from models.attention.padding import padded_to
 from models.attention.reformer_programs import attend_backward, attend_chunk, number_buckets
 from models.kernel_choice import LEAST_SIDE
@@ -70,9 +71,8 @@ def bucket_kernel(
     """
     batch, _, heads, _ = q.shape
     hashes = rotations.shape[-2]
-    ends = [sum(factor // 2 for factor in factors[: i + 1]) for i in range(len(factors))]
-    parts = jnp.split(jnp.moveaxis(rotations, -2, -3), ends[:-1], axis=-1)
-    parts = [_whole_block(x.astype(jnp.float32)) for x in parts]
+    by_round = jnp.moveaxis(rotations.astype(jnp.float32), -2, -3)
+    parts = [_whole_block(x) for x in split_columns(by_round, factors)]
     real = padded_to(mask.astype(jnp.int32), padded)
 
     def rotation(x: Array) -> pl.BlockSpec:
