@@ -33,6 +33,7 @@ T = TypeVar("T")
 # A host that is silent for longer is considered lost, and JAX ends the others.
 HEARTBEAT_SECONDS = 30
 _LARGEST_PORT = 65_535
+_LARGEST_NUMBER = 2**31 - 1  # of processes, which JAX takes as an int32
 _NO_ADDRESSES = (
     "where neither Slurm, a TPU nor MPI says where they are, give --coordinator_address, "
     "--num_processes and --process_id"
@@ -78,13 +79,18 @@ def addresses(
         )
     if not 0 <= index < number:
         raise UserError(f"--process_id={index} is not from 0 to --num_processes={number} - 1")
+    if number > _LARGEST_NUMBER:
+        raise UserError(f"--num_processes={number} is more than {_LARGEST_NUMBER:,}")
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) <= _LARGEST_PORT:
+    # Not `isdigit`, which takes superscripts for digits, as `int` does not.
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _LARGEST_PORT:
         raise UserError(f"--coordinator_address={coordinator} is not HOST:PORT")
     try:
         socket.getaddrinfo(host.strip("[]"), int(port))
     except OSError as error:  # JAX would wait for minutes and then abort the process
         raise UserError(f"--coordinator_address: no host {host} ({error.strerror})") from None
+    except UnicodeError:  # two dots in a row, or more than 63 characters between dots
+        raise UserError(f"--coordinator_address: {host} is no name of a host") from None
     return Addresses(coordinator, number, index)
 
 

@@ -378,7 +378,10 @@ def test_flags_name_the_hosts():
         ((False, "1234", 2, 0), "--coordinator_address=1234 is not HOST:PORT"),
         ((False, "localhost:0", 2, 0), "--coordinator_address=localhost:0 is not HOST:PORT"),
         ((False, "localhost:65536", 2, 0), "--coordinator_address=localhost:65536 is not HOST"),
+        ((False, "localhost:1\N{SUPERSCRIPT TWO}", 2, 0), "localhost:1² is not HOST:PORT"),
         ((False, "no.invalid:1234", 2, 1), "--coordinator_address: no host no.invalid"),
+        ((False, "node..cluster:1234", 2, 1), "node..cluster is no name of a host"),
+        ((False, "localhost:1234", 2**31, 0), "--num_processes=2147483648 is more than"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(flags, message):
