@@ -31,8 +31,15 @@ class Pace:
         self._fixed, self._limit = fixed, limit
         self._count = fixed or 1
         self._measured_before = False
-        # Duration of the latest call; 0 until one after the first, which also compiles, has ended.
-        self.call_seconds = 0.0
+        self._unit_seconds = 0.0
+
+    @property
+    def call_seconds(self) -> float:
+        """Expected duration of the next call, if as many units remain.
+
+        0 until a call after the first, which also compiles, has ended.
+        """
+        return self._count * self._unit_seconds
 
     def next(self, left: int) -> int:
         """Number of units for the next call, of `left` that remain."""
@@ -43,7 +50,7 @@ class Pace:
         if not self._measured_before:
             self._measured_before = True
             return False
-        self.call_seconds = seconds
+        self._unit_seconds = seconds / count
         if not self._fixed:
             fitting = int(count * self.target_seconds / max(seconds, 1e-9))
             self._count = max(1, min(fitting, self._growth * count, self._limit))

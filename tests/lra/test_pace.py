@@ -19,7 +19,7 @@ def test_calls_grow_to_the_target_and_shrink_again():
     assert pace.next(7) == 7
     pace.measured(100, 4.0)
     assert pace.next(1000) == 25
-    assert pace.call_seconds == 4.0
+    assert pace.call_seconds == 1.0
 
 
 def test_a_fixed_length_stays():
@@ -82,3 +82,5 @@ def test_calls_of_a_fixed_length_have_a_duration():
     assert pace.call_seconds == 0
     pace.measured(5, 2.0)
     assert pace.call_seconds == 2
+    pace.measured(1, 0.5)  # the last before an evaluation; those after it are of 5 again
+    assert pace.call_seconds == 2.5
