@@ -217,22 +217,23 @@ def _training(contender: Contender, case: Case) -> tuple:
     from lra.parts import mean_over_parts
     from lra.plan import Buckets, number_of_parts
     from lra.settings import load_config
-    from lra.state import init_state, make_model, train_step
+    from lra.state import abstract_model, init_state, train_step
     from lra.tasks import get_task
 
     method, task = contender.method, get_task("text")
     overrides = [f"dtype={case.dtype}", f"train.batch_size={case.batch}"]
     overrides += [f"model.attention.{k}={_as_tuples(v)}" for k, v in contender.options.items()]
     config = load_config(f"configs/text.py:{method}", overrides)
-    make = functools.partial(make_model, config, task, case.length)
-    graphdef, _, _ = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))), nnx.Param, ...)
-    optimizer = make_optimizer(config.train)
-    init = functools.partial(init_state, make=make, optimizer=optimizer)
+    graphdef, _, _ = abstract_model(config, task, case.length)
+    init = functools.partial(init_state, config=config, task=task, length=case.length)
     shape = (case.batch, case.length)
     parts = number_of_parts(case.batch, case.length * config.model.dim)
     in_parts = functools.partial(mean_over_parts, parts=parts, buckets=Buckets((case.length,)))
     step = functools.partial(
-        train_step, graphdef=graphdef, optimizer=optimizer, mean_over_parts=in_parts
+        train_step,
+        graphdef=graphdef,
+        optimizer=make_optimizer(config.train),
+        mean_over_parts=in_parts,
     )
 
     def make_arguments():

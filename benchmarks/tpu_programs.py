@@ -13,7 +13,6 @@ all that are counted.
 """
 
 import argparse
-import functools
 import os
 import time
 from collections.abc import Iterator
@@ -31,9 +30,7 @@ from benchmarks.worker import failure_kind
 from lra import sharding
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
-from lra.optimizer import make_optimizer
 from lra.programs import Programs, make_programs
-from lra.state import make_model
 from lra.trainer import Trainer
 from models.machine import Machine, assumed
 
@@ -140,9 +137,8 @@ def programs_on(trainer: Trainer, mesh: Mesh) -> Programs:
     return make_programs(
         config,
         task,
-        make=functools.partial(make_model, config, task, trainer.length),
+        trainer.length,
         graphdef=trainer.graphdef,
-        optimizer=make_optimizer(config.train),
         plan=trainer.plan,
         shardings=sharding.shardings_on(mesh),
         donate=True,

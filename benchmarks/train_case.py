@@ -25,7 +25,7 @@ from lra import environment
 from lra.data import prepared
 from lra.pace import MAX_STEPS_PER_CALL, Pace
 from lra.settings import load_config
-from lra.state import TrainState, make_model
+from lra.state import TrainState, abstract_model
 from lra.tasks import get_task
 from lra.trainer import Trainer
 
@@ -284,16 +284,14 @@ def model_flops(trainer: Trainer) -> int:
     with that of the longer one, rounded to the means of `_GROUPS` groups of lengths.
     """
     config, task = trainer.config, trainer.task
-    graphdef, state = nnx.split(
-        nnx.eval_shape(lambda: make_model(config, task, trainer.length, nnx.Rngs(0)))
-    )
+    graphdef, *arrays = abstract_model(config, task, trainer.length)
 
     @functools.cache
     def forward_flops(length: int) -> int:
         shape = (1, *((2,) if task.pairs else ()), length)
         ids = jax.ShapeDtypeStruct(shape, jnp.int32)
         mask = jax.ShapeDtypeStruct(shape, jnp.bool_)
-        return product_flops(lambda s, i, m: nnx.merge(graphdef, s)(i, m), state, ids, mask)
+        return product_flops(lambda a, i, m: nnx.merge(graphdef, *a)(i, m), arrays, ids, mask)
 
     lengths = np.sort(trainer.training_lengths)
     groups = np.array_split(lengths, min(_GROUPS, len(lengths)))

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 from ml_collections import config_dict
 
 from lra import arrays, parts, state
 from lra.losses import cross_entropy, is_correct
+from lra.optimizer import make_optimizer
 from lra.plan import Buckets, Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
@@ -69,10 +69,9 @@ class Programs(NamedTuple):
 def make_programs(
     config: config_dict.ConfigDict,
     task: Task,
+    length: int,
     *,
-    make: Callable[[nnx.Rngs], nnx.Module],
     graphdef: nnx.GraphDef,
-    optimizer: optax.GradientTransformation,
     plan: Plan,
     shardings: Shardings,
     donate: bool,
@@ -82,9 +81,8 @@ def make_programs(
     Args:
         config: Config of the run.
         task: Task of the benchmark.
-        make: Function that builds the model from `nnx.Rngs`.
+        length: Length of padded sequences, for which the model is built.
         graphdef: Structure of the model.
-        optimizer: Optimizer of the parameters.
         plan: How batches are divided and cut.
         shardings: Shardings of inputs and outputs.
         donate: Whether calls donate the buffers of the state they are given.
@@ -117,9 +115,12 @@ def make_programs(
     gather = functools.partial(
         arrays.gather, task=task, zero_is_padding=config.data.zero_is_padding
     )
-    init = functools.partial(state.init_state, make=make, optimizer=optimizer)
+    init = functools.partial(state.init_state, config=config, task=task, length=length)
     step = functools.partial(
-        state.train_step, graphdef=graphdef, optimizer=optimizer, mean_over_parts=mean_over_parts
+        state.train_step,
+        graphdef=graphdef,
+        optimizer=make_optimizer(config.train),
+        mean_over_parts=mean_over_parts,
     )
     train = functools.partial(train_steps, step=step, gather=gather)
     redraw = functools.partial(state.redraw, graphdef=graphdef)

@@ -4,7 +4,6 @@
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -96,6 +95,18 @@ def seed_keys(seed: Int[Array, ""]) -> tuple[Array, Array]:
     return jax.random.fold_in(root, 0), jax.random.fold_in(root, 1)
 
 
+def abstract_model(
+    config: config_dict.ConfigDict, task: Task, length: int
+) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
+    """Structure of the model, and shapes and dtypes of its trained and its untrained arrays.
+
+    Raises:
+        ValueError: See `make_model`.
+    """
+    model = nnx.eval_shape(lambda: make_model(config, task, length, nnx.Rngs(0)))
+    return nnx.split(model, nnx.Param, ...)
+
+
 def abstract_run(
     config: config_dict.ConfigDict, task: Task, length: int
 ) -> tuple[nnx.GraphDef, TrainState]:
@@ -104,24 +115,21 @@ def abstract_run(
     Raises:
         ValueError: See `make_model`.
     """
-    make = functools.partial(make_model, config, task, length)
-    graphdef, *_ = nnx.split(nnx.eval_shape(lambda: make(nnx.Rngs(0))), nnx.Param, ...)
-    init = functools.partial(init_state, make=make, optimizer=make_optimizer(config.train))
+    graphdef, *_ = abstract_model(config, task, length)
+    init = functools.partial(init_state, config=config, task=task, length=length)
     keys, _ = jax.eval_shape(jax.vmap(seed_keys), np.asarray(config.seeds, np.int32))
     return graphdef, jax.eval_shape(jax.vmap(init), keys)
 
 
-def init_state(
-    key: Array, make: Callable[[nnx.Rngs], nnx.Module], optimizer: optax.GradientTransformation
-) -> TrainState:
+def init_state(key: Array, config: config_dict.ConfigDict, task: Task, length: int) -> TrainState:
     """Training state before the first step."""
     params_key, attention_key = jax.random.split(key)
-    model = make(nnx.Rngs(params=params_key, attention=attention_key))
-    _, params, rest = nnx.split(model, nnx.Param, ...)
+    rngs = nnx.Rngs(params=params_key, attention=attention_key)
+    _, params, rest = nnx.split(make_model(config, task, length, rngs), nnx.Param, ...)
     return TrainState(
         params=params,
         rest=rest,
-        opt_state=optimizer.init(params),
+        opt_state=make_optimizer(config.train).init(params),
         diverged_step=jnp.array(-1, jnp.int32),
         best=Best(params, rest, jnp.array(-1.0, jnp.float32), jnp.array(0, jnp.int32)),
     )

@@ -14,7 +14,6 @@ from lra.ahead import Ahead
 from lra.data.prepared import Prepared
 from lra.errors import UserError, with_place
 from lra.evaluation_run import EvaluationRun
-from lra.optimizer import make_optimizer
 from lra.pace import MAX_STEPS_PER_CALL
 from lra.programs import CallMetrics, make_programs
 from lra.state import TrainState
@@ -61,7 +60,6 @@ class Trainer:
         self.config, self.task = config, get_task(config.task)
         self.length = arrays.padded_length(prepared)
         self.ahead = Ahead()
-        self._make = functools.partial(state.make_model, config, self.task, self.length)
         self._check_precision()
         self.shardings = sharding.make_shardings(
             config.mesh.seed,
@@ -87,13 +85,12 @@ class Trainer:
             longest=max(int(np.max(x)) for x in lengths.values()) if zero_is_padding else None,
             cut_padding=cut_padding,
         )
-        self.graphdef = self._abstract_model()
+        self.graphdef = self._traced_model()
         self.programs = make_programs(
             config,
             self.task,
-            make=self._make,
+            self.length,
             graphdef=self.graphdef,
-            optimizer=make_optimizer(config.train),
             plan=self.plan,
             shardings=self.shardings,
             donate=donate,
@@ -246,7 +243,7 @@ class Trainer:
                 "choose that, or dtype=bfloat16"
             )
 
-    def _abstract_model(self) -> nnx.GraphDef:
+    def _traced_model(self) -> nnx.GraphDef:
         """Structure of the model.
 
         Traces the model in training and in evaluation, so that shapes that do not fit are reported
@@ -262,8 +259,7 @@ class Trainer:
         buckets = self.plan.buckets
         packed_length = buckets.ends[0] if buckets.packed else None
         try:
-            model = nnx.eval_shape(lambda: self._make(nnx.Rngs(0)))
-            graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+            graphdef, params, rest = state.abstract_model(self.config, self.task, self.length)
             keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
             forward = functools.partial(state.forward, graphdef, packed_length=packed_length)
             for mode_keys in (keys, None):

@@ -13,6 +13,7 @@ from lra.data import prepared
 from lra.errors import UserError
 from lra.evaluation import evaluate
 from lra.state import forward
+from lra.tasks import get_task
 from models.attention.performer import orthogonal_features
 from models.attention.standard import StandardAttention
 from tests.attention_cases import SMALL
@@ -273,16 +274,17 @@ def test_layers_redraw_features_of_their_own(tiny_trainer):
     assert np.abs(one - other).max() > 0.1
 
 
-def test_a_seed_has_different_keys_for_its_purposes():
+def test_a_seed_has_different_keys_for_its_purposes(tiny_config, monkeypatch):
     """For initialisation and training, and in initialisation for trained and untrained arrays."""
     streams = []
 
-    def make_model(rngs):
+    def make_model(_config, _task, _length, rngs):
         streams.extend(stream.key[...] for stream in (rngs.params, rngs.attention))
         return nnx.Linear(1, 1, rngs=rngs)
 
+    monkeypatch.setattr(state, "make_model", make_model)
     keys = state.seed_keys(3)
-    state.init_state(keys[0], make_model, optax.identity())
+    state.init_state(keys[0], tiny_config(), get_task("listops"), 16)
     numbers = {tuple(jax.random.key_data(key).tolist()) for key in (*keys, *streams)}
     assert len(numbers) == 4
 
