@@ -15,6 +15,7 @@ from lra import arrays, environment, hosts, sharding
 from lra.checkpoints import Checkpoints, finished
 from lra.data import prepared as prepared_data
 from lra.errors import UserError, with_place
+from lra.settings import check
 from lra.state import TrainState, abstract_run
 from lra.tasks import get_task
 from lra.trainer import Trainer
@@ -171,7 +172,8 @@ def restore_workdir(
         eval_batch_size: Number of examples to evaluate at a time; None for that of the run.
 
     Raises:
-        UserError: If there is no run or checkpoint, or the data are not those of the run.
+        UserError: If there is no run or checkpoint, the data are not those of the run, or no run
+            can have this `eval_batch_size`.
     """
     environment.check_jax()
     folder = Workdir(workdir)
@@ -180,6 +182,7 @@ def restore_workdir(
         config.mesh.update(seed=0, data=0)  # chosen for the devices of this machine
         if eval_batch_size is not None:
             config.train.eval_batch_size = eval_batch_size
+            check(config)
     trainer = hosts.on_every(lambda: Trainer(config, prepared, splits=splits))
     return Restored(prepared, trainer, *_restore(folder, trainer.abstract_state()))
 

@@ -206,6 +206,7 @@ def _evaluation() -> list[Case]:
         Case("eval.py --workdir=mine.py", "--workdir: mine.py is a file, not a folder"),
         Case(f"{EVAL} --split=dev", "invalid choice: 'dev'"),
         Case(f"{EVAL} --data_dir=raw", "no prepared listops in raw"),
+        Case(f"{EVAL} --eval_batch_size={2**62}", "eval_batch_size must be at most 2,147,483,647"),
         Case(EVAL, "no checkpoint in run", remove("run/checkpoints")),
         Case(EVAL, "config.json is damaged", cut("run/config.json")),
         Case(EVAL, "config.json is damaged or was edited", flip("run/config.json")),
