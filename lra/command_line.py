@@ -212,6 +212,9 @@ def file_to_write(text: str) -> str:
         raise argparse.ArgumentTypeError(f"cannot write {text}, it is a folder")
     if os.path.exists(text) and not os.path.isfile(text):  # a rename would replace a device
         raise argparse.ArgumentTypeError(f"cannot write {text}, it is no regular file")
+    place = os.path.dirname(os.path.realpath(text))  # where the target of a link is
+    if not os.access(place, os.W_OK):
+        raise argparse.ArgumentTypeError(f"cannot write {text}, nothing can be written to {place}")
     return text
 
 

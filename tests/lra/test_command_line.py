@@ -246,6 +246,9 @@ def test_a_file_to_write_needs_its_folder(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(argparse.ArgumentTypeError, match="it is no regular file"):
         file_to_write("pipe")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(tmp_path))
+    with pytest.raises(argparse.ArgumentTypeError, match=f"nothing can be written to {tmp_path}"):
+        file_to_write("new.npz")
 
 
 def test_a_folder_may_be_new_but_is_no_file(tmp_path):
