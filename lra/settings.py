@@ -135,13 +135,15 @@ def to_json(config: config_dict.ConfigDict) -> str:
 def from_json(text: str | bytes) -> config_dict.ConfigDict:
     """Parse a configuration, the inverse of `to_json`.
 
-    Keys that were added since then get the defaults of the task.
+    Keys that were added since then get the defaults of the task. The values are not checked.
 
     Raises:
         ValueError, UserError: If the text is not such a configuration.
     """
     config = config_dict.ConfigDict(_tuples(json.loads(text)))
     present, attention = flatten(config), config.model.attention.name
+    if attention not in default.ATTENTIONS:  # `check` says so
+        return config.lock()
     if all(key in present for key in flatten(default.get_config(attention))):
         return config.lock()
     of_task = default.get_config(attention)

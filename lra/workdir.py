@@ -138,15 +138,19 @@ class Workdir:
         """Load the configuration of the run.
 
         Raises:
-            UserError: If there is no run, or the file is damaged or was edited.
+            UserError: If there is no run, the file is damaged or was edited, or this code has no
+                such configuration, for example not its attention.
         """
         try:
             config = from_json(unseal(self.config.read_bytes()))
-            check(config)
         except FileNotFoundError:
             raise self._no_run(self.config) from None
         except _DAMAGED:
             raise UserError(f"{self.config} is damaged or was edited") from None
+        try:
+            check(config)
+        except UserError as error:
+            raise UserError(f"{self.config} is of other code, or was edited: {error}") from None
         return config
 
     def load_facts(self) -> dict[str, Any]:

@@ -132,6 +132,18 @@ def test_a_configuration_of_before_a_key_has_its_tasks_default(tmp_path):
     assert from_json(json.dumps(values)).train.eval_batch_size == 32
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [("mine", "unknown attention 'mine'"), ("linear", "sets 'model.attention")]
+)
+def test_a_configuration_of_other_code_is_not_called_damaged(tmp_path, tiny_config, name, reason):
+    config = tiny_config("listops", "nystrom")
+    with config.unlocked():
+        config.model.attention.name = name
+    folder = start(tmp_path, config, first=True)
+    with pytest.raises(UserError, match=f"config.json is of other code, or was edited: .*{reason}"):
+        folder.load_config()
+
+
 def test_checkpoints_without_a_configuration_are_not_gone_on_with(tmp_path, tiny_config):
     (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     with (
