@@ -91,7 +91,7 @@ class Workdir:
                     raise UserError(f"{folder} is not a folder, as a run needs there: move it away")
             if self.config.exists():
                 self._compare(config, facts)
-            elif self.checkpoints.is_dir() and any(self.checkpoints.iterdir()):
+            elif self._has_saved():
                 raise UserError(
                     f"{self.checkpoints} is of a run whose {self.config.name} is not there: "
                     "restore that file, or move the checkpoints away"
@@ -172,6 +172,9 @@ class Workdir:
             raise UserError(f"{self.facts} is damaged or was edited") from None
         return facts
 
+    def _has_saved(self) -> bool:
+        return self.checkpoints.is_dir() and any(self.checkpoints.iterdir())
+
     def _no_run(self, missing: pathlib.Path) -> UserError:
         """Error for a folder without a file of runs; it may be one of a sweep, with runs in it."""
         runs = sorted(path.parent for path in self.root.glob(f"*/{missing.name}"))
@@ -214,7 +217,7 @@ class Workdir:
                 f"{now['data_sha256'][:12]} now); choose another --workdir"
             )
         changes = list(_describe_changes(before, now))
-        if changes and not self.rows.exists():
+        if changes and self._has_saved() and not self.rows.exists():
             print(
                 f"note: {self.root} was begun with {', '.join(changes)}: it goes on, but not to "
                 "the same bits"

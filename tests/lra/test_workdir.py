@@ -31,6 +31,7 @@ def start(folder, config, *, first=False, **changed):
 
 def open_again(folder, config, **changed):
     start(folder, config, first=True)
+    (folder / "checkpoints" / "1").mkdir(parents=True)
     start(folder, config, **changed)
 
 
@@ -52,6 +53,12 @@ def test_other_code_is_said(tmp_path, tiny_config, capsys, changed, said):
     open_again(tmp_path, tiny_config(), **changed)
     (line,) = capsys.readouterr().out.splitlines()
     assert line == f"note: {tmp_path} was begun with {said}: it goes on, but not to the same bits"
+
+
+def test_of_a_run_that_saved_nothing_nothing_goes_on(tmp_path, tiny_config, capsys):
+    start(tmp_path, tiny_config(), first=True)
+    start(tmp_path, tiny_config(), commit="b" * 40)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_run_remembers_all_code_and_devices_it_was_trained_with(tmp_path, tiny_config, capsys):
