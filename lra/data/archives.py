@@ -17,6 +17,15 @@ from lra.errors import UserError
 
 _DRIVE = re.compile("[A-Za-z]:")
 _MAX_MEMBER_BYTES = 2**34
+# Headers with names or further fields of the next member, which tarfile reads into memory.
+_EXTENDED_HEADERS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+_MAX_EXTENDED_HEADER_BYTES = 2**20
 
 
 def read_members(
@@ -41,7 +50,10 @@ def read_members(
     """
     position = "its start"
     try:
-        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        with (
+            gzip.open(path) as stream,
+            tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as archive,
+        ):
             for member in archive:
                 archive.members.clear()  # otherwise tarfile keeps every header in memory
                 position = f"'{member.name}'"
@@ -54,6 +66,22 @@ def read_members(
         raise UserError(
             f"{path}: truncated, damaged or not a .tar.gz (at {position}: {error}); fetch it again"
         ) from None
+
+
+class _Header(tarfile.TarInfo):
+    """Header whose damage is an error; tarfile takes most damaged ones for the archive's end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Header":
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # a block of zeros, which ends the archive
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(str(error)) from None
+        if header.type in _EXTENDED_HEADERS and header.size > _MAX_EXTENDED_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
+        return header
 
 
 def _refuse_unsafe(path: str | os.PathLike, member: tarfile.TarInfo) -> None:

@@ -100,6 +100,34 @@ def test_a_flipped_bit_is_noticed(tmp_path):
         read_all(path)
 
 
+@pytest.mark.parametrize("blocks", [2, 2.5], ids=["without its end", "in a header"])
+def test_a_tar_cut_before_it_was_compressed_is_noticed(tmp_path, blocks):
+    path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"first", "top/b.txt": b"second"})
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[: int(blocks * tarfile.BLOCKSIZE)]))
+    with pytest.raises(UserError, match=r"truncated, damaged .*'top/a\.txt'"):
+        read_all(path)
+
+
+def test_a_damaged_header_does_not_end_the_archive(tmp_path):
+    path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"first", "top/b.txt": b"second"})
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    content[2 * tarfile.BLOCKSIZE] ^= 1  # in the name of the second member
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(UserError, match=r"truncated, damaged .*checksum"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_huge_extended_header_is_not_read(tmp_path, kind):
+    path = tmp_path / "a.tar.gz"
+    info = tarfile.TarInfo("top/a.txt")
+    info.type, info.size = kind, 2**30
+    path.write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT)))
+    with pytest.raises(UserError, match="a header of 1,073,741,824 bytes"):
+        read_all(path)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=8))
 def test_a_damaged_header_gives_members_or_a_user_error(tmp_path_factory, changes):
     """The checksum of gzip is right here, as of an archive that was made to do harm."""
