@@ -26,6 +26,14 @@ _EXTENDED_HEADERS = (
     tarfile.GNUTYPE_LONGLINK,
 )
 _MAX_EXTENDED_HEADER_BYTES = 2**20
+_DAMAGE = (
+    EOFError,
+    zlib.error,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    ValueError,
+    RecursionError,  # from thousands of extended headers of one member
+)
 
 
 def read_members(
@@ -62,7 +70,7 @@ def read_members(
                     yield member.name, archive.extractfile(member).read(limit)
             while stream.read(1 << 20):
                 pass
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, ValueError) as error:
+    except _DAMAGE as error:
         raise UserError(
             f"{path}: truncated, damaged or not a .tar.gz (at {position}: {error}); fetch it again"
         ) from None

@@ -128,6 +128,16 @@ def test_a_huge_extended_header_is_not_read(tmp_path, kind):
         read_all(path)
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_thousands_of_extended_headers_are_refused(tmp_path, kind):
+    path = tmp_path / "a.tar.gz"
+    info = tarfile.TarInfo("top/a.txt")
+    info.type = kind
+    path.write_bytes(gzip.compress(info.tobuf(tarfile.USTAR_FORMAT) * 3000))
+    with pytest.raises(UserError, match="truncated, damaged"):
+        read_all(path)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=8))
 def test_a_damaged_header_gives_members_or_a_user_error(tmp_path_factory, changes):
     """The checksum of gzip is right here, as of an archive that was made to do harm."""
