@@ -96,9 +96,9 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     for split, members in splits.items():
         writer.examples(split, zip(members.pixels, members.labels, strict=True))
     same_content = content == OFFICIAL_CONTENT
-    data = official.compare(counts, OFFICIAL_COUNTS, "images", same_content=same_content)
+    mark = official.compare(counts, OFFICIAL_COUNTS, "images", same_content=same_content)
     return writer.finish(
-        data=options.data_label or data,
+        data=mark,
         source=f"CIFAR-10, {order} order",
         counts=counts,
         max_length=PIXELS,

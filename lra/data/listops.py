@@ -92,8 +92,17 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
 
 
 def generated_mark(options: argparse.Namespace) -> str:
-    """Return the data mark of the generated expressions."""
-    return options.data_label or _mark(_rules(options), _counts(options))
+    """Return the data mark of the generated expressions: `generated` if the flags are LRA's."""
+    rules, counts = _rules(options), _counts(options)
+    if (rules, counts) == (Rules(), OFFICIAL_COUNTS):
+        return "generated"
+    parts = [f"lengths {rules.min_length + 1} to {rules.max_length - 1}"]
+    if rules.max_depth != Rules().max_depth:
+        parts.append(f"depth {rules.max_depth}")
+    if rules.max_args != Rules().max_args:
+        parts.append(f"up to {rules.max_args} arguments")
+    parts.append(" / ".join(f"{count:,}" for count in counts.values()))
+    return f"differs ({', '.join(parts)})"
 
 
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def _from_tsv(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
     are_distinct = len(hashes) == sum(counts.values())
     mark = _mark_of_files(counts, options.max_length, lengths, are_distinct=are_distinct)
     return writer.finish(
-        data=options.data_label or mark,
+        data=mark,
         source=", ".join(listops_tsv.FILES.values()),
         counts=counts,
         max_length=options.max_length,
@@ -181,15 +190,3 @@ def _counts(options: argparse.Namespace) -> dict[str, int]:
         if count < 1:
             raise UserError(f"--{split}={count}: every split needs an expression")
     return counts
-
-
-def _mark(rules: Rules, counts: dict[str, int]) -> str:
-    if (rules, counts) == (Rules(), OFFICIAL_COUNTS):
-        return "generated"
-    parts = [f"lengths {rules.min_length + 1} to {rules.max_length - 1}"]
-    if rules.max_depth != Rules().max_depth:
-        parts.append(f"depth {rules.max_depth}")
-    if rules.max_args != Rules().max_args:
-        parts.append(f"up to {rules.max_args} arguments")
-    parts.append(" / ".join(f"{count:,}" for count in counts.values()))
-    return f"differs ({', '.join(parts)})"

@@ -92,7 +92,7 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
 
 def generated_mark(options: argparse.Namespace) -> str:
     """Return the data mark of the generated images."""
-    return options.data_label or _mark(options, _counts(options), "generated")
+    return _mark(options, _counts(options), "generated")
 
 
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _read(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
         for split, part in indices.items():
             writer.examples(split, pathfinder_folder.examples(listing, part, size), bar)
     return writer.finish(
-        data=options.data_label or _mark(options, counts, "official"),
+        data=_mark(options, counts, "official"),
         source=f"pathfinder{size}/{pathfinder_folder.FOLDERS[difficulty]}, split of S4",
         counts=counts,
         max_length=size * size,

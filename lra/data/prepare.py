@@ -86,16 +86,15 @@ def estimate_task(task: str, data_dir: str | os.PathLike, **flags: Any) -> prepa
 def generated_mark(task: str, flags: dict[str, Any]) -> str:
     """Return the mark of the data that `task` generates with these flags.
 
-    It is `generated`, or the flag `data_label`, unless the module of the task has a function
+    It is the flag `data_label`, or else `generated`, unless the module of the task has a function
     `generated_mark`.
 
     Raises:
         UserError: A flag is unknown or invalid.
     """
     options, module = options_of(task, "data", flags), module_of(task)
-    if hasattr(module, "generated_mark"):
-        return module.generated_mark(options)
-    return options.data_label or "generated"
+    mark = module.generated_mark(options) if hasattr(module, "generated_mark") else "generated"
+    return options.data_label or mark
 
 
 class _Outcome(NamedTuple):
@@ -114,7 +113,9 @@ def _prepare(options: argparse.Namespace, *, replace: bool = True) -> _Outcome:
         return _Outcome(manifest, kept=True)
     module = module_of(options.task)
     _check_space(options, module.estimate(options))
-    with TaskWriter(options.data_dir, options.task, request, flags_of(options)) as writer:
+    with TaskWriter(
+        options.data_dir, options.task, request, flags_of(options), options.data_label
+    ) as writer:
         # Another process may have prepared the data while this one waited for the lock.
         manifest = _existing_manifest(options, request, replace)
         if manifest is not None:

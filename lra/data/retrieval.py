@@ -109,7 +109,7 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
         writer.array(f"{split}/labels.npy", np.array(labels[split], np.int32))
     counts = {split: len(values) for split, values in labels.items()}
     return writer.finish(
-        data=options.data_label or official.compare(counts, OFFICIAL_COUNTS, "pairs"),
+        data=official.compare(counts, OFFICIAL_COUNTS, "pairs"),
         source=files.source,
         counts=counts,
         max_length=MAX_LENGTH,

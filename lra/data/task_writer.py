@@ -30,6 +30,7 @@ class TaskWriter:
         task: Name of the task.
         request: The user's request; stored in the manifest but not part of its hash.
         flags: Flags that prepare the same data again; stored like `request`.
+        data_label: The user's own name for the data, in place of the one given to `finish`.
     """
 
     def __init__(
@@ -38,11 +39,12 @@ class TaskWriter:
         task: str,
         request: dict[str, Any] | None = None,
         flags: Sequence[str] = (),
+        data_label: str | None = None,
     ):
         self.task = task
         # Of a symlink, the target is replaced, not the link.
         self.target = (pathlib.Path(data_dir) / task).resolve()
-        self._request, self._flags = request, list(flags)
+        self._request, self._flags, self._data_label = request, list(flags), data_label
         self._partial = self.target.with_name(f".{self.target.name}.partial")
         self._files: dict[str, dict[str, Any]] = {}
         self._labels: dict[str, int] = {}  # number of labels, by folder
@@ -147,7 +149,7 @@ class TaskWriter:
         """Write the manifest, move the folder to its final place and return the manifest.
 
         Args:
-            data: `official`, `generated`, `differs (...)`, or the user's own name.
+            data: `official`, `generated` or `differs (...)`.
             source: Origin of the data, in words.
             counts: Number of examples per split.
             max_length: Maximum sequence length; models are built for the next power of two.
@@ -171,7 +173,7 @@ class TaskWriter:
         manifest = {
             "format": FORMAT_VERSION,
             "task": self.task,
-            "data": data,
+            "data": self._data_label or data,
             "source": source,
             "seed": seed,
             "parameters": parameters or {},

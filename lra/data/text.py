@@ -97,9 +97,9 @@ def prepare(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     for split in _SPLITS:
         counts[split], content[split] = _write(writer, split, source)
     same_content = content == OFFICIAL_CONTENT
-    data = official.compare(counts, OFFICIAL_COUNTS, "reviews", same_content=same_content)
+    mark = official.compare(counts, OFFICIAL_COUNTS, "reviews", same_content=same_content)
     return writer.finish(
-        data=options.data_label or data,
+        data=mark,
         source=source.name,
         counts={"train": counts["train"], "validation": counts["test"], "test": counts["test"]},
         max_length=MAX_LENGTH,

@@ -34,7 +34,7 @@ def toy_module(sources=("generate",)):
         if module.broken:
             raise module.broken
         return writer.finish(
-            data=options.data_label or "generated",
+            data="generated",
             source="toy",
             counts=dict.fromkeys(prepared.SPLITS, options.size),
             max_length=1,
