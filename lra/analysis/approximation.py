@@ -25,7 +25,7 @@ from lra.analysis.matrices import (
     exact_matrix,
     matrix_errors,
     module_matrix,
-    module_output,
+    module_matrix_and_output,
 )
 from lra.analysis.methods import Method, methods_of, sizes_of
 from lra.errors import UserError
@@ -133,8 +133,9 @@ class Target:
 
     def checked_matrix_of(self, attention: Attention, name: str) -> jax.Array:
         """Return the same matrix; raise NoMatrixError if outputs are not linear in the values."""
-        matrix = self.matrix_of(attention)
-        out = module_output(*nnx.split(attention), self.q, self.k, self.v, self.mask)
+        matrix, out = module_matrix_and_output(
+            *nnx.split(attention), self.q, self.k, self.v, self.mask
+        )
         expected = zeroed(out, self.mask)
         difference = jnp.einsum("bhij,bjhd->bihd", matrix, self.v) - expected
         if jnp.linalg.norm(difference) > _MOST_NONLINEAR * jnp.linalg.norm(expected):

@@ -37,17 +37,25 @@ def attention_matrix(
     The identity is fed in blocks of `head_dim` columns, so that values keep their width. Takes
     O(length^2) time and memory.
     """
+    return _matrix_and_outputs(attend, q, k, mask, jnp.zeros((0, *q.shape), q.dtype))[0]
+
+
+def _matrix_and_outputs(
+    attend: Attend,
+    q: Heads,
+    k: Heads,
+    mask: Mask,
+    values: Float[Array, "values batch length heads head_dim"],
+) -> tuple[Array, Array]:
+    """Return the matrix, and attend(q, k, v, mask) for each v of `values`, by one call."""
     batch, length, heads, head_dim = q.shape
     identity = jnp.eye(length, length + -length % head_dim, dtype=q.dtype)
     blocks = jnp.swapaxes(identity.reshape(length, -1, head_dim), 0, 1)
-
-    def columns(block: Array) -> Array:
-        v = jnp.broadcast_to(block[None, :, None, :], (batch, length, heads, head_dim))
-        return attend(q, k, v, mask)
-
-    out = jnp.einsum("cbihd->bhicd", jax.vmap(columns)(blocks))
-    matrix = out.reshape(batch, heads, length, -1)[..., :length]
-    return jnp.where(mask[:, None, :, None], matrix, 0)
+    blocks = jnp.broadcast_to(blocks[:, None, :, None, :], (len(blocks), *q.shape))
+    outputs = jax.vmap(lambda v: attend(q, k, v, mask))(jnp.concatenate([blocks, values]))
+    columns = jnp.einsum("cbihd->bhicd", outputs[: len(blocks)])
+    matrix = columns.reshape(batch, heads, length, -1)[..., :length]
+    return jnp.where(mask[:, None, :, None], matrix, 0), outputs[len(blocks) :]
 
 
 def exact_matrix(q: Array, k: Array, mask: Array) -> Float[Array, "batch heads length length"]:
@@ -64,11 +72,13 @@ def module_matrix(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def module_output(
+def module_matrix_and_output(
     graphdef: nnx.GraphDef, state: nnx.State, q: Array, k: Array, v: Array, mask: Array
-) -> Heads:
-    """Return the output of a split attention module."""
-    return nnx.merge(graphdef, state)(q, k, v, mask)
+) -> tuple[Float[Array, "batch heads length length"], Heads]:
+    """Return the matrix of a split attention module, and its output for v, from one program."""
+    attend = nnx.merge(graphdef, state)
+    matrix, (output,) = _matrix_and_outputs(attend, q, k, mask, v[None])
+    return matrix, output
 
 
 def matrix_errors(
