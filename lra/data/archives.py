@@ -83,7 +83,8 @@ class _Header(tarfile.TarInfo):
     def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Header":
         try:
             header = super().frombuf(buf, encoding, errors)
-        except tarfile.EOFHeaderError:  # a block of zeros, which ends the archive
+        # A block of zeros, which ends the archive, or the end of the file, where it may be missing.
+        except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(str(error)) from None

@@ -100,13 +100,19 @@ def test_a_flipped_bit_is_noticed(tmp_path):
         read_all(path)
 
 
-@pytest.mark.parametrize("blocks", [2, 2.5], ids=["without its end", "in a header"])
-def test_a_tar_cut_before_it_was_compressed_is_noticed(tmp_path, blocks):
+def test_a_tar_cut_before_it_was_compressed_is_noticed(tmp_path):
     path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"first", "top/b.txt": b"second"})
     content = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(content[: int(blocks * tarfile.BLOCKSIZE)]))
+    path.write_bytes(gzip.compress(content[: 5 * tarfile.BLOCKSIZE // 2]))
     with pytest.raises(UserError, match=r"truncated, damaged .*'top/a\.txt'"):
         read_all(path)
+
+
+def test_a_tar_without_the_zeros_at_its_end_is_read(tmp_path):
+    path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"first"})
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[: 2 * tarfile.BLOCKSIZE]))
+    assert read_all(path) == {"top/a.txt": b"first"}
 
 
 def test_a_damaged_header_does_not_end_the_archive(tmp_path):
