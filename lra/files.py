@@ -4,6 +4,7 @@ A process killed at any instant leaves either the old or the new file, complete.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import pathlib
@@ -40,10 +41,16 @@ def sync(file: IO) -> None:
 
 
 def sync_folder(path: str | os.PathLike) -> None:
-    """Flush a folder to the disk, so that renames in it survive a power failure."""
+    """Flush a folder to the disk, so that renames in it survive a power failure.
+
+    Some network file systems cannot flush a folder; there nothing is done.
+    """
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):
+            raise
     finally:
         os.close(folder)
 

@@ -62,6 +62,11 @@ def download(remote: Remote, folder: str | os.PathLike) -> pathlib.Path:
     return target
 
 
+def bytes_to_download(remote: Remote, folder: str | os.PathLike) -> int:
+    """Bytes that `download` would need on the disk: none if the file is there."""
+    return 0 if (pathlib.Path(folder) / remote.name).exists() else remote.bytes
+
+
 def check_reachable(remote: Remote) -> None:
     """Raise UserError if no server answers; for downloaders that would retry for minutes."""
     try:

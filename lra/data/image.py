@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from lra.data import cifar10, official, prepared, raw, tfds_source
 from lra.data.cifar10 import PIXELS, Images
-from lra.data.download import Remote, download
+from lra.data.download import Remote, bytes_to_download, download
 from lra.data.task_writer import TaskWriter
 from lra.errors import UserError
 from lra.tasks import TASKS
@@ -66,7 +66,9 @@ def estimate(options: argparse.Namespace) -> prepared.Estimate:
     """
     if options.source not in SOURCES:
         raw.locate(options, RAW_NAMES, SOURCES)
-    downloaded = ARCHIVE.bytes if options.source == "download" else 0
+    downloaded = 0
+    if options.source == "download":
+        downloaded = bytes_to_download(ARCHIVE, raw.folder(options))
     return prepared.Estimate(63_000_000 + downloaded, 10.0)
 
 

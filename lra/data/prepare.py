@@ -37,7 +37,7 @@ from lra.data.request import (
 )
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.data.task_writer import TaskWriter
-from lra.errors import UserError
+from lra.errors import UserError, of_system
 from lra.published import TABLE_TASKS
 
 
@@ -133,7 +133,8 @@ def _prepare_all(options: argparse.Namespace) -> int:
             message = _prepare_one(task, options)
         except (UserError, OSError) as error:
             status = STATUS_BAD_INPUT
-            print(f"{task}: not prepared: {error}", file=sys.stderr)
+            reason = of_system(error) if isinstance(error, OSError) else error
+            print(f"{task}: not prepared: {reason}", file=sys.stderr)
         else:
             print(message, flush=True)
     return status

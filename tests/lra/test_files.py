@@ -1,12 +1,13 @@
 """Atomic writing: the old file or the new one, never a piece of either."""
 
+import errno
 import os
 import pathlib
 import stat
 
 import pytest
 
-from lra.files import write_atomically
+from lra.files import sync_folder, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -63,3 +64,16 @@ def test_a_new_file_outlives_a_loss_of_power(tmp_path, monkeypatch):
     monkeypatch.setattr("os.replace", rename)
     write_atomically(tmp_path / "file.txt", "new")
     assert done == ["bytes", "name", "folder"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_only_a_file_system_that_cannot_flush_folders_is_excused(tmp_path, monkeypatch, number):
+    def fsync(_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.fsync", fsync)
+    if number == errno.EINVAL:
+        sync_folder(tmp_path)
+    else:
+        with pytest.raises(OSError, match="Input/output error"):
+            sync_folder(tmp_path)

@@ -236,7 +236,7 @@ def test_all_of_the_table(tmp_path, toy, capsys):
     output, errors = capsys.readouterr()
     assert "listops: kept, 9 train / 9 validation / 9 test, generated" in output
     assert "text: not prepared: no raw data for text: put it there" in errors
-    assert "retrieval: not prepared: [Errno 13] Permission denied" in errors
+    assert "retrieval: not prepared: Permission denied" in errors
     assert "image: 3 train / 3 validation / 3 test in" in output
     assert "pathfinder: 3 train" in output
     assert not toy["pathx"].calls
