@@ -24,7 +24,7 @@ class Measured:
 
     def remember(self, row: CostRow) -> None:
         """Store a row's measurements; rows with filled batches predict nothing and are ignored."""
-        key = _series(row.label, row)
+        key = series_of(row.label, row)
         if row.filled:
             return
         if row.batch == 1:
@@ -38,12 +38,12 @@ class Measured:
 
     def remember_another(self, contender: Contender, case: Case, memory: float) -> None:
         """Store the bytes that one more example needs."""
-        key = _series(contender.label, case)
+        key = series_of(contender.label, case)
         self._memory_per_example.setdefault(key, []).append((case.length, memory))
 
     def of_one(self, contender: Contender, case: Case) -> CostRow:
         """Return the row with batch 1, from which a filled batch is chosen."""
-        return self._batch_one_rows[_series(contender.label, case), case.length]
+        return self._batch_one_rows[series_of(contender.label, case), case.length]
 
     def seconds(self, contender: Contender, case: Case) -> float | None:
         """Predict the seconds of a call from shorter lengths; None with too few of them.
@@ -51,7 +51,7 @@ class Measured:
         A power law fitted to all lengths may be too low at the longest. So the prediction is at
         least the time at the longest measured length, scaled with the least exponent.
         """
-        points = self._seconds.get(_series(contender.label, case), [])
+        points = self._seconds.get(series_of(contender.label, case), [])
         least = least_exponent(contender.method == "standard", case.benchmark)
         fitted = power_law(points, case.length, least)
         if fitted is None:
@@ -64,7 +64,7 @@ class Measured:
 
         The prediction is at least the memory at the longest length, scaled with the least exponent.
         """
-        key = _series(contender.label, case)
+        key = series_of(contender.label, case)
         points = self._memory.get(key, [])
         if not points:
             return None
@@ -75,14 +75,14 @@ class Measured:
 
     def memory_of_another(self, contender: Contender, case: Case) -> float | None:
         """Predict the bytes of one more example from shorter lengths; None with too few of them."""
-        points = self._memory_per_example.get(_series(contender.label, case), [])
+        points = self._memory_per_example.get(series_of(contender.label, case), [])
         return power_law(points, case.length)
 
 
-def _series(label: str, case: Case | CostRow) -> tuple:
+def series_of(label: str, case: Case | CostRow) -> tuple:
     """Return what all rows of a prediction share: all but the length and a batch that it sets."""
     batch = None if case.benchmark == "fixed_tokens" else case.batch
-    return label, case.benchmark, case.mode, case.dtype, case.dim, batch
+    return label, case.benchmark, case.mode, case.dtype, case.dim, case.heads, batch
 
 
 def least_exponent(of_pairs: bool, benchmark: str) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from benchmarks.cases import OURS, Contender
-from benchmarks.measured import Measured
+from benchmarks.measured import Measured, series_of
 from lra.command_line import ArgumentParser, run
 from lra.efficiency import CostRow
 from lra.errors import UserError
@@ -91,9 +91,7 @@ def of_costs(rows: Iterable[CostRow]) -> Iterator[Ratio]:
     series: dict[tuple, dict[int, CostRow]] = defaultdict(dict)
     for row in rows:
         if row.status == "ok" and not row.filled:
-            tokens = None if row.benchmark == "fixed_tokens" else row.batch
-            name = row.run, row.label, row.benchmark, row.mode, row.dtype, row.dim, tokens
-            series[name][row.length] = row
+            series[row.run, series_of(row.label, row)][row.length] = row
     for by_length in series.values():
         lengths = sorted(by_length)
         for at, length in enumerate(lengths):

@@ -90,6 +90,7 @@ def test_exact_attention_grows_by_a_power_more_than_the_others():
         {"dtype": "bfloat16"},
         {"benchmark": "model"},
         {"dim": 128},
+        {"heads": 4},
         {"batch": 2},
     ],
 )
