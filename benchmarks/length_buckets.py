@@ -109,4 +109,5 @@ def compare(
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_compilation_cache", False)  # compilation is timed
     run(main)

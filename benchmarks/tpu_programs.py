@@ -217,4 +217,5 @@ def _parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")  # even if there is a TPU
+    jax.config.update("jax_enable_compilation_cache", False)  # compilation is timed
     run(main)

@@ -215,7 +215,8 @@ def _in_a_process(case: tuple[str, str, int], options: argparse.Namespace) -> di
 
 def _in_processes(cases: list[tuple[str, str, int]], options: argparse.Namespace) -> Iterator[dict]:
     """Yield the rows of cases, each in its own process: compiled in parallel, timed one by one."""
-    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if len(cases) > 1 else {}
+    env = {"JAX_ENABLE_COMPILATION_CACHE": "false"}  # compilation is timed
+    env |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} if len(cases) > 1 else {}
     with contextlib.ExitStack() as stack:
         workers = [Worker(_measurer, options, environment=env) for _ in cases]
         for worker in workers:
