@@ -153,7 +153,7 @@ class Softmax(nn.Module):
         if self.fused:
             out = functional.scaled_dot_product_attention(q, k, v)
         else:
-            scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+            scores = q / math.sqrt(q.shape[-1]) @ k.transpose(-1, -2)
             out = torch.softmax(scores, -1) @ v
         return self.output(out.transpose(1, 2).flatten(2))
 
