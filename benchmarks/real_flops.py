@@ -8,28 +8,16 @@ their operations in random examples with the lengths of the task, times the step
 row, over its rate. The device is not needed.
 """
 
-import pathlib
-
-from benchmarks.table_hours import cells
+from benchmarks.table_hours import cells_of_flags
 from benchmarks.train_case import EXAMPLES, TrainCase, make_trainer, model_flops
-from lra import training_rows
-from lra.command_line import ArgumentParser, run
-from lra.errors import UserError
+from lra.command_line import run
 from lra.published import TABLE3, TABLE_TASKS
-from lra.training_rows import Row, StepRow
+from lra.training_rows import Row
 
 
 def main(argv: list[str]) -> int:
     """Print the share of each cell of the paper's table."""
-    parser = ArgumentParser(prog="python -m benchmarks.real_flops", description=__doc__)
-    add = parser.add_argument
-    add("rows", type=pathlib.Path, metavar="ROWS.jsonl", help="of benchmarks.train_step")
-    add("--device", required=True, help="a part of its name")
-    add("--dtype", default="bfloat16", help="(%(default)s)")
-    options = parser.parse_args(argv)
-    rows = cells(training_rows.read(options.rows, StepRow), options.device, options.dtype)
-    if not rows:
-        raise UserError(f"{options.rows} has no row of one seed, {options.dtype}, on such a device")
+    rows = cells_of_flags(argv, "real_flops", __doc__)
     print(f"| | {' | '.join(TABLE3)} |\n|{'---|' * (1 + len(TABLE3))}")
     for task in TABLE_TASKS:
         shares = (_text(rows.get((task, attention))) for attention in TABLE3)

@@ -1,40 +1,28 @@
-"""The time of the whole table: measured, taken from a like task or another device, or told."""
+"""The time of the whole table, by the rows of a device."""
 
 import pytest
 
 from benchmarks import table_hours
-from benchmarks.table_hours import minutes_of, speed_of
+from lra import training_rows
 from lra.errors import UserError
+from lra.training_rows import StepRow
+from tests.lra.report.test_speeds import STEP
 
 
 def row(steps, examples, device="ours"):
     return {"steps_per_second": steps, "eval_examples_per_second": examples, "device": device}
 
 
-def test_speeds_are_taken_from_the_nearest_row():
-    own = {("image", "nystrom"): row(100.0, 1000.0), ("text", "linformer"): row(8.0, 80.0)}
-    other = {("image", "nystrom"): row(50.0, 250.0), ("text", "nystrom"): row(20.0, 200.0)}
-    assert speed_of("image", "nystrom", own, other) == (100.0, 1000.0, "measured")
-    assert speed_of("pathfinder", "nystrom", own, other) == (100.0, 1000.0, "image")
-    assert speed_of("retrieval", "linformer", own, other) == (4.0, 40.0, "text")
-    assert speed_of("text", "nystrom", own, other)[:2] == (40.0, 800.0)
-    assert speed_of("retrieval", "nystrom", own, other)[:2] == (20.0, 400.0)
-    assert speed_of("text", "reformer", own, other) is None
-
-
-def test_minutes_are_those_of_the_protocol_and_missing_cells_take_the_mean():
-    """Text: 20,000 steps, 40 evaluations and two more, of 25,000 reviews each."""
-    own = {
-        ("text", "nystrom"): row(100.0, 10_000.0),
-        ("text", "linformer"): row(200.0, 20_000.0),
-    }
-    minutes, sources = minutes_of("text", own, {})
-    one = (20_000 / 100 + 42 * 25_000 / 10_000) / 60
-    assert minutes == pytest.approx(5 * (one + one / 2) / 2)
-    assert sources[0] == "measured"
-    assert len(sources) == 4
-    with pytest.raises(UserError, match="no speed of image, nor of a task like it"):
-        minutes_of("image", own, {})
+def test_minutes_are_those_of_the_measured_cells(tmp_path, capsys):
+    path = tmp_path / "steps.jsonl"
+    for attention, hours in (("nystrom", 0.1), ("linformer", 0.5), ("linear", 9.0)):
+        training_rows.append(
+            path, STEP | {"attention": attention, "protocol_hours": hours}, StepRow
+        )
+    assert table_hours.main([str(path), "--device=GPU"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:4] == ["| listops | 36.0 | 2 of 5 |", "| text | 0.0 | 0 of 5 |"]
+    assert lines[-1] == "| all | 36 | 2 of 25 |"
 
 
 def test_failed_cases_and_rows_of_several_devices_tell_no_time():
