@@ -9,11 +9,12 @@ eager, of the same sizes, with batches gathered the same way from the same examp
 PyTorch's one-cycle schedule. All examples have full length and no padding is cut (`lra.plan`),
 so both sides do the same work.
 
-Each side runs in its own process on the same --threads cores. They take turns of --steps steps, one
-running while the other sleeps; after a warm-up turn, --rounds turns count. Prints medians over
-turns of milliseconds per step, their ratio (PyTorch's time over ours: above 1, ours is faster), the
-ratio of the fastest turns (least disturbed by other programs), numbers of parameters (for
-differences see `benchmarks.torch_hugging_face`), peak memory of the processes, and geometric means.
+Each side runs in its own process on the same --threads cores, with huge pages as in `speed_memory`.
+They take turns of --steps steps, one running while the other sleeps; after a warm-up turn, --rounds
+turns count. Prints medians over turns of milliseconds per step, their ratio (PyTorch's time over
+ours: above 1, ours is faster), the ratio of the fastest turns (least disturbed by other programs),
+numbers of parameters (for differences see `benchmarks.torch_hugging_face`), peak memory of the
+processes, and geometric means.
 """
 
 import contextlib
@@ -30,7 +31,14 @@ import numpy as np
 
 from benchmarks import training_tables
 from benchmarks.random_data import LONGEST, write_random
-from benchmarks.worker import Worker, WorkerError, check_threads, hold_to, timed
+from benchmarks.worker import (
+    Worker,
+    WorkerError,
+    check_threads,
+    environment_for,
+    hold_to,
+    timed,
+)
 from lra import training_rows
 from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
 from lra.errors import UserError
@@ -134,10 +142,10 @@ def _compare(attention: str, options) -> dict[str, Any]:
             options.task, attention, options.batch, folder, options.threads, options.compile
         )
         try:
-            sides = {
-                name: stack.enter_context(contextlib.closing(Worker(_side, name, case)))
-                for name in SIDES
-            }
+            sides = {}
+            for name in SIDES:
+                side = Worker(_side, name, case, environment=environment_for(case.threads))
+                sides[name] = stack.enter_context(contextlib.closing(side))
             step_seconds = {name: [] for name in SIDES}
             for turn in range(1 + options.rounds):
                 for name, side in sides.items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from benchmarks import torch_train_step
+from benchmarks import torch_train_step, worker
 from lra import environment, training_rows
 from lra.errors import UserError
 from lra.settings import load_config
@@ -126,7 +126,7 @@ def test_all_parameters_of_the_peer_are_trained(attention):
 class InThisProcess(WorkerHere):
     """Stands in for processes, which take long to start; PyTorch takes half as long again."""
 
-    def __init__(self, make, name, case):
+    def __init__(self, make, name, case, environment):
         answer = make(name, case)
 
         def ask(count):
@@ -164,8 +164,11 @@ def test_a_comparison_is_printed_and_written(processes, tmp_path, capsys, monkey
 def test_the_turns_after_the_first_count_by_the_seconds_of_a_step(monkeypatch):
     turns = {"ours": iter((99.0, 4.0, 2.0, 6.0)), "torch": iter((99.0, 12.0, 8.0, 14.0))}
 
+    environments = []
+
     class Timed(WorkerHere):
-        def __init__(self, make, name, case):
+        def __init__(self, make, name, case, environment=None):
+            environments.append(environment)
             self.ask = lambda count: next(turns[name]) if count else {}
 
     monkeypatch.setattr(torch_train_step, "Worker", Timed)
@@ -176,6 +179,8 @@ def test_the_turns_after_the_first_count_by_the_seconds_of_a_step(monkeypatch):
     assert row["ours"] == {"milliseconds": 2000.0, "fastest": 1000.0}
     assert row["torch"] == {"milliseconds": 6000.0, "fastest": 4000.0}
     assert (row["ratio"], row["fastest_ratio"]) == (3.0, 4.0)
+    # Each with huge pages, without which PyTorch waits for memory in every operation.
+    assert environments == [worker.environment_for(1)] * 2
 
 
 def test_without_packages_a_line_says_how_to_install_them(monkeypatch, capsys):
