@@ -22,17 +22,10 @@ from lra.tasks import Task
 def attention_class(name: str) -> type[nn.Module]:
     """Return the PyTorch counterpart of an attention; import transformers only if it is needed."""
     if name in ("nystrom", "reformer"):
-        from benchmarks import torch_hugging_face
-
-        return {
-            "nystrom": torch_hugging_face.Nystrom,
-            "reformer": torch_hugging_face.Reformer,
-        }[name]
-    return {
-        "standard": torch_attentions.Standard,
-        "linformer": torch_attentions.Linformer,
-        "performer": torch_attentions.Performer,
-    }[name]
+        from benchmarks import torch_hugging_face as module
+    else:
+        module = torch_attentions
+    return getattr(module, name.title())
 
 
 class Block(nn.Module):

@@ -18,18 +18,17 @@ processes, and geometric means.
 """
 
 import contextlib
-import importlib.util
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks import training_tables
+from benchmarks.cases import version_of
 from benchmarks.random_data import LONGEST, write_random
 from benchmarks.worker import (
     Worker,
@@ -117,7 +116,7 @@ def _parse(argv: list[str]):
 
 def _has_peer(attention: str) -> bool:
     """Return whether the peer's packages are installed; if not, print how to install them."""
-    missing = [name for name in PEERS[attention] if importlib.util.find_spec(name) is None]
+    missing = [name for name in PEERS[attention] if version_of(name) is None]
     if missing:
         line = f"{attention} left out: pip install {' '.join(missing)}"
         print(line, file=sys.stderr)
@@ -132,7 +131,7 @@ def _compare(attention: str, options) -> dict[str, Any]:
     row = {"task": options.task, "attention": attention, "length": length}
     row |= {"batch": options.batch, "threads": options.threads, "steps": options.steps}
     row["compiled"] = options.compile
-    peers = {name: metadata.version(name) for name in PEERS[attention]}
+    peers = {name: version_of(name) for name in PEERS[attention]}
     row |= {"commit": environment.commit(), "versions": environment.versions() | peers}
     row["device"] = environment.cpu_name()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:

@@ -51,8 +51,14 @@ class Worker:
 
     def start(self) -> None:
         """Start the process unless it runs; not thread-safe, as it sets this process's environ."""
-        if self._process is None:
-            self._start()
+        if self._process is not None:
+            return
+        self._pipe, child_pipe = _SPAWN.Pipe()
+        arguments = (child_pipe, self._make, self._arguments)
+        self._process = _SPAWN.Process(target=_serve, args=arguments, daemon=True)
+        with mock.patch.dict(os.environ, self._environment):
+            self._process.start()
+        child_pipe.close()
 
     def ask(self, *request: Any, **named: Any) -> Any:
         """Call the function in the process with these arguments and return its answer.
@@ -79,14 +85,6 @@ class Worker:
             self._process.join()
             self._pipe.close()
             self._process = None
-
-    def _start(self) -> None:
-        self._pipe, child_pipe = _SPAWN.Pipe()
-        arguments = (child_pipe, self._make, self._arguments)
-        self._process = _SPAWN.Process(target=_serve, args=arguments, daemon=True)
-        with mock.patch.dict(os.environ, self._environment):
-            self._process.start()
-        child_pipe.close()
 
     def _exit_error(self) -> WorkerError:
         """Return the error for a process that ended."""

@@ -184,7 +184,7 @@ def test_the_turns_after_the_first_count_by_the_seconds_of_a_step(monkeypatch):
 
 
 def test_without_packages_a_line_says_how_to_install_them(monkeypatch, capsys):
-    monkeypatch.setattr(torch_train_step.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch_train_step, "version_of", lambda name: None)
     with pytest.raises(UserError, match="nothing to measure"):
         torch_train_step.main(["--threads=1"])
     errors = capsys.readouterr().err
