@@ -50,7 +50,8 @@ class Standard(Projected):
         self.dropout = model["attention"]["dropout"]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2) + attention_bias(mask)
+        scores = (q / math.sqrt(self.head_dim)) @ k.transpose(-1, -2)
+        scores += attention_bias(mask)  # in place: the product's gradient does not need it
         weights = functional.dropout(torch.softmax(scores, -1), self.dropout, self.training)
         return weights @ v
 
