@@ -283,24 +283,25 @@ def text_of(page: str) -> str:
 
 def test_the_ratios_to_pytorch_are_those_of_the_rows():
     rows = training_rows.read(ROOT / "results" / "training" / "torch_train_step.jsonl", PeerRow)
-    titles = {"standard": "standard", "nystrom": "Nyström"}
-    exact, others = {}, {}
-    for start, device in (("time over ours on the", "AMD EPYC"), ("On an", "Intel Xeon")):
+    exact, others = [], []
+    for device, compiled in (("AMD EPYC", False), ("AMD EPYC", True), ("Intel Xeon", False)):
         ratios = {
             row["attention"]: row["ratio"]
             for row in rows
-            if row["device"].replace("(R)", "").startswith(device)
+            if row["device"].replace("(R)", "").startswith(device) and row["compiled"] == compiled
         }
-        each = ", ".join(f"{titles.get(name, name.title())} {r:.1f}" for name, r in ratios.items())
+        assert list(ratios) == ["standard", "nystrom", "linformer", "performer", "reformer"]
+        each = " | ".join(f"{ratio:.1f}" for ratio in ratios.values())
         mean = statistics.geometric_mean(ratios.values())
-        told = f"{start} {device}: {each}; geometric mean {mean:.2f}."
-        assert told in text_of("benchmarks/README.md")
-        exact[device] = f"{ratios.pop('standard'):.1f} times"
-        others[device] = f"{min(ratios.values()):.1f} to {max(ratios.values()):.1f}"
+        title = f"{device}, {'compiled' if compiled else 'eager'}"
+        assert_has_line("benchmarks/README.md", f"| {title} | {each} | {mean:.2f} |")
+        exact.append(f"{ratios.pop('standard'):.1f} times")
+        others.append(f"{min(ratios.values()):.1f} to {max(ratios.values()):.1f}")
     for told in (
-        f"a training step on ListOps (batch 4, full length) was {others['AMD EPYC']} times",
-        f"and {exact['AMD EPYC']} with exact attention",
-        f"{others['Intel Xeon']} and {exact['Intel Xeon']} on an Intel Xeon",
+        f"a training step on ListOps (batch 4, full length) was {others[0]} times",
+        f"and {exact[0]} with exact attention",
+        f"against `torch.compile` {others[1]} and {exact[1]}",
+        f"on an Intel Xeon {others[2]} and {exact[2]}",
     ):
         assert told in text_of("README.md")
 
@@ -422,11 +423,22 @@ def test_the_minutes_on_a_gpu_are_those_of_the_rows():
 def test_the_short_trainings_are_those_of_the_rows():
     page = (ROOT / "results" / "SHORT_TRAININGS.md").read_text()
     rows = records.read(ROOT / "results" / "short.jsonl")
-    assert (
-        page.count("\n| Image, ") + page.count("\n| Text, ") + page.count("\n| Pathfinder, ") == 4
-    )
-    assert len(rows) == 4
+    alone = [row for row in rows if row.seeds_in_program == 1]
+    tasks = "Image", "Text", "Pathfinder, easy", "Pathfinder, hard (the benchmark's"
+    assert sum(page.count(f"\n| {task}") for task in tasks) == len(alone) == 4
+    accuracies = {"float32": [], "bfloat16": []}
     for row in rows:
+        if row not in alone:
+            accuracies[row.dtype].append(row.test_accuracy)
+    for name, values in accuracies.items():
+        assert len(values) == 4
+        assert f"| {name} | {' | '.join(map(percent, values))} |" in page
+    lost = [100 * (a - b) for a, b in zip(*accuracies.values(), strict=True)]
+    error = statistics.stdev(lost) / 2
+    told = f"{statistics.mean(lost):.2f} points less, with a standard error of {error:.2f}"
+    assert told in text_of("results/SHORT_TRAININGS.md")
+    assert told.replace(" less", "") in text_of("results/PATHFINDER.md")
+    for row in alone:
         steps, batch = row.steps, row.config["train.batch_size"]
         of = "reviews" if row.task == "text" else "images"
         found = f"{percent(row.test_accuracy)} | {percent(row.val_accuracy)}"
