@@ -77,20 +77,28 @@ def read_members(
 
 
 class _Header(tarfile.TarInfo):
-    """Header whose damage is an error; tarfile takes most damaged ones for the archive's end."""
+    """Header whose damage is an error; tarfile takes most damaged ones for the archive's end.
+
+    Not by `frombuf`, which newer versions of Python do not call when they read an archive.
+    """
 
     @classmethod
-    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> "_Header":
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Header":
         try:
-            header = super().frombuf(buf, encoding, errors)
+            return super().fromtarfile(archive)
         # A block of zeros, which ends the archive, or the end of the file, where it may be missing.
         except (tarfile.EOFHeaderError, tarfile.EmptyHeaderError):
             raise
         except tarfile.HeaderError as error:
             raise tarfile.ReadError(str(error)) from None
-        if header.type in _EXTENDED_HEADERS and header.size > _MAX_EXTENDED_HEADER_BYTES:
-            raise tarfile.ReadError(f"a header of {header.size:,} bytes")
-        return header
+
+    def _proc_member(self, archive: tarfile.TarFile) -> "_Header":
+        """Read what belongs to this header; tarfile calls this for each, and has it overridden."""
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise tarfile.ReadError("a sparse file")
+        if self.type in _EXTENDED_HEADERS and not 0 <= self.size <= _MAX_EXTENDED_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes")
+        return super()._proc_member(archive)
 
 
 def _refuse_unsafe(path: str | os.PathLike, member: tarfile.TarInfo) -> None:

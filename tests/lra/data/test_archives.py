@@ -124,6 +124,29 @@ def test_a_damaged_header_does_not_end_the_archive(tmp_path):
         read_all(path)
 
 
+def test_damage_in_what_follows_a_header_does_not_end_the_archive(tmp_path):
+    path = write_tar(tmp_path / "a.tar.gz", {"top/a.txt": b"first"})
+    content = gzip.decompress(path.read_bytes())
+    info = tarfile.TarInfo("top/b.txt")
+    info.type, info.size = tarfile.XHDTYPE, tarfile.BLOCKSIZE
+    damaged = info.tobuf(tarfile.USTAR_FORMAT) + b"no record of a pax header".ljust(info.size)
+    path.write_bytes(gzip.compress(content[: 2 * tarfile.BLOCKSIZE] + damaged))
+    with pytest.raises(UserError, match=r"truncated, damaged .*'top/a\.txt'"):
+        read_all(path)
+
+
+def test_the_map_of_a_sparse_file_is_not_read(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    info = tarfile.TarInfo("top/a.txt")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1  # the map goes on in the next block, which is not there
+    header[148:155] = b"%06o\0" % tarfile.calc_chksums(header)[0]
+    path.write_bytes(gzip.compress(header))
+    with pytest.raises(UserError, match="a sparse file"):
+        read_all(path)
+
+
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
 def test_a_huge_extended_header_is_not_read(tmp_path, kind):
     path = tmp_path / "a.tar.gz"
