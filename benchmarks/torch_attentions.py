@@ -1,4 +1,4 @@
-"""Exact attention, Linformer and Performer in plain eager PyTorch, for `benchmarks.torch_models`.
+"""Exact attention, Linformer and Performer in plain PyTorch, for `benchmarks.torch_models`.
 
 Exact attention materialises its softmax and drops a tenth of it; nothing is recomputed in the
 backward pass. Linformer shares one projection as ours does, and Performer has the same features.

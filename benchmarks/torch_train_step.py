@@ -5,9 +5,9 @@
 
 Ours is the real step of `lra.trainer`: batches gathered by index, forward and backward pass with
 dropout, the check for divergence, AdamW with its schedule. The peer is `benchmarks.torch_models`,
-eager, of the same sizes, with batches gathered the same way from the same examples, fused AdamW and
-PyTorch's one-cycle schedule. All examples have full length and no padding is cut (`lra.plan`),
-so both sides do the same work.
+eager or (--compile) compiled, of the same sizes, with batches gathered the same way from the same
+examples, fused AdamW and PyTorch's one-cycle schedule. All examples have full length and no padding
+is cut (`lra.plan`), so both sides do the same work.
 
 Each side runs in its own process on the same --threads cores, with huge pages as in `speed_memory`.
 They take turns of --steps steps, one running while the other sleeps; after a warm-up turn, --rounds
