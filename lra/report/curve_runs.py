@@ -54,18 +54,23 @@ def _data_of(folder: Workdir) -> str | None:
 
 
 def united(runs: list[Run]) -> list[Run]:
-    """Unite runs of other seeds whose entries are of the same steps."""
+    """Unite runs of other seeds that were evaluated at the same steps, all with losses or none."""
     alike: dict[Hashable, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.config.seeds):
-        steps = [tuple(step for step, _ in entries) for entries in (run.loss, run.accuracy)]
         settings = to_json(_with_seeds(run.config, ()))
-        parts = alike.setdefault((settings, run.data, *steps), [])
+        key = settings, run.data, _steps(run.accuracy), bool(run.loss)
+        parts = alike.setdefault(key, [])
         seen = {seed for part in parts for seed in part.config.seeds}
-        if parts and seen.isdisjoint(run.config.seeds):
-            parts[0] = _together(parts[0], run)
+        together = _together(parts[0], run) if parts and seen.isdisjoint(run.config.seeds) else None
+        if together:
+            parts[0] = together
         else:
             parts.append(run)
     return [run for parts in alike.values() for run in parts]
+
+
+def _steps(entries: list[Entry]) -> tuple[int, ...]:
+    return tuple(step for step, _ in entries)
 
 
 def _with_seeds(config: Any, seeds: tuple[int, ...]) -> Any:
@@ -74,13 +79,36 @@ def _with_seeds(config: Any, seeds: tuple[int, ...]) -> Any:
     return config
 
 
-def _together(one: Run, other: Run) -> Run:
+def _together(one: Run, other: Run) -> Run | None:
+    """Unite two runs; None if their losses cannot be brought to the same steps."""
+    losses = [one.loss, other.loss]
+    if _steps(one.loss) != _steps(other.loss):
+        losses = [_losses_between_evaluations(run) for run in (one, other)]
+        if _steps(losses[0]) != _steps(losses[1]):
+            return None
     loss, accuracy = (
         [(step, [*a, *b]) for (step, a), (_, b) in zip(*entries, strict=True)]
-        for entries in ((one.loss, other.loss), (one.accuracy, other.accuracy))
+        for entries in (losses, [one.accuracy, other.accuracy])
     )
     config = _with_seeds(one.config, (*one.config.seeds, *other.config.seeds))
     return Run(one.root, config, one.data, loss, accuracy)
+
+
+def _losses_between_evaluations(run: Run) -> list[Entry]:
+    """Return mean losses since the evaluation before: how long calls are depends on their speed."""
+    result, left, before = [], list(run.loss), 0
+    for step, _ in run.accuracy:
+        parts = []
+        while left and left[0][0] <= step:
+            end, values = left.pop(0)
+            parts.append((end - before, values))
+            before = end
+        # Of seeds that diverge between two evaluations nothing is left but those before.
+        parts = [(steps, values) for steps, values in parts if len(values) == len(parts[-1][1])]
+        if total := sum(steps for steps, _ in parts):
+            weighted = ([steps * value for value in values] for steps, values in parts)
+            result.append((step, [sum(column) / total for column in zip(*weighted, strict=True)]))
+    return result
 
 
 def _read_metrics(path: pathlib.Path) -> tuple[list, list]:

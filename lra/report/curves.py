@@ -46,9 +46,9 @@ class History(NamedTuple):
 def histories(places: Iterable[str]) -> dict[tuple[str, ...], list[History]]:
     """Read the curves of the runs in `places`, by figure: task, or task and attention.
 
-    Runs that differ in their seeds alone have a curve together, if all were evaluated, and their
-    losses noted, at the same steps. Attentions that have more than 8 curves together in a task get
-    a figure each. Curves are sorted as in tables: by attention, then by the values that differ.
+    Runs that differ in their seeds alone have a curve together, if they were evaluated at the same
+    steps and all or none have losses. Attentions that have more than 8 curves together in a task
+    get a figure each. Curves are sorted as in tables: by attention, then by the values that differ.
     Folders that hold no run are skipped, and files that are not .jsonl, such as earlier reports
     beside the runs.
 

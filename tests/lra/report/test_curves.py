@@ -66,14 +66,38 @@ def test_runs_of_other_seeds_have_a_curve_together(tmp_path):
     assert set(run.loss.mean) == {1.5}
 
 
-@pytest.mark.parametrize("file", ["loss", "accuracy"])
-def test_runs_of_other_seeds_with_other_steps_are_told_apart(tmp_path, file):
+def test_losses_of_calls_of_other_lengths_are_brought_to_the_evaluations(tmp_path):
+    roots = [
+        write_run(tmp_path / name, overrides=[f"seeds={seeds}"])
+        for name, seeds in (("one", (0, 1)), ("two", (2, 3)))
+    ]
+    metrics = tmp_path / "two" / "metrics.jsonl"
+    calls = ((4, [5.0, 3.0]), (10, [6.0, 3.0]), (11, [7.0, 2.0]), (20, [4.0]))
+    entries = [json.loads(line) for line in metrics.read_text().splitlines()[6:-1]]
+    entries = [entry for entry in entries if entry["kind"] == "eval"]
+    entries += [
+        {"kind": "train", "step": step, "loss": loss, "accuracy": loss} for step, loss in calls
+    ]
+    metrics.write_text("\n".join(map(json.dumps, entries)))
+    ((run,),) = curves.histories(roots).values()
+    assert run.loss.steps == [5.5, 15.5]
+    assert run.loss.mean == pytest.approx([(2 + 1 + 5.6 + 3) / 4, (2 + 1 + 4) / 3])
+    assert (run.loss.low, run.loss.high) == ([1, 1], [pytest.approx(5.6), 4])
+
+
+@pytest.mark.parametrize("lacking", ["losses", "an evaluation", "losses before an evaluation"])
+def test_runs_that_lack_what_others_have_are_told_apart(tmp_path, lacking):
     for name, seeds in (("one", "(0,)"), ("two", "(1, 2)")):
-        steps = 15 if (file, name) == ("loss", "two") else 20
-        write_run(tmp_path / name, steps, overrides=[f"seeds={seeds}"])
-    if file == "accuracy":
-        metrics = tmp_path / "two" / "metrics.jsonl"
-        metrics.write_text(metrics.read_text().replace('"step": 10, "acc', '"step": 9, "acc'))
+        write_run(tmp_path / name, overrides=[f"seeds={seeds}"])
+    metrics = tmp_path / "two" / "metrics.jsonl"
+    lines = metrics.read_text().splitlines()
+    if lacking == "an evaluation":
+        lines = [line for line in lines if not ('"eval"' in line and '"step": 10' in line)]
+    else:
+        call = {"kind": "train", "step": 10, "loss": [2.0, 1.0], "accuracy": [0.5, 0.5]}
+        lines = [line for line in lines if '"train"' not in line]
+        lines += [json.dumps(call)] * (lacking == "losses before an evaluation")
+    metrics.write_text("\n".join(lines))
     ((one, two),) = curves.histories([tmp_path / "one", tmp_path / "two"]).values()
     assert (one.title, two.title) == ("Nyströmformer, seed 0", "Nyströmformer, seeds 1 2")
 
