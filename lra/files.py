@@ -49,7 +49,7 @@ def sync_folder(path: str | os.PathLike) -> None:
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF):
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS):
             raise
     finally:
         os.close(folder)
