@@ -68,7 +68,7 @@ def histories(places: Iterable[str]) -> dict[tuple[str, ...], list[History]]:
             "(.jsonl)"
         )
     return {
-        figure: _titled(of_figure)
+        figure: _titled(of_figure, one_attention=len(figure) > 1)
         for task, runs in runs_by_task.items()
         for figure, of_figure in _figures(task, curve_runs.united(runs)).items()
     }
@@ -100,13 +100,13 @@ def _history(run: Run, title: str) -> History:
     )
 
 
-def _titled(runs: list[Run]) -> list[History]:
+def _titled(runs: list[Run], *, one_attention: bool) -> list[History]:
     """Sort the curves of a figure's runs and give them distinct titles.
 
     Equal titles get what differs of their runs appended: the seeds, then the data, the folders.
     """
     flat = [flatten(run.config) for run in runs]
-    keys_of = _keys_in_titles(runs, flat)
+    keys_of = _keys_in_titles(runs, flat, one_attention)
     names = short_names(itertools.chain.from_iterable(keys_of.values()))
     sortable = []
     for run, values in zip(runs, flat, strict=True):
@@ -127,11 +127,14 @@ def _titled(runs: list[Run]) -> list[History]:
     return [_history(run, title) for run, title in zip(ordered, titles, strict=True)]
 
 
-def _keys_in_titles(runs: list[Run], flat: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _keys_in_titles(
+    runs: list[Run], flat: list[dict[str, Any]], one_attention: bool
+) -> dict[str, list[str]]:
     """Return, by attention, the keys whose values appear in the titles of its runs.
 
     These are the options that any run of the attention changes, and other changed keys that differ
-    among the runs. There are none if each run has a different attention.
+    among the runs. There are none if each run has a different attention, except in a figure of
+    `one_attention`, beside which there are others.
     """
     options: dict[str, dict[str, None]] = {run.attention: {} for run in runs}
     others: dict[str, None] = {}
@@ -139,7 +142,7 @@ def _keys_in_titles(runs: list[Run], flat: list[dict[str, Any]]) -> dict[str, li
         for key in overrides_of(run.config):
             keys = options[run.attention] if key.startswith(ATTENTION_KEYS) else others
             keys[key] = None
-    if len(options) == len(runs):
+    if len(options) == len(runs) and not one_attention:
         return {attention: [] for attention in options}
     differing = sorted(key for key in others if len({str(values[key]) for values in flat}) > 1)
     return {attention: [*own, *differing] for attention, own in options.items()}

@@ -117,6 +117,9 @@ def test_many_curves_have_a_figure_for_each_attention(tmp_path):
         for value in values
         for change in [f"model.attention.{option}={value}"]
     ]
+    one_more = write_run(
+        tmp_path / "performer", attention="performer", overrides=["model.attention.num_features=8"]
+    )
     for few in (roots[:7], roots[1:]):
         assert [figure.name for figure in figures([], few)[1]] == ["curves-listops"]
     of_linformer, of_nystrom = figures([], roots)[1]
@@ -128,6 +131,8 @@ def test_many_curves_have_a_figure_for_each_attention(tmp_path):
         f"Linformer, proj_dim={value}" for value in (8, 16)
     ]
     assert len(found["listops", "nystrom"]) == 7
+    (alone,) = curves.histories([*roots, one_more])["listops", "performer"]
+    assert alone.title == "Performer, num_features=8"
 
 
 def test_histories_of_the_same_runs_are_told_apart_by_their_folders(tmp_path):
