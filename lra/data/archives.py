@@ -84,6 +84,7 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> "_Header":
+        """Read the next header of an archive."""
         try:
             return super().fromtarfile(archive)
         # A block of zeros, which ends the archive, or the end of the file, where it may be missing.
