@@ -1,6 +1,5 @@
 """Drawing of costs in the style of `lra.report.drawing`, with logarithmic lengths and costs."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,8 @@ from lra.report.styles import as_options, shade, styles
 
 _PANEL = 1.75  # height in inches
 _LEGEND_LINE = 0.142
-_FONT_SIZE, _LONGEST_LABEL = 7, 59  # font size in points; characters of it that fit in a column
+_FONT_SIZE = 7  # of legends, in points
+_LEGEND_WIDTH = 0.98  # largest width of a legend, as a share of that of the figure
 
 
 class Mark(NamedTuple):
@@ -59,14 +59,7 @@ def draw_costs(all_series: Sequence[Series]) -> Any:
     upper.set_ylabel("time (ms)")
     lower.set_ylabel("memory (MB)")
     _finish(figure, (upper, lower), all_series)
-    look = {
-        "title": _title(all_series, span),
-        "title_fontsize": 7,
-        "fontsize": _fitting_font_size(labels),
-    }
-    legend = figure.legend(handles=handles, loc="outside upper center", **look)
-    for label in legend.get_texts():
-        label.set_parse_math(True)  # exponents
+    _add_legend(figure, handles, _title(all_series, span))
     return figure
 
 
@@ -75,10 +68,22 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _fitting_font_size(labels: list[str]) -> float:
-    """Return a font size (points) at which the longest label fits in a column."""
-    longest = max(len(re.sub(r"[${}^]", "", label)) for label in labels)
-    return _FONT_SIZE * min(1.0, _LONGEST_LABEL / longest)
+def _add_legend(figure: Any, handles: Sequence[Any], title: str | None) -> None:
+    """Add a legend with formulas in its labels, in letters so small that it fits in the figure."""
+
+    def legend(font_size: float) -> Any:
+        sizes = {"fontsize": font_size, "title_fontsize": _FONT_SIZE}
+        made = figure.legend(handles=handles, title=title, loc="outside upper center", **sizes)
+        for label in made.get_texts():
+            label.set_parse_math(True)  # exponents
+        return made
+
+    first = legend(_FONT_SIZE)
+    width = first.get_window_extent(figure.canvas.get_renderer()).width
+    room = _LEGEND_WIDTH * figure.bbox.width
+    if width > room:
+        first.remove()
+        legend(_FONT_SIZE * room / width)
 
 
 def draw_fixed_tokens(all_series: Sequence[Series]) -> Any:

@@ -15,7 +15,6 @@ from lra import records
 from lra.efficiency import to_json
 from lra.errors import UserError
 from lra.report.__main__ import main
-from lra.report.costs.drawing import _fitting_font_size
 from lra.report.figure_files import save
 from tests.lra.cost_row_factory import PEER, cost_row, linformer, sections_of, standard
 from tests.lra.report.drawn_texts import draw
@@ -63,9 +62,15 @@ def test_figures_are_a_columns_width_and_the_same_bytes_again(tmp_path):
         assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
-def test_long_labels_of_a_legend_have_smaller_letters():
-    assert _fitting_font_size(["$n^{1.00}$" + "x" * 40]) == 7
-    assert _fitting_font_size(["short", "x" * 118]) == 3.5
+@pytest.mark.parametrize(("length", "smaller"), [(8, False), (40, True), (120, True)])
+def test_long_labels_of_a_legend_have_smaller_letters_and_fit(length, smaller):
+    name = {"method": "M" * length, "label": "M" * length, "options": {}}
+    rows = [cost_row(n / 1024, n / 10, length=n, **name) for n in (2048, 4096, 8192)]
+    drawn = draw(sections_of(rows)[0].figures[0])
+    (legend,) = drawn.legends
+    extent = legend.get_window_extent(drawn.canvas.get_renderer())
+    assert (legend.get_texts()[0].get_fontsize() < 7) == smaller
+    assert 0 <= extent.x0 < extent.x1 <= drawn.bbox.x1
 
 
 @pytest.mark.parametrize(
