@@ -84,18 +84,18 @@ def _rows(path: pathlib.Path, kind: type) -> list[Row]:
 
 
 def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
-    case_fields = ("task", "attention", "seeds", "batch")
-
     def conditions(row: Row) -> tuple:
-        overrides = tuple(row.get("overrides", ()))
         fields = ("num_devices", "dtype", "matmul_precision", "deterministic")
-        return (*_provenance(row), *(row[name] for name in fields), overrides)
+        return (*_provenance(row), *(row[name] for name in fields))
 
-    for group in reversed(_groups(rows, conditions, case_fields)):
+    def case(row: Row) -> tuple:
+        fields = ("task", "attention", "seeds", "batch")
+        return (*(row[name] for name in fields), *row.get("overrides", ()))
+
+    for group in reversed(_groups(rows, conditions, case)):
         first = group[0]
-        overrides = "".join(f", {override}" for override in first.get("overrides", ()))
         devices = f"{first['num_devices']} x " if first["num_devices"] > 1 else ""
-        title = f"{devices}{first['device']}, {first['dtype']}{overrides}"
+        title = f"{devices}{first['device']}, {first['dtype']}"
         caption = (
             f"benchmarks.train_step, {_versions_text(first, 'jax')}, products in "
             f"{first['matmul_precision']}. Steps are of all seeds of a program together."
@@ -112,7 +112,7 @@ def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
         sizes = (row[name] for name in ("task", "length", "batch", "threads"))
         return (*_provenance(row), *sizes, row.get("compiled", False), row["versions"].get("torch"))
 
-    for group in _groups(rows, conditions, ("attention",)):
+    for group in _groups(rows, conditions, lambda row: (row["attention"],)):
         first = group[0]
         mode = "compiled" if first.get("compiled") else "eager"
         # Only some peers need transformers.
@@ -140,14 +140,13 @@ def _versions_text(row: Row, *packages: str) -> str:
 
 
 def _groups(
-    rows: Iterable[Row], conditions: Callable[[Row], tuple], case_fields: tuple[str, ...]
+    rows: Iterable[Row], conditions: Callable[[Row], tuple], case: Callable[[Row], tuple]
 ) -> list[list[Row]]:
     """Group successful rows by their conditions; of several rows of a case, keep the latest."""
     groups: dict[tuple, dict[tuple, Row]] = {}
     for row in rows:
         if "failed" not in row:
-            by_case = groups.setdefault(conditions(row), {})
-            by_case[tuple(row[name] for name in case_fields)] = row
+            groups.setdefault(conditions(row), {})[case(row)] = row
     return [list(by_case.values()) for by_case in groups.values()]
 
 

@@ -42,7 +42,7 @@ def step_cells(row: Row) -> list[str]:
     cost, hours = row.get("cost_against_one_seed"), row.get("protocol_hours")
     return [
         row["task"],
-        row["attention"],
+        ", ".join([row["attention"], *map(_short, row.get("overrides", ()))]),
         f"{row['seeds']}",
         f"{row['batch']}",
         "yes" if row["deterministic"] else "no",
@@ -55,6 +55,11 @@ def step_cells(row: Row) -> list[str]:
         _utilisation(row),
         "" if cost is None else f"{cost:.2f}",
     ]
+
+
+def _short(override: str) -> str:
+    """Shorten `model.attention.num_landmarks=16` to `num_landmarks=16`."""
+    return override.removeprefix("model.").removeprefix("attention.")
 
 
 def _number(value: float) -> str:
@@ -73,11 +78,14 @@ def _utilisation(row: Row) -> str:
 
 
 def sums(rows: Iterable[Row]) -> list[str]:
-    """Return a line per number of seeds: total hours of whole runs, and the number of cells."""
+    """Return a line per number of seeds: total hours of whole runs, and the number of cells.
+
+    Rows with overrides are no cells of the table.
+    """
     hours: dict[int, dict[tuple[str, str], float]] = {}
     for row in rows:
         cell = row["task"], row["attention"]
-        if cell in _CELLS and row.get("whole_hours"):
+        if cell in _CELLS and row.get("whole_hours") and not row.get("overrides"):
             hours.setdefault(row["seeds"], {})[cell] = row["whole_hours"]
     return [
         f"{seeds} seed{'s in one program' if seeds > 1 else ''}: {len(by_cell)} of "

@@ -11,7 +11,8 @@ paper's table; all others have tables of their own. Costs have one section per d
 threads, width and number format; times are compared only within one run. As CSV, accuracies go to
 results.csv, the costs of their programs to costs.csv (only with --out), and other costs to
 efficiency.csv. Accuracy is plotted against the speeds of the runs themselves; speeds measured one
-by one with benchmarks.train_step compare attentions better: give its rows as --speeds.
+by one with benchmarks.train_step compare attentions better, and the values of an option: give its
+rows as --speeds.
 """
 
 import argparse
@@ -114,7 +115,7 @@ def main(argv: list[str], processes: int = 1) -> None:
     forms = _formats(options.format)
     rows, costs, sources = read(options.rows)
     groups = group(rows)
-    measured = speeds.read(options.speeds) if options.speeds else None
+    measured = speeds.read(options.speeds) if options.speeds else ()
     group_and_curve_figures = figures(groups, options.curves, measured)
     if options.speeds:
         sources += f", {as_text(options.speeds)}"

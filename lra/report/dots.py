@@ -9,7 +9,7 @@ from lra.report.cells import Cell, Stat, average, number_format, usual_platform
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
 from lra.report.provenance import Platform
-from lra.report.speeds import Speeds
+from lra.report.speeds import Case, Speeds
 
 UNSTEADY = 1.3  # speeds that differ more tell more of their machine than of the method
 
@@ -28,6 +28,7 @@ class Dot(NamedTuple):
         marked: Whether the table marks the cell because its data are not LRA's.
         seeds: Test accuracy of each seed; empty for an average.
         lost: Number of seeds that diverged or failed.
+        case: What was trained; None for an average.
     """
 
     accuracy: Stat
@@ -38,6 +39,12 @@ class Dot(NamedTuple):
     marked: bool = False
     seeds: tuple[float, ...] = ()
     lost: int = 0
+    case: Case | None = None
+
+    def timed(self, measured: Speeds) -> "Dot":
+        """Return the dot with the measured speed of its case, or without one."""
+        speed = measured.examples_per_second.get(self.case)
+        return self._replace(speed=speed, seeds_together=None, slowest=None)
 
     @property
     def is_steady(self) -> bool:
@@ -72,6 +79,7 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
         min(speeds, default=None),
         seeds=tuple(cell.known("test_accuracy")),
         lost=len(cell.rows) - len(cell.ok),
+        case=(cell.rows[0].task, cell.rows[0].attention, cell.rows[0].protocol),
     )
 
 
@@ -112,11 +120,8 @@ def panels(group: Group, measured: Speeds | None = None) -> Panels:
 
 def _measured_dot(cell: Cell, platform: Platform | None, measured: Speeds | None) -> Dot:
     """Return the dot of a cell, with its measured speed if speeds were measured."""
-    if measured is None:
-        return dot(cell, platform)
-    row = cell.rows[0]
-    speed = measured.examples_per_second.get((row.task, row.attention))
-    return Dot(cell.stat(), speed, cell.median("params"))
+    run_dot = dot(cell, platform)
+    return run_dot.timed(measured) if measured else run_dot
 
 
 def _why_no_dot(

@@ -1,7 +1,7 @@
 """All figures of a report: what each shows, and its caption."""
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
@@ -10,9 +10,9 @@ from lra.report.figure_files import Figure
 from lra.report.groups import Group
 from lra.report.names import file_name
 from lra.report.notes import OTHER_DATA, on_other_data
-from lra.report.speeds import Speeds
+from lra.report.speeds import Speeds, of_table
 from lra.report.styles import Style, styles
-from lra.report.sweep_points import Sweep, labels, shared, sweeps
+from lra.report.sweep_points import Sweep, labels, shared, sweeps, timed
 
 _MOST_CURVES = 6  # in a panel
 _MOST_SPEED_FIGURES = 6  # for groups other than the paper's table
@@ -29,15 +29,15 @@ _MEASURED = (
 
 
 def figures(
-    groups: list[Group], workdirs: list[str], measured: Speeds | None = None
+    groups: list[Group], workdirs: list[str], measured: Sequence[Speeds] = ()
 ) -> tuple[list[list[Figure]], list[Figure]]:
     """Return the figures of each group, and the learning curves of the runs in `workdirs`.
 
     Args:
         groups: Groups of the rows.
         workdirs: Workdirs of the runs.
-        measured: Measured speeds of the protocol's steps, drawn for the paper's table; None to
-            draw the speeds of its rows.
+        measured: Measured speeds, drawn for the paper's table, and for sweeps whose every point was
+            measured on one platform, in place of the speeds of the rows.
     """
     runs = curves.histories(workdirs) if workdirs else {}
     looks = styles(
@@ -51,7 +51,7 @@ def figures(
     group_figures = [
         [
             *([] if each in without_speed_figure else _speed_figures(each, looks, measured)),
-            *_sweep_figures(each, looks),
+            *_sweep_figures(each, looks, measured),
         ]
         for each in groups
     ]
@@ -71,17 +71,19 @@ def beyond_speed_figures(groups: list[Group]) -> list[Group]:
     return sorted(others, key=lambda each: -results(each))[_MOST_SPEED_FIGURES:]
 
 
-def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | None) -> list[Figure]:
-    measured = measured if group.is_table3 else None
-    by_task, platform, missing = panels(group, measured)
+def _speed_figures(
+    group: Group, looks: dict[str, Style], measured: Sequence[Speeds]
+) -> list[Figure]:
+    separate = of_table(measured) if group.is_table3 else None
+    by_task, platform, missing = panels(group, separate)
     if not by_task:
         return []
     dots = [dot for panel in by_task.values() for dot in panel.values()]
-    together = "" if measured else ", all seeds of a program together"
+    together = "" if separate else ", all seeds of a program together"
     caption = (
         f"Test accuracy against training speed{together}; the area of a dot is the number of "
         "parameters, bars are standard deviations over seeds. "
-        f"{_MEASURED if measured else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
+        f"{_MEASURED if separate else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
     )
     if "" in by_task:
         bar = ""
@@ -96,18 +98,21 @@ def _speed_figures(group: Group, looks: dict[str, Style], measured: Speeds | Non
     return [Figure(f"{group.slug}-speed", caption, draw)]
 
 
-def _sweep_figures(group: Group, looks: dict[str, Style]) -> list[Figure]:
+def _sweep_figures(
+    group: Group, looks: dict[str, Style], measured: Sequence[Speeds]
+) -> list[Figure]:
     result = []
     for (attention, option), all_sweeps in sweeps(group).items():
         # A legend has room for few curves, so only those with most values are shown.
         largest = sorted(all_sweeps, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
         shown = [sweep for sweep in all_sweeps if sweep in largest[:_MOST_CURVES]]
-        fixed = shared(shown)
+        separate = timed(shown, measured)
+        shown, fixed = separate or shown, shared(shown)
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "
             f"{option}{f', {fixed}' if fixed else ''}; lines are means, small dots the seeds, "
-            f"open marks single seeds. {_RUNS_APART}{_platforms(shown)}.{_left_out(shown)}"
-            f"{_lost(shown)}{_without_speed(shown)}"
+            f"open marks single seeds. {_MEASURED if separate else _RUNS_APART}"
+            f"{_platforms(shown)}.{_left_out(shown)}{_lost(shown)}{_without_speed(shown)}"
         )
         if not all(dot.is_steady for sweep in shown for dot in _dots(sweep)):
             caption += (

@@ -9,6 +9,7 @@ from lra.report.cells import Cell, number_format, usual_platform
 from lra.report.dots import Dot, dot
 from lra.report.groups import Group
 from lra.report.provenance import Platform
+from lra.report.speeds import Speeds
 
 # Pairs of an option's value and a cell with this value.
 _Sized = list[tuple[float, Cell]]
@@ -62,6 +63,23 @@ def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
         for key, lines in _swept_lines(group).items()
     }
     return {key: option_sweeps for key, option_sweeps in by_option.items() if option_sweeps}
+
+
+def timed(shown: list[Sweep], measured: Iterable[Speeds]) -> list[Sweep] | None:
+    """Return the sweeps of a figure with measured speeds; None unless one platform has them all."""
+    dots = [dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()]
+    for speeds in measured:
+        if all(dot.case in speeds.examples_per_second for dot in dots):
+            return [_timed(sweep, speeds) for sweep in shown]
+    return None
+
+
+def _timed(sweep: Sweep, speeds: Speeds) -> Sweep:
+    by_task = {
+        task: {value: dot.timed(speeds) for value, dot in dots.items()}
+        for task, dots in sweep.by_task.items()
+    }
+    return sweep._replace(by_task=by_task, platforms=dict.fromkeys(by_task, speeds.platform))
 
 
 def labels(shown: list[Sweep]) -> list[str]:

@@ -127,6 +127,15 @@ def test_of_rows_of_a_case_the_latest_is_shown(tmp_path):
     assert [line[6] for line in lines_of(tmp_path, "nystrom")] == ["8", "4"]
 
 
+def test_steps_of_other_models_are_lines_of_their_own_and_no_cells(tmp_path):
+    changed = {"overrides": ["model.attention.num_landmarks=16", "model.dropout=0.2"]}
+    changed["whole_hours"] = 9.0
+    write(tmp_path, steps=[STEP, STEP | changed, STEP | changed | {"steps_per_second": 8.0}])
+    assert lines_of(tmp_path, "nystrom, num_landmarks=16, dropout=0.2")[0][6] == "8"
+    assert len(lines_of(tmp_path, "listops")) == 2
+    assert "1 of 25 cells of the table, 1.55 h in all" in training_page.page(tmp_path)
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -134,7 +143,6 @@ def test_of_rows_of_a_case_the_latest_is_shown(tmp_path):
         {"dtype": "bfloat16"},
         {"commit": "9876543210"},
         {"versions": {"jax": "0.2"}},
-        {"overrides": ["model.dropout=0.2"]},
         {"num_devices": 2},
     ],
     ids=lambda value: next(iter(value)),

@@ -1,6 +1,7 @@
 """Speeds of training steps that were measured apart: which count, and what is drawn of them."""
 
 import pytest
+from matplotlib import pyplot
 
 from lra import training_rows
 from lra.errors import UserError
@@ -37,6 +38,7 @@ STEP = {
     "protocol_hours": 0.1,
 }
 GPU = Platform("a GPU", "bfloat16", "0.12.0")
+NYSTROM = "listops", "nystrom", "table3"
 
 
 def measured(tmp_path, *rows) -> str:
@@ -52,37 +54,45 @@ def test_deterministic_operations_count_where_there_are_no_others(tmp_path):
     slow = {"examples_per_second": 100.0}
     (tmp_path / "both").mkdir()
     path = measured(tmp_path / "both", {"deterministic": False}, slow)
-    assert speeds.read(path).examples_per_second == {("listops", "nystrom"): 320.0}
-    assert speeds.read(measured(tmp_path, slow)).examples_per_second == {
-        ("listops", "nystrom"): 100.0
-    }
+    assert speeds.read(path) == [(GPU, {NYSTROM: 320.0})]
+    assert speeds.read(measured(tmp_path, slow)) == [(GPU, {NYSTROM: 100.0})]
 
 
-def test_the_last_speed_of_one_seed_of_the_protocol_counts(tmp_path):
+def test_the_last_speed_of_one_seed_counts(tmp_path):
     path = measured(
         tmp_path,
         {"examples_per_second": 1.0},
         {},
         {"seeds": 3, "examples_per_second": 2.0},
-        {"overrides": ["model.remat=True"], "examples_per_second": 3.0},
+        {"overrides": ["model.remat=True", "model.attention.x=2"], "examples_per_second": 3.0},
         {"protocol_hours": None, "batch": 64, "examples_per_second": 4.0},
         {"attention": "standard", "examples_per_second": 200.0},
     )
     failed = {"task": "listops", "attention": "linear", "failed": True, "seeds": 1}
     training_rows.append(path, failed, StepRow)
-    expected = {("listops", "nystrom"): 320.0, ("listops", "standard"): 200.0}
-    assert speeds.read(path) == (GPU, expected)
+    changed = "changed: model.attention.x=2, model.remat=True"
+    standard = "listops", "standard", "table3"
+    expected = {NYSTROM: 320.0, ("listops", "nystrom", changed): 3.0, standard: 200.0}
+    assert speeds.read(path) == [(GPU, expected)]
 
 
 def test_the_platform_of_most_cells_counts_then_the_latest(tmp_path):
-    path = measured(tmp_path, {"num_devices": 4}, {}, {"attention": "standard"})
-    assert speeds.read(path).platform == GPU
-    path = measured(tmp_path, {"num_devices": 4, "attention": "standard"})
-    assert speeds.read(path).platform == GPU._replace(devices="4 x a GPU")
+    four = {"num_devices": 4}
+    path = measured(tmp_path, four, four | {"overrides": ["model.remat=True"]})
+    path = measured(tmp_path, {}, {"attention": "standard"})
+    assert speeds.of_table(speeds.read(path)).platform == GPU
+    path = measured(tmp_path, four | {"attention": "standard"})
+    assert speeds.of_table(speeds.read(path)).platform == GPU._replace(devices="4 x a GPU")
+
+
+def test_a_file_without_cells_of_the_table_has_no_speeds_for_it(tmp_path):
+    path = measured(tmp_path, {"overrides": ["model.remat=True"]})
+    assert speeds.of_table(speeds.read(path)) is None
+    assert speeds.of_table([]) is None
 
 
 def test_a_file_without_such_a_speed_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no step of the protocol with one seed was measured"):
+    with pytest.raises(UserError, match="no step with the protocol's batch and one seed was"):
         speeds.read(measured(tmp_path, {"seeds": 3}))
     with pytest.raises(UserError, match="no such file"):
         speeds.read(tmp_path / "none.jsonl")
@@ -96,7 +106,7 @@ def test_dots_of_the_table_have_the_speeds_measured(tmp_path):
         *(make_row(attention=name, **other) for name in ("nystrom", "standard")),
     ]
     table, rest = group(rows)
-    found = panels(table, speeds.read(path))
+    found = panels(table, *speeds.read(path))
     assert {name: dot.speed for name, dot in found.by_task["listops"].items()} == {
         "standard": 200.0,
         "nystrom": 320.0,
@@ -108,6 +118,35 @@ def test_dots_of_the_table_have_the_speeds_measured(tmp_path):
     )
     assert "all seeds of a program together" in of_rest.caption
     assert of_rest.caption.endswith("Speeds: a device, float32.")
+
+
+def test_sweeps_have_the_speeds_measured_on_one_platform(tmp_path):
+    """Of the platform measured last that has one for each point, else of the runs."""
+    rows = [make_row(0.3)]
+    for count in (16, 32):
+        override = f"model.attention.num_landmarks={count}"
+        values = {"model.attention.num_landmarks": count}
+        rows.append(make_row(0.2, config_overrides=values, protocol=f"changed: {override}"))
+    of_16, of_32 = ({"overrides": [f"model.attention.num_landmarks={n}"]} for n in (16, 32))
+    path = measured(tmp_path, of_16 | {"examples_per_second": 500.0}, {})
+
+    def figure():
+        shown, _ = figures(group(rows), [], speeds.read(path))
+        (found,) = [each for each in shown[-1] if "num_landmarks" in each.name]
+        return found
+
+    assert "Each speed is of a run of its own" in figure().caption
+    measured(tmp_path, of_32 | {"examples_per_second": 400.0}, of_16 | {"device": "another"})
+    caption = figure().caption
+    assert "measured by benchmarks.train_step: a GPU, bfloat16, JAX 0.12.0." in caption
+    assert "Each speed" not in caption
+    drawn = figure().draw()
+    pyplot.close(drawn)
+    line = drawn.axes[1].lines[0]
+    assert [line.get_xdata().tolist(), line.get_ydata().tolist()] == [
+        [16, 32, 64],
+        [500.0, 400.0, 320.0],
+    ]
 
 
 def test_the_command_takes_them(tmp_path, capsys):
