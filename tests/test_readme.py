@@ -383,9 +383,9 @@ def test_the_readmes_python_runs(tmp_path):
 
 
 def steps_on(device: str) -> dict[tuple[str, str, int], StepRow]:
-    """The latest row of each task, attention and number of seeds on such a device."""
+    """The latest row of each task, attention and number of seeds on a device, without overrides."""
     rows = training_rows.read(ROOT / "results" / "training" / "train_step.jsonl", StepRow)
-    own = (row for row in rows if device in row["device"])
+    own = (row for row in rows if device in row["device"] and not row["overrides"])
     return {(row["task"], row["attention"], row["seeds"]): row for row in own}
 
 
@@ -394,6 +394,32 @@ def test_what_three_seeds_cost_is_that_of_the_rows():
     cost = [row["cost_against_one_seed"] for (*_, seeds), row in rows if seeds == 3]
     told = f"three in one program take {min(cost):.1f} to {max(cost):.1f} times as long"
     assert told in text_of("benchmarks/README.md")
+
+
+def test_what_a_size_costs_is_that_of_the_rows():
+    page = text_of("results/LISTOPS.md")
+    rows = training_rows.read(ROOT / "results" / "training" / "train_step.jsonl", StepRow)
+    speeds = {
+        (row["attention"], *row["overrides"]): f"{row['steps_per_second']:.2f}"
+        for row in rows
+        if row["task"] == "listops" and "EPYC" in row["device"] and row["seeds"] == 1
+    }
+
+    def line(attention, option, sizes):
+        default = load_config(f"configs/listops.py:{attention}").model.attention[option]
+        keys = [() if n == default else (f"model.attention.{option}={n}",) for n in sizes]
+        return [speeds.get((attention, *key), "–") for key in keys]
+
+    for attention, option in (
+        ("nystrom", "num_landmarks"),
+        ("linformer", "proj_dim"),
+        ("performer", "num_features"),
+    ):
+        cells = " | ".join(line(attention, option, (16, 32, 64, 128, 256, 512)))
+        assert_has_line("results/LISTOPS.md", f"| {NAMES[attention]} | {cells} |")
+    *others, last = line("reformer", "num_hashes", (1, 2, 4, 8))
+    assert f"Reformer makes {', '.join(others)} and {last} with 1, 2, 4 and 8 hash rounds" in page
+    assert f"exact attention {speeds[('standard',)]}." in page
 
 
 def test_the_speeds_on_a_gpu_are_those_of_the_rows():
