@@ -1,9 +1,9 @@
 """Every config key, with its default and the source of the default.
 
-The file of a task (`configs/listops.py`, ...) starts from this and sets what the task changes. All
-defaults are those behind Table 3 of the Nyströmformer paper (arXiv 2102.03902) as in its published
-PyTorch code (mlpen/Nystromformer, folder LRA, commit 5689313; called NYS below). Any key can be set
-on the command line: `--config.train.steps=500`.
+The file of a task (`configs/listops.py`, ...) starts from this and sets what the task changes.
+Unless a comment says otherwise, defaults are those behind Table 3 of the Nyströmformer paper (arXiv
+2102.03902) as in its published PyTorch code (mlpen/Nystromformer, folder LRA, commit 5689313;
+called NYS below). Any key can be set on the command line: `--config.train.steps=500`.
 """
 
 import difflib
@@ -73,7 +73,7 @@ def get_config(attention: str = "standard") -> config_dict.ConfigDict:
     config.data.holdout = 0.0  # fraction of train used for validation; 0 = the task's own set
     config.data.zero_is_padding = False  # mask pixels of value 0; True in the pixel tasks
     config.mesh = config_dict.ConfigDict()
-    config.mesh.seed = 0  # devices along the seeds; 0 = so that most devices take part
+    config.mesh.seed = 0  # devices along the seeds; 0 = chosen to use most devices
     config.mesh.data = 0  # along the batch; 0 likewise
     return config
 

@@ -2,8 +2,8 @@
 
 Paper:     Nyströmformer, arXiv 2102.03902, Table 3, has one number only: 64 by its code's README
 Data:      as table.py
-Train:     python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl \\
-               --known=results/accuracy.jsonl
+Train:     python -m lra.sweep configs/sweeps/landmarks.py --results=runs/sweeps.jsonl \\
+               --known=results/accuracy.jsonl --known=results/sweeps.jsonl
 Published: those of Table 3, in the config of each task
 Here:      30.63, 30.75 and 30.38 with 16, 32 and 128 landmarks on ListOps (means of three seeds,
            of which seed 2 never learned; results/sweeps.jsonl, discussed in

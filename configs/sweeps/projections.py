@@ -3,8 +3,8 @@
 Paper:     Nyströmformer, arXiv 2102.03902, Table 3, has projection dimension 256, 256 features and
            2 hash rounds only
 Data:      as table.py
-Train:     python -m lra.sweep configs/sweeps/projections.py --results=results/sweeps.jsonl \\
-               --known=results/accuracy.jsonl
+Train:     python -m lra.sweep configs/sweeps/projections.py --results=runs/sweeps.jsonl \\
+               --known=results/accuracy.jsonl --known=results/sweeps.jsonl
 Published: those sizes, in the config of each task
 Here:      36.90, 36.92 and 36.63 with proj_dim 32, 64 and 128 on ListOps, 29.07, 28.47 and
            27.97 with 32, 64 and 128 features (means of three seeds, results/sweeps.jsonl,

@@ -3,7 +3,7 @@
 Paper:     Xiong et al., 2021, arXiv 2102.03902
 Data:      ListOps and Pathfinder are generated; the others:
            python -m lra.data.prepare all --dry_run
-Train:     python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
+Train:     python -m lra.sweep configs/sweeps/table.py --results=runs/table.jsonl
            with --config.dtype=bfloat16 on a GPU or TPU
 Published: in the config of each task
 Here:      in the config of each task, and results/RESULTS.md

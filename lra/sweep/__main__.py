@@ -1,11 +1,11 @@
 """Execute the runs of a sweep file that have no rows yet and add their rows to --results.
 
-    python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl
-    python -m lra.sweep configs/sweeps/landmarks.py --results=results/sweeps.jsonl --tasks=text
+    python -m lra.sweep configs/sweeps/table.py --results=runs/table.jsonl
+    python -m lra.sweep configs/sweeps/landmarks.py --results=runs/sweeps.jsonl --tasks=text
 
 For other schedulers, print the commands, one per line; the next sweep collects their rows:
 
-    python -m lra.sweep configs/sweeps/table.py --results=results/accuracy.jsonl \\
+    python -m lra.sweep configs/sweeps/table.py --results=runs/table.jsonl \\
         --launcher=print | xargs -r -d '\\n' -P2 -n1 sh -c 'sh -c "$0" || exit 1'
 
 With --jobs=N, N runs are executed at once. Lines on stderr then come from all of them.

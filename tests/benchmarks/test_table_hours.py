@@ -8,9 +8,15 @@ from lra.errors import UserError
 from lra.training_rows import StepRow
 from tests.lra.report.test_speeds import STEP
 
-
-def row(steps, examples, device="ours"):
-    return {"steps_per_second": steps, "eval_examples_per_second": examples, "device": device}
+MEASURED = {
+    "task": "text",
+    "attention": "nystrom",
+    "seeds": 1,
+    "device": "an H200",
+    "num_devices": 1,
+    "dtype": "bfloat16",
+    "protocol_hours": 1.0,
+}
 
 
 def test_minutes_are_those_of_the_measured_cells(tmp_path, capsys):
@@ -26,21 +32,17 @@ def test_minutes_are_those_of_the_measured_cells(tmp_path, capsys):
 
 
 def test_failed_cases_and_rows_of_several_devices_tell_no_time():
-    measured = row(1.0, 2.0, "an H200") | {"task": "text", "attention": "nystrom", "seeds": 1}
-    measured |= {"num_devices": 1, "dtype": "bfloat16", "protocol_hours": 1.0}
     failed = {"task": "text", "attention": "standard", "seeds": 1, "failed": True}
-    rows = [measured, failed, measured | {"num_devices": 8, "steps_per_second": 8.0}]
-    del (unlike := dict(measured))["protocol_hours"]  # of a batch that is not the protocol's
-    rows.append(unlike | {"steps_per_second": 9.0})
-    assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): measured}
+    rows = [MEASURED, failed, MEASURED | {"num_devices": 8}]
+    rows.append(MEASURED | {"protocol_hours": None})  # of a batch that is not the protocol's
+    assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): MEASURED}
 
 
 @pytest.mark.parametrize(
     "device", ["H200 (LRA_KERNELS=off)", "H200 (no kernels: 8 devices visible)"]
 )
 def test_rows_without_kernels_or_with_deterministic_operations_are_others(device):
-    plain = row(1.0, 2.0, "an H200") | {"task": "text", "attention": "nystrom", "seeds": 1}
-    plain |= {"num_devices": 1, "dtype": "bfloat16", "protocol_hours": 1.0, "deterministic": False}
+    plain = MEASURED | {"deterministic": False}
     without, deterministic = plain | {"device": device}, plain | {"deterministic": True}
     rows = [plain, deterministic, without]
     assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): plain}
