@@ -33,7 +33,7 @@ PEER_HEADER = _header(PEER_TITLES)
 def step_line(row: Row) -> str:
     """Format a row as a line of the table under `STEP_HEADER`."""
     if "failed" in row:
-        return _pipe([row["task"], row["attention"], str(row["seeds"]), "failed"])
+        return _pipe([row["task"], _model(row), str(row["seeds"]), "failed"])
     return _pipe(step_cells(row))
 
 
@@ -42,7 +42,7 @@ def step_cells(row: Row) -> list[str]:
     cost, hours = row.get("cost_against_one_seed"), row.get("protocol_hours")
     return [
         row["task"],
-        ", ".join([row["attention"], *map(_short, row.get("overrides", ()))]),
+        _model(row),
         f"{row['seeds']}",
         f"{row['batch']}",
         "yes" if row["deterministic"] else "no",
@@ -57,9 +57,10 @@ def step_cells(row: Row) -> list[str]:
     ]
 
 
-def _short(override: str) -> str:
-    """Shorten `model.attention.num_landmarks=16` to `num_landmarks=16`."""
-    return override.removeprefix("model.").removeprefix("attention.")
+def _model(row: Row) -> str:
+    """Name the attention and what else is not the default: `nystrom, num_landmarks=16`."""
+    keys = (each.removeprefix("model.") for each in row.get("overrides", ()))
+    return ", ".join([row["attention"], *(key.removeprefix("attention.") for key in keys)])
 
 
 def _number(value: float) -> str:

@@ -5,11 +5,12 @@ from collections import Counter
 from typing import NamedTuple
 
 from lra.published import TABLE_TASKS
+from lra.report import changes
 from lra.report.cells import Cell, Stat, average, number_format, usual_platform
 from lra.report.groups import Group, Line
 from lra.report.places import mark_of_data
 from lra.report.provenance import Platform
-from lra.report.speeds import Case, Speeds
+from lra.report.speeds import Case, Speeds, case
 
 UNSTEADY = 1.3  # speeds that differ more tell more of their machine than of the method
 
@@ -69,7 +70,8 @@ class Panels(NamedTuple):
 
 def dot(cell: Cell, platform: Platform | None) -> Dot:
     """Return the dot of a cell with a result; it has no speed if the cell ran elsewhere."""
-    part = cell.on(platform)
+    part, row = cell.on(platform), cell.rows[0]
+    changed = changes.options(row) | changes.of_protocol(row)
     speeds = part.known("examples_per_second")
     return Dot(
         cell.stat(),
@@ -79,7 +81,7 @@ def dot(cell: Cell, platform: Platform | None) -> Dot:
         min(speeds, default=None),
         seeds=tuple(cell.known("test_accuracy")),
         lost=len(cell.rows) - len(cell.ok),
-        case=(cell.rows[0].task, cell.rows[0].attention, cell.rows[0].protocol),
+        case=case(row.task, row.attention, changed),
     )
 
 

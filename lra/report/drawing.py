@@ -201,7 +201,7 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
     # It has a gap where there is no speed.
     lower.plot(list(dots), [dot.speed or math.nan for dot in dots.values()], **look | joined)
     for value, dot in dots.items():
-        if dot.slowest != dot.speed:
+        if dot.slowest not in (dot.speed, None):
             lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)
 
 

@@ -36,8 +36,8 @@ def figures(
     Args:
         groups: Groups of the rows.
         workdirs: Workdirs of the runs.
-        measured: Measured speeds, drawn for the paper's table, and for sweeps whose every point was
-            measured on one platform, in place of the speeds of the rows.
+        measured: Measured speeds, drawn in place of those of the rows: for the paper's table, and
+            for sweeps on LRA's data whose every point was measured on one platform.
     """
     runs = curves.histories(workdirs) if workdirs else {}
     looks = styles(
@@ -101,12 +101,12 @@ def _speed_figures(
 def _sweep_figures(
     group: Group, looks: dict[str, Style], measured: Sequence[Speeds]
 ) -> list[Figure]:
-    result = []
+    result, other_data = [], any(map(group.data_of, group.tasks))  # of other lengths
     for (attention, option), all_sweeps in sweeps(group).items():
         # A legend has room for few curves, so only those with most values are shown.
         largest = sorted(all_sweeps, key=lambda sweep: -sum(map(len, sweep.by_task.values())))
         shown = [sweep for sweep in all_sweeps if sweep in largest[:_MOST_CURVES]]
-        separate = timed(shown, measured)
+        separate = None if other_data else timed(shown, measured)
         shown, fixed = separate or shown, shared(shown)
         caption = (
             f"{attention_title(attention)}: test accuracy and training speed against "

@@ -3,16 +3,18 @@
 import os
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lra import training_rows
+from lra.command_line import literal
 from lra.errors import UserError
-from lra.protocol import TABLE3_PROTOCOL
+from lra.protocol import defaults_of
 from lra.report.provenance import Platform, number_format_of
+from lra.row import NUMBER_FORMAT
 from lra.training_rows import StepRow
 
-# Task, attention, and protocol in the words of a row of accuracy.
-Case = tuple[str, str, str]
+# Task, attention, and the keys that differ from the defaults, `KEY=VALUE`.
+Case = tuple[str, str, frozenset[str]]
 
 
 class Speeds(NamedTuple):
@@ -45,7 +47,7 @@ def read(path: str | os.PathLike) -> list[Speeds]:
         row = StepRow(**values)
         if row.seeds == 1 and row.protocol_hours:
             group = _platform(row), row.deterministic
-            speeds[group][row.task, row.attention, _protocol(row)] = row.examples_per_second
+            speeds[group][_case(row)] = row.examples_per_second
             latest[group] = position
     if not speeds:
         raise UserError(f"{path}: no step with the protocol's batch and one seed was measured")
@@ -56,16 +58,20 @@ def read(path: str | os.PathLike) -> list[Speeds]:
 
 def of_table(measured: Sequence[Speeds]) -> Speeds | None:
     """Return the speeds of the platform with most cases of the paper's table; None without any."""
-    counts = [
-        sum(protocol == TABLE3_PROTOCOL for *_, protocol in each.examples_per_second)
-        for each in measured
-    ]
+    counts = [sum(not changes for *_, changes in each.examples_per_second) for each in measured]
     return measured[counts.index(max(counts))] if any(counts) else None
 
 
-def _protocol(row: StepRow) -> str:
-    """Return the protocol of a run with such steps, as `lra.protocol.protocol_of` writes it."""
-    return f"changed: {', '.join(sorted(row.overrides))}" if row.overrides else TABLE3_PROTOCOL
+def case(task: str, attention: str, values: dict[str, Any]) -> Case:
+    """Return the case of a configuration with these values; number formats are no part of it."""
+    defaults = defaults_of(task, attention)
+    changed = {k: v for k, v in values.items() if k not in NUMBER_FORMAT and defaults.get(k) != v}
+    return task, attention, frozenset(f"{key}={value}" for key, value in changed.items())
+
+
+def _case(row: StepRow) -> Case:
+    pairs = (override.split("=", 1) for override in row.overrides)
+    return case(row.task, row.attention, {key: literal(text) for key, text in pairs})
 
 
 def _platform(row: StepRow) -> Platform:

@@ -35,6 +35,7 @@ def test_failed_cases_and_rows_of_several_devices_tell_no_time():
     failed = {"task": "text", "attention": "standard", "seeds": 1, "failed": True}
     rows = [MEASURED, failed, MEASURED | {"num_devices": 8}]
     rows.append(MEASURED | {"protocol_hours": None})  # of a batch that is not the protocol's
+    rows.append(MEASURED | {"overrides": ["model.attention.num_landmarks=512"]})
     assert table_hours.cells(rows, "H200", "bfloat16") == {("text", "nystrom"): MEASURED}
 
 

@@ -17,8 +17,8 @@ _SIZES = {
 }
 # Our implementations of exact attention, by the name in brackets.
 _EXACT = {
-    "xla": "keeps all scores in memory",
-    "chunked": "computes them block by block and keeps none",
+    "xla": "is not computed in blocks",
+    "chunked": "is computed block by block and keeps no scores",
     "cudnn": "is a fused kernel of cuDNN",
     "flash": "is kernels of our own",
 }

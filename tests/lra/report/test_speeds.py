@@ -1,5 +1,7 @@
 """Speeds of training steps that were measured apart: which count, and what is drawn of them."""
 
+import dataclasses
+
 import pytest
 from matplotlib import pyplot
 
@@ -38,7 +40,9 @@ STEP = {
     "protocol_hours": 0.1,
 }
 GPU = Platform("a GPU", "bfloat16", "0.12.0")
-NYSTROM = "listops", "nystrom", "table3"
+# The last one is the default.
+CHANGES = ["model.remat=True", "model.dropout=1e-4", "model.attention.num_landmarks=64"]
+NYSTROM = "listops", "nystrom", frozenset()
 
 
 def measured(tmp_path, *rows) -> str:
@@ -64,21 +68,22 @@ def test_the_last_speed_of_one_seed_counts(tmp_path):
         {"examples_per_second": 1.0},
         {},
         {"seeds": 3, "examples_per_second": 2.0},
-        {"overrides": ["model.remat=True", "model.attention.x=2"], "examples_per_second": 3.0},
+        {"overrides": CHANGES, "examples_per_second": 3.0},
         {"protocol_hours": None, "batch": 64, "examples_per_second": 4.0},
         {"attention": "standard", "examples_per_second": 200.0},
     )
     failed = {"task": "listops", "attention": "linear", "failed": True, "seeds": 1}
     training_rows.append(path, failed, StepRow)
-    changed = "changed: model.attention.x=2, model.remat=True"
-    standard = "listops", "standard", "table3"
+    changed = frozenset(["model.remat=True", "model.dropout=0.0001"])
+    standard = "listops", "standard", frozenset()
     expected = {NYSTROM: 320.0, ("listops", "nystrom", changed): 3.0, standard: 200.0}
     assert speeds.read(path) == [(GPU, expected)]
 
 
 def test_the_platform_of_most_cells_counts_then_the_latest(tmp_path):
-    four = {"num_devices": 4}
-    path = measured(tmp_path, four, four | {"overrides": ["model.remat=True"]})
+    four, sizes = {"num_devices": 4}, (1, 2)
+    others = (four | {"overrides": [f"model.attention.num_landmarks={n}"]} for n in sizes)
+    path = measured(tmp_path, four, *others)
     path = measured(tmp_path, {}, {"attention": "standard"})
     assert speeds.of_table(speeds.read(path)).platform == GPU
     path = measured(tmp_path, four | {"attention": "standard"})
@@ -122,15 +127,12 @@ def test_dots_of_the_table_have_the_speeds_measured(tmp_path):
 
 def test_sweeps_have_the_speeds_measured_on_one_platform(tmp_path):
     """Of the platform measured last that has one for each point, else of the runs."""
-    rows = [make_row(0.3)]
-    for count in (16, 32):
-        override = f"model.attention.num_landmarks={count}"
-        values = {"model.attention.num_landmarks": count}
-        rows.append(make_row(0.2, config_overrides=values, protocol=f"changed: {override}"))
+    swept = ({"model.attention.num_landmarks": count} for count in (16, 32))
+    rows = [make_row(0.3), *(make_row(0.2, config_overrides=values) for values in swept)]
     of_16, of_32 = ({"overrides": [f"model.attention.num_landmarks={n}"]} for n in (16, 32))
     path = measured(tmp_path, of_16 | {"examples_per_second": 500.0}, {})
 
-    def figure():
+    def figure(rows=rows):
         shown, _ = figures(group(rows), [], speeds.read(path))
         (found,) = [each for each in shown[-1] if "num_landmarks" in each.name]
         return found
@@ -140,6 +142,8 @@ def test_sweeps_have_the_speeds_measured_on_one_platform(tmp_path):
     caption = figure().caption
     assert "measured by benchmarks.train_step: a GPU, bfloat16, JAX 0.12.0." in caption
     assert "Each speed" not in caption
+    shorter = [dataclasses.replace(row, data="differs (lengths 16 to 63)") for row in rows]
+    assert "Each speed" in figure(shorter).caption
     drawn = figure().draw()
     pyplot.close(drawn)
     line = drawn.axes[1].lines[0]

@@ -77,7 +77,7 @@ def test_summaries_come_first_and_other_tables_are_folded():
 def test_a_legend_tells_what_names_mean():
     rows = [standard(), cost_row(), cost_row(**PEER), linformer(256), cost_row(**OWN_PEER)]
     assert sections_of(rows)[0].legend == (
-        "Standard is exact attention: (xla) keeps all scores in memory. The number behind a name: "
+        "Standard is exact attention: (xla) is not computed in blocks. The number behind a name: "
         "projection dimension of Linformer, landmarks of Nyströmformer. Peers, by others, have "
         "their package in brackets: mine, transformers (Hugging Face). Lines called published are "
         "numbers of papers, from other devices."
