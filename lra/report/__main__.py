@@ -8,11 +8,11 @@
 
 Files may hold rows of accuracy, of cost, or both. Only rows of the protocol `table3` fill the
 paper's table; all others have tables of their own. Costs have one section per device, number of
-threads, width and number format; times are compared only within one run. As CSV, accuracies go to
-results.csv, the costs of their programs to costs.csv (only with --out), and other costs to
-efficiency.csv. Accuracy is plotted against the speeds of the runs themselves. Speeds measured one
-by one with benchmarks.train_step compare attentions, and the sizes of a sweep, better: give its
-rows as --speeds, for the paper's table and for sweeps of which every point was measured.
+threads, version of JAX, width and number format; times are compared only within one run. As CSV,
+accuracies go to results.csv, the costs of their programs to costs.csv (only with --out), and other
+costs to efficiency.csv. Accuracy is plotted against the speeds of the runs themselves. Speeds
+measured one by one with benchmarks.train_step compare attentions, and the sizes of a sweep, better:
+give its rows as --speeds, for the paper's table and for sweeps of which every point was measured.
 """
 
 import argparse

@@ -46,7 +46,10 @@ class Line(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all cells of a section share; `tokens` is None unless their number is fixed."""
+    """What all cells of a section share.
+
+    `tokens` is None unless their number is fixed, `jax` if the version is not known.
+    """
 
     benchmark: str
     dim: int
@@ -55,14 +58,18 @@ class Setting(NamedTuple):
     matmul_precision: str | None
     device: str
     threads: int | None
+    jax: str | None
     tokens: int | None
 
     @property
     def place(self) -> str:
-        """Device and number of threads: `AMD EPYC, 1 thread`."""
-        if self.threads is None:
-            return self.device
-        return f"{self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+        """Device, number of threads and version of JAX: `AMD EPYC, 1 thread, JAX 0.12.0`."""
+        parts = [self.device]
+        if self.threads is not None:
+            parts.append(f"{self.threads} thread{'' if self.threads == 1 else 's'}")
+        if self.jax is not None:
+            parts.append(f"JAX {self.jax}")
+        return ", ".join(parts)
 
     @property
     def shape(self) -> str:
@@ -217,6 +224,7 @@ def sheets(rows: Iterable[CostRow]) -> dict[Setting, list[Sheet]]:
 
 def _setting(row: CostRow) -> Setting:
     tokens = row.batch * row.length if row.benchmark == "fixed_tokens" else None
+    jax = (row.versions or {}).get("jax")
     return Setting(
         row.benchmark,
         row.dim,
@@ -225,6 +233,7 @@ def _setting(row: CostRow) -> Setting:
         row.matmul_precision,
         row.device,
         row.threads,
+        None if jax is None else str(jax),
         tokens,
     )
 
@@ -234,8 +243,9 @@ def _sheet_order(key: tuple[Setting, int | None, str]) -> tuple:
     number_format = (setting.dtype != "float32", setting.matmul_precision or "")
     size = (setting.dim, setting.heads, *number_format, setting.tokens or 0)
     place = (setting.device, setting.threads or math.inf)
+    newest_first = [-int(number) for number in re.findall(r"\d+", setting.jax or "")]
     batch_and_mode = (math.inf if batch is None else batch, list(MODES).index(mode))
-    return BENCHMARKS.index(setting.benchmark), *place, *size, *batch_and_mode
+    return BENCHMARKS.index(setting.benchmark), *place, *size, newest_first, *batch_and_mode
 
 
 def _by_coverage(rows: list[CostRow]) -> tuple[str, ...]:
