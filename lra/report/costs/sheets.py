@@ -243,7 +243,8 @@ def _sheet_order(key: tuple[Setting, int | None, str]) -> tuple:
     number_format = (setting.dtype != "float32", setting.matmul_precision or "")
     size = (setting.dim, setting.heads, *number_format, setting.tokens or 0)
     place = (setting.device, setting.threads or math.inf)
-    newest_first = [-int(number) for number in re.findall(r"\d+", setting.jax or "")]
+    numbers = re.findall(r"\d{1,9}", setting.jax or "")
+    newest_first = [*(-int(number) for number in numbers), 0]  # 0.12.0.1 before 0.12.0
     batch_and_mode = (math.inf if batch is None else batch, list(MODES).index(mode))
     return BENCHMARKS.index(setting.benchmark), *place, *size, newest_first, *batch_and_mode
 
