@@ -114,7 +114,7 @@ def _sweep_figures(
             f"open marks single seeds. {_MEASURED if separate else _RUNS_APART}"
             f"{_platforms(shown)}.{_left_out(shown)}{_lost(shown)}{_without_speed(shown)}"
         )
-        if not all(dot.is_steady for sweep in shown for dot in _dots(sweep)):
+        if not all(dot.is_steady for sweep in shown for dot in sweep.dots):
             caption += (
                 f" Speeds are not joined where those of one cell differ by more than {UNSTEADY} "
                 "times."
@@ -202,7 +202,7 @@ def _named_dots(shown: list[Sweep]) -> Iterator[tuple[str, Dot]]:
 
 def _platforms(shown: list[Sweep]) -> str:
     """Name the platform of all curves of a figure, `a device, float32`, or that of each."""
-    programs = _programs(dot for sweep in shown for dot in _dots(sweep))
+    programs = _programs(dot for sweep in shown for dot in sweep.dots)
     titles = {
         _curve_name(shown, sweep, task): platform.title_with_jax
         for sweep in shown
@@ -212,10 +212,6 @@ def _platforms(shown: list[Sweep]) -> str:
         places = "; ".join(f"{place}: {title}" for place, title in titles.items())
         return f"{places}{programs}"
     return f"{next(iter(titles.values()))}{programs}"
-
-
-def _dots(sweep: Sweep) -> list[Dot]:
-    return [dot for dots in sweep.by_task.values() for dot in dots.values()]
 
 
 def _curve_name(shown: list[Sweep], sweep: Sweep, task: str) -> str:

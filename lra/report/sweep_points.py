@@ -34,6 +34,11 @@ class Sweep(NamedTuple):
     platforms: dict[str, Platform]
     left_out: dict[str, dict[float, str]]
 
+    @property
+    def dots(self) -> list[Dot]:
+        """All dots, of all tasks."""
+        return [dot for dots in self.by_task.values() for dot in dots.values()]
+
 
 class _Lines(NamedTuple):
     """Cells of lines that change the same other options.
@@ -67,7 +72,7 @@ def sweeps(group: Group) -> dict[tuple[str, str], list[Sweep]]:
 
 def timed(shown: list[Sweep], measured: Iterable[Speeds]) -> list[Sweep] | None:
     """Return the sweeps of a figure with measured speeds; None unless one platform has them all."""
-    dots = [dot for sweep in shown for dots in sweep.by_task.values() for dot in dots.values()]
+    dots = [dot for sweep in shown for dot in sweep.dots]
     for speeds in measured:
         if all(dot.case in speeds.examples_per_second for dot in dots):
             return [_timed(sweep, speeds) for sweep in shown]

@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
     @property
     def holds_scores(self) -> bool:
-        """Whether it is exact attention that keeps all scores, not computed block by block."""
+        """Whether it is exact attention that is not computed block by block."""
         return "xla" in self.label
 
     @property
@@ -145,7 +145,7 @@ class Sheet:
 
     @functools.cached_property
     def reference(self) -> Line | None:
-        """Line to which costs are relative: exact attention, keeping all scores if measured."""
+        """Line to which costs are relative: exact attention, not in blocks if that was measured."""
         exact = [line for line in self.lines if line.ours and line.method == "standard"]
         plain = [line for line in exact if line.holds_scores]
         return (plain or exact or [None])[0]
