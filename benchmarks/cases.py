@@ -17,6 +17,13 @@ _LABEL_OPTION = {
     "standard": "implementation",
 }
 
+# Linformer's levels of sharing projections and their names (arXiv 2006.04768, section 4).
+_SHARINGS = {
+    ("heads",): "headwise",
+    ("heads", "kv"): "key-value",
+    ("heads", "kv", "layers"): "layerwise",
+}
+
 _DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
 _ID_BYTES = 4
 
@@ -151,7 +158,10 @@ def _parse_method(text: str) -> Contender:
 
 
 def label_of(method: str, options: dict, defaults: dict) -> str:
-    """Return a method's display name: name, size, and any other option that was given."""
+    """Return a method's display name: name, size, and any other option that was given.
+
+    Linformer's sharing is named as in the paper: `linformer-256 layerwise`.
+    """
     rest = {name: value for name, value in options.items() if name != _LABEL_OPTION.get(method)}
     label = method
     if method in _LABEL_OPTION:
@@ -159,7 +169,14 @@ def label_of(method: str, options: dict, defaults: dict) -> str:
         if method == "longformer" and isinstance(size, int):
             size = 2 * size + 1  # papers count both sides and the position itself
         label = f"{method} ({size})" if method == "standard" else f"{method}-{size}"
-    return " ".join([label, *(f"{name}={value}" for name, value in rest.items())])
+    return " ".join([label, *(_described(name, value) for name, value in rest.items())])
+
+
+def _described(option: str, value: object) -> str:
+    assignment = f"{option}={value}"
+    if option != "share" or not isinstance(value, tuple | list):
+        return assignment
+    return _SHARINGS.get(tuple(sorted(map(str, value))), assignment)
 
 
 def peers_of(ours: list[Contender], chosen: str) -> tuple[list[Contender], list[str]]:

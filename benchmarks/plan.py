@@ -15,7 +15,10 @@ ALL_METHODS = (
     "reformer:num_hashes=2,linear"
 )
 LENGTHS = "512,1024,2048,4096,8192,16384,32768,65536"
-_LINFORMERS = ",".join(f"linformer:proj_dim={k}" for k in (128, 256, 512, 1024, 2048))
+# Layerwise sharing, as in the paper's section 5.3: one projection for all heads.
+_LINFORMERS = ",".join(
+    f"linformer:proj_dim={k}:share=('heads','kv','layers')" for k in (128, 256, 512, 1024, 2048)
+)
 _DEFAULTS = {
     "benchmark": "module",
     "methods": ALL_METHODS,

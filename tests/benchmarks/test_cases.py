@@ -24,6 +24,23 @@ def test_a_window_counts_both_sides_and_the_position():
 
 
 @pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        ("('heads','kv','layers')", " layerwise"),
+        ("['layers','kv','heads']", " layerwise"),
+        ("('heads',)", " headwise"),
+        ("('kv','heads')", " key-value"),
+        ("('kv',)", " share=('kv',)"),
+        ("[[1]]", " share=[[1]]"),  # refused where the module is made
+        ("3", " share=3"),
+    ],
+)
+def test_levels_of_sharing_have_the_names_of_the_paper(share, shown):
+    (contender,) = parse_methods(f"linformer:proj_dim=8:share={share}")
+    assert contender.label == f"linformer-8{shown}"
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("nystorm", "did you mean 'nystrom'"),
