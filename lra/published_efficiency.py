@@ -62,6 +62,7 @@ TABLE1_SOURCE = (
 # Wang et al., "Linformer", arXiv 2006.04768, Table 3: forward pass of whole models on a Tesla V100
 # of 16 GB, at the largest batch that fits; memory saved is how many times the Transformer's batch.
 LINFORMER_LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+LINFORMER_SHARING = "layerwise"  # of projections, as the labels of lines name it
 LINFORMER_SIZES = (128, 256, 512, 1024, 2048)
 LINFORMER_TIME_SAVED = {  # by projected dimension k, at each length; None where not given
     128: (1.5, 1.7, 2.6, 3.4, 5.5, 8.6, 13, 20),
@@ -78,8 +79,8 @@ LINFORMER_MEMORY_SAVED = {
     2048: (None, None, None, 2.3, 4.5, 8, 16, 18),
 }
 LINFORMER_SOURCE = (
-    "Published: Wang et al., arXiv 2006.04768, Table 3: forward pass of whole models, projections "
-    "shared by the layers, Tesla V100 of 16 GB, largest batch that fits."
+    "Published: Wang et al., arXiv 2006.04768, Table 3: forward pass of whole models, layerwise "
+    "sharing, Tesla V100 of 16 GB, largest batch that fits."
 )
 
 # Tay et al., "Long Range Arena", arXiv 2011.04006, the efficiency table: byte-level text

@@ -50,8 +50,8 @@ def standard(seconds: float | None = 3.0, megabytes: float | None = 40.0, **valu
 
 
 def linformer(size: int, *costs, **values) -> CostRow:
-    label, options = f"linformer-{size}", {"proj_dim": size}
-    return cost_row(*costs, method="linformer", label=label, options=options, **values)
+    names = {"method": "linformer", "label": f"linformer-{size}", "options": {"proj_dim": size}}
+    return cost_row(*costs, **names | values)
 
 
 def only(rows) -> Sheet:

@@ -1,5 +1,6 @@
 """Drawing of costs in the style of `lra.report.drawing`, with logarithmic lengths and costs."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,11 +19,12 @@ _LEGEND_WIDTH = 0.98  # largest width of a legend, as a share of that of the fig
 
 
 class Mark(NamedTuple):
-    """A point: length, cost (ms, MB or a ratio), and whether it was measured."""
+    """A point: length, cost (ms, MB or a ratio), whether it was measured, and memory's source."""
 
     length: int
     value: float
     measured: bool
+    source: str | None = None
 
 
 class Series(NamedTuple):
@@ -123,14 +125,20 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
 
 
 def _plot(axis: Any, series: Series | Race, marks: Sequence[Mark], label: str | None = None) -> Any:
-    """Draw measured points filled, others hollow with a dotted line; return a legend handle."""
+    """Draw measured points filled, others hollow with a dotted line; return a legend handle.
+
+    A line has a gap where the source of memory changes.
+    """
     from matplotlib.lines import Line2D
 
     look = as_options(shade(styles([series.line.method])[series.line.method], series.nth))
-    filled_points = [(mark.length, mark.value) for mark in marks if mark.measured]
+    filled_points = []
+    measured = (mark for mark in marks if mark.measured)
+    for _, part in itertools.groupby(measured, key=lambda mark: mark.source):
+        points = [(mark.length, mark.value) for mark in part]
+        axis.plot(*zip(*points, strict=True), **look)
+        filled_points += points
     hollow_points = [(mark.length, mark.value) for mark in marks if not mark.measured]
-    if filled_points:
-        axis.plot(*zip(*filled_points, strict=True), **look)
     if hollow_points:
         dotted_points = [
             *[point for point in filled_points if point < hollow_points[0]][-1:],

@@ -1,5 +1,6 @@
 """Figures of costs: cost against length with fitted exponents, and ours against the best peer."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from lra.report.costs import drawing
@@ -13,6 +14,8 @@ from lra.report.figure_files import Figure
 
 # Size (that of Table 3) that figures show of a method measured in several sizes.
 _USUAL = {"nystrom": 64, "linformer": 256, "performer": 256, "reformer": 2, "longformer": 257}
+
+_HOLLOW = " Hollow: extrapolated or estimated."
 
 
 def cost_figures(slug: str, sheets: list[Sheet]) -> list[Figure]:
@@ -37,8 +40,10 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
         return []
     caption = (
         f"Time and peak memory against length, {where} In the legend the exponents of fitted power "
-        "laws, each of one run; hollow: extrapolated or estimated."
+        f"laws, each of one run.{_on_hollow(all_series, 'time', 'memory')}"
     )
+    if any(len({mark.source for mark in each.memory if mark.measured}) > 1 for each in all_series):
+        caption += " A curve of memory has a gap where its source changes (§ in the table)."
     if sheet.is_mixed:
         caption += " Points are of several runs, as in the table."
     if sheet.in_parts:
@@ -50,7 +55,10 @@ def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
     all_series = series(sheet, [line for line in sheet.lines if line.ours])
     if not all_series:
         return []
-    caption = f"Time of all tokens against length, {where} As Linformer's Figure 2."
+    caption = (
+        f"Time of all tokens against length, {where} As Linformer's Figure 2."
+        f"{_on_hollow(all_series, 'time')}"
+    )
     return [Figure(name, caption, partial(drawing.draw_fixed_tokens, all_series))]
 
 
@@ -60,9 +68,14 @@ def _races(name: str, where: str, sheet: Sheet) -> list[Figure]:
         return []
     caption = (
         f"Cost of the best peer over ours, {where} Above 1 ours needs less. In the legend the "
-        "geometric means over all lengths measured."
+        f"geometric means over all lengths measured.{_on_hollow(all_races, 'time', 'memory')}"
     )
     return [Figure(name, caption, partial(drawing.draw_races, all_races))]
+
+
+def _on_hollow(drawn: Sequence[Series | Race], *costs: str) -> str:
+    marks = (mark for each in drawn for cost in costs for mark in getattr(each, cost))
+    return "" if all(mark.measured for mark in marks) else _HOLLOW
 
 
 def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
@@ -121,5 +134,6 @@ def _marks(sheet: Sheet, line: Line, field: str) -> list[Mark]:
     for row in sheet.all_rows(line):
         value = cost(row, field)
         if value:
-            marks.append(Mark(row.length, SCALES[field] * value, is_measured(row, field)))
+            source = row.memory_source if field == "peak_memory_mb" else None
+            marks.append(Mark(row.length, SCALES[field] * value, is_measured(row, field), source))
     return marks

@@ -25,9 +25,9 @@ def fit(sheet: Sheet, line: Line, field: str) -> Fit | None:
 
     It is fitted to the lengths within `FIT`, or to the three longest of all if fewer than three are
     in this range: the slope between two points would be their noise. All points come from one run,
-    the one with most of them, and from one way to measure memory. None with fewer than three
-    points, with three of which the repeats of one scatter, or for memory if the batch was processed
-    in parts.
+    the one with most of them, and from one way to measure memory, that of the longest sequences.
+    None with fewer than three points, with three of which the repeats of one scatter, or for memory
+    if the batch was processed in parts.
     """
     if field == "peak_memory_mb" and sheet.in_parts:
         return None
@@ -51,8 +51,8 @@ class _Point(NamedTuple):
 def _points(sheet: Sheet, line: Line, field: str, run: str) -> list[_Point]:
     """Return the measured costs of a line in one run to which to fit.
 
-    If memory was measured in several ways, the way with most points is taken, of two with equally
-    many that of the longer sequences.
+    If memory was measured in several ways, it is the way of the longest sequences: growth at short
+    ones would say nothing of long ones.
     """
     series: dict[str | None, list[_Point]] = defaultdict(list)
     for length in sheet.lengths:
@@ -62,10 +62,6 @@ def _points(sheet: Sheet, line: Line, field: str, run: str) -> list[_Point]:
                 source = row.memory_source if field == "peak_memory_mb" else None
                 noisy = field == "seconds" and scatters(row)
                 series[source].append(_Point(length, value, noisy))
-    candidates = map(_select_points, series.values())
-    return max(candidates, key=lambda points: (len(points), points[-1]), default=[])
-
-
-def _select_points(points: list[_Point]) -> list[_Point]:
+    points = max(series.values(), key=lambda points: points[-1].length, default=[])
     in_range = [point for point in points if FIT[0] <= point.length <= FIT[1]]
     return in_range if len(in_range) >= _LEAST else points[-_LEAST:]

@@ -15,6 +15,12 @@ _SIZES = {
     "nystrom": "landmarks",
     "longformer": "positions in the window",
 }
+# Which projections Linformer shares, by the word after its name.
+SHARINGS = {
+    "headwise": "one for the keys and one for the values of all heads of a layer",
+    "key-value": "one for the keys and values of all heads of a layer",
+    "layerwise": "one for the keys and values of all heads and layers",
+}
 # Our implementations of exact attention, by the name in brackets.
 _EXACT = {
     "xla": "is not computed in blocks",
@@ -45,6 +51,7 @@ def legend(sheets: list[Sheet], tables: list[Table]) -> str:
     parts = [
         *_on_exact(line for line in lines if line.ours and line.method == "standard"),
         *_on_sizes(line.method for line in lines if line.size is not None),
+        *_on_sharing(line.label.rpartition(" ")[2] for line in lines if line.ours),
         *_on_peers(line.source for line in lines if not line.ours),
         "Lines called published are numbers of papers, from other devices." if published else "",
     ]
@@ -61,6 +68,12 @@ def _on_sizes(methods: Iterable[str]) -> list[str]:
     present = set(methods)
     meanings = [f"{size} of {TITLES[name]}" for name, size in _SIZES.items() if name in present]
     return [f"The number behind a name: {', '.join(meanings)}."] if meanings else []
+
+
+def _on_sharing(words: Iterable[str]) -> list[str]:
+    present = set(words)
+    meanings = [f"{word}, {text}" for word, text in SHARINGS.items() if word in present]
+    return [f"Projections of Linformer: {'; '.join(meanings)}."] if meanings else []
 
 
 def _on_peers(sources: Iterable[str]) -> list[str]:

@@ -39,12 +39,38 @@ def _on_memory(sheet: Sheet) -> list[str]:
     texts = [f"Memory: {_SOURCES[main]}, parameters and inputs included."] if main else []
     if others:
         named = " or ".join(_SOURCES[source] for source in sorted(others))
-        any_of = " or ".join(_SOURCES[source] for source in sorted(shown - {"xla"}))
         texts.append(
-            f"{OTHER_SOURCE} From {named}. The ratio of a cell with this mark to one without is by "
-            f"{any_of}, or by XLA's analysis where that is larger."
+            f"{OTHER_SOURCE} From {named}. The ratio of a cell with this mark to one without is "
+            f"{_by(shown)}."
         )
     return texts
+
+
+def _by(sources: Iterable[str]) -> str:
+    """State by which memory rows of different sources are compared."""
+    any_of = " or ".join(_SOURCES[source] for source in sorted({*sources} - {"xla"}))
+    return f"by {any_of}, or by XLA's analysis where that is larger"
+
+
+def on_ratios(sheet: Sheet, lines: list[list[str]], field: str) -> list[str]:
+    """Return the notes of a table of ratios of ours to peers.
+
+    Args:
+        sheet: Sheet of the table.
+        lines: Texts of the table's lines.
+        field: Field of the rows that the table compares.
+    """
+    sources = {row.memory_source for row in _shown_rows(sheet)} - {None}
+    mixed = field == "peak_memory_mb" and len(sources) > 1
+    compared = f"Ratios of memory from different sources are {_by(sources)}."
+    return [*on_extrapolated(lines), *([compared] if mixed else [])]
+
+
+def on_extrapolated(lines: list[list[str]]) -> list[str]:
+    """Explain the mark of ratios that were not measured, if a text has it."""
+    if not any(EXTRAPOLATED in text for line in lines for text in line):
+        return []
+    return [f"{EXTRAPOLATED} From what was extrapolated or estimated."]
 
 
 def _on_parts(sheet: Sheet) -> list[str]:

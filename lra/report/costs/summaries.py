@@ -4,6 +4,7 @@ import statistics
 
 from lra.efficiency import CostRow
 from lra.report.costs.fits import FIT, fit
+from lra.report.costs.notes import on_ratios
 from lra.report.costs.ratios import same_options, times_less
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.tables import describe, ratio
@@ -199,7 +200,8 @@ def peer_table(sheet: Sheet, field: str) -> Table:
     means = [f"Mean, {low:,} to {high:,}", "Mean, all lengths"]
     header = ["Ours", "Against", *(f"{n:,}" for n in sheet.lengths), *means]
     title = f"Ours against peers: {_COSTS[field]}, {MODES[sheet.mode]}, {sheet.batches}"
-    return Table(title, caption, header, lines, _versions(sheet), words=(0, 1))
+    remarks = [*on_ratios(sheet, lines, field), *_versions(sheet)]
+    return Table(title, caption, header, lines, remarks, words=(0, 1))
 
 
 def _peer_line(sheet: Sheet, ours: Line, title: str, ratios: Ratios) -> list[str]:

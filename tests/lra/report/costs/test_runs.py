@@ -78,13 +78,17 @@ def test_exponents_are_of_one_run():
 
 def test_exponents_of_memory_are_of_one_way_to_take_it():
     rows = [cost_row(None, n / 100, length=n) for n in (4096, 8192, 16384)]
-    rows.append(cost_row(None, 9999.0, length=32768, memory_source="process"))
+    process = {"memory_source": "process"}
+    rows += [cost_row(None, 1e-5 * n**2, length=n, **process) for n in (32768, 65536)]
     sheet = only(rows)
+    # The slope of the first three says nothing of the last two.
+    assert fit(sheet, sheet.lines[0], "peak_memory_mb") is None
+    sheet = only([*rows[:-2], cost_row(None, 0.1, length=1024, **process)])
     found = fit(sheet, sheet.lines[0], "peak_memory_mb")
     assert (found.low, found.high, found.exponent) == (4096, 16384, pytest.approx(1.0))
 
 
-def test_of_two_ways_with_equally_many_points_that_of_longer_sequences_counts():
+def test_exponents_of_memory_are_of_the_way_of_the_longest_sequences():
     rows = [cost_row(None, n / 100, length=n) for n in (512, 1024, 2048)]
     rows += [
         cost_row(None, n**2 / 1e4, length=n, memory_source="process") for n in (4096, 8192, 16384)

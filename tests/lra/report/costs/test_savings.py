@@ -1,8 +1,23 @@
 """Linformer's table, both ways."""
 
+from lra.report.costs.legend import legend
 from lra.report.costs.savings import savings
 from lra.report.costs.sheets import sheets
 from tests.lra.cost_row_factory import linformer, standard
+
+
+def test_the_table_is_of_one_sharing_of_projections():
+    layerwise = {"label": "linformer-256 layerwise", "length": 512}
+    plain = [standard(length=512), *(linformer(k, 1.0, 10.0, length=512) for k in (128, 256))]
+    (found,) = sheets(plain).values()
+    time = savings(found)[0]
+    assert time.lines[0][1:3] == ["3.00× (1.5×)", "3.00× (1.3×)"]
+    assert "Ours is Linformer with default options." in time.caption
+    (found,) = sheets([*plain, linformer(256, 1.5, 10.0, **layerwise)]).values()
+    time = savings(found)[0]
+    assert time.lines[0][1:3] == ["– (1.5×)", "2.00× (1.3×)"]
+    assert "Ours is Linformer with layerwise sharing." in time.caption
+    assert "Projections of Linformer: layerwise, one for the keys" in legend(found, [])
 
 
 def test_linformers_table_both_ways():

@@ -65,7 +65,13 @@ def test_ours_against_peers():
     # At 8,192 the best of 4,096 is missing.
     assert of_ours["best peer"] == ["1.00×", "2.00×", "5.00×", "–", "3.16×", "2.15×"]
     assert len(of_ours) == 3
-    assert table.notes == ["Versions: torch 2.0."]
+    extrapolated = "~ From what was extrapolated or estimated."
+    assert table.notes == [extrapolated, "Versions: torch 2.0."]
+    assert peer_table(sheet, "peak_memory_mb").notes[-2:] == [
+        "Ratios of memory from different sources are by the growth of the process, or by XLA's "
+        "analysis where that is larger.",
+        "Versions: torch 2.0.",
+    ]
     assert best_peers([sheet]).lines[0][:2] == ["Nyströmformer-64", "3.16× (2.00×)"]
     (race,) = races(sheet)
     assert [mark.value for mark in race.time] == [1.0, 2.0, 5.0]
