@@ -8,8 +8,9 @@ Differences from ours, beyond the order of operations:
 - transformers Nystromformer: the pseudo-inverse starts from one maximum over batch and heads;
   the length must be a multiple of the number of landmarks; always 6 iterations.
 - nystrom-attention: the same start; no biases in the query, key and value projections.
-- linformer: one E and one F [length, proj_dim] for all heads, whereas ours has one projection per
-  head, shared by keys and values; no biases in the query, key and value projections.
+- linformer: one E and one F [length, proj_dim] for all heads, or one for both where ours has
+  key-value or layerwise sharing; ours has by default one projection per head for both; no biases
+  in the query, key and value projections.
 - performer-pytorch: no biases in the query, key and value projections.
 - transformers Reformer: no biases; draws rotations in every call, ours only in training.
 - transformers Longformer: has projections for global tokens, which are not used; the length must
@@ -207,7 +208,13 @@ def _linformer(options: dict, length: int, dim: int, heads: int) -> nn.Module:
 
     if not isinstance(options["proj_dim"], int) or options["projection"] != "linear":
         raise ValueError("linformer has one proj_dim and linear projections")
-    return LinformerSelfAttention(dim, length, k=options["proj_dim"], heads=heads)
+    return LinformerSelfAttention(
+        dim,
+        length,
+        k=options["proj_dim"],
+        heads=heads,
+        share_kv={"heads", "kv"} <= set(options["share"]),
+    )
 
 
 def _performer(options: dict, length: int, dim: int, heads: int) -> nn.Module:
