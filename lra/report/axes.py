@@ -5,15 +5,23 @@ from typing import Any
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+# Multiples of powers of ten that have labels on an axis of less than so many times its least value.
+_SUBS = (
+    (2.5, (1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)),
+    (10, (1, 1.5, 2, 3, 5, 7)),
+    (200, (1, 2, 5)),
+)
+
 
 def logarithmic(axis: Any) -> None:
-    """Make the y axis logarithmic; a short range is also labelled between powers of ten."""
+    """Make the y axis logarithmic; the shorter its range, the more is labelled between powers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_yscale("log")
     low, high = axis.get_ylim()
-    if high < 200 * low:
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    subs = next((subs for times, subs in _SUBS if high < times * low), None)
+    if subs:
+        axis.yaxis.set_major_locator(LogLocator(subs=subs))
     # matplotlib's own labels are formulas.
     axis.yaxis.set_minor_formatter(NullFormatter())
     axis.yaxis.set_major_formatter(_power_label if high > 1e9 * low else tick_label)

@@ -30,6 +30,7 @@ class Dot(NamedTuple):
         seeds: Test accuracy of each seed; empty for an average.
         lost: Number of seeds that diverged or failed.
         case: What was trained; None for an average.
+        commit: Commit at which the speed was measured separately.
     """
 
     accuracy: Stat
@@ -41,11 +42,13 @@ class Dot(NamedTuple):
     seeds: tuple[float, ...] = ()
     lost: int = 0
     case: Case | None = None
+    commit: str | None = None
 
     def timed(self, measured: Speeds) -> "Dot":
         """Return the dot with the measured speed of its case, or without one."""
         speed = measured.examples_per_second.get(self.case)
-        return self._replace(speed=speed, seeds_together=None, slowest=None)
+        commit = measured.commits.get(self.case)
+        return self._replace(speed=speed, seeds_together=None, slowest=None, commit=commit)
 
     @property
     def is_steady(self) -> bool:

@@ -40,7 +40,8 @@ OPTION_TITLES = {
 def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> Any:
     """Draw accuracy (%) against training examples/s, a panel per task.
 
-    The area of a dot is proportional to the number of parameters.
+    The area of a dot is proportional to the number of parameters. A task on other data than LRA's
+    is marked in the title.
 
     Args:
         by_task: Dot of each attention, by task.
@@ -58,8 +59,9 @@ def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> An
     for axis, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
         for attention, dot in dots.items():
             _draw_dot(axis, dot, largest, looks[attention])
+        mark = OTHER_DATA if any(dot.marked for dot in dots.values()) else ""
         # With y given, matplotlib does not search for a free place in every draw.
-        axis.set_title(task_title(task), y=1)
+        axis.set_title(f"{task_title(task)}{mark}", y=1)
         axis.margins(0.18)
         axis.xaxis.set_major_formatter(tick_label)
     figure.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
@@ -82,9 +84,6 @@ def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
         axis.plot([dot.slowest, x], [y, y], color=colour, linewidth=0.6, zorder=2)
     if dot.accuracy.std:
         axis.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
-    if dot.marked:
-        place = (size / 2 + 1, 1)  # beside the dot, whatever its size
-        axis.annotate(OTHER_DATA, (x, y), place, textcoords="offset points", fontsize=7)
 
 
 def _size(params: float, largest: float, marker: str) -> float:

@@ -1,7 +1,7 @@
 """All figures of a report: what each shows, and its caption."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from lra.report import curves, drawing
 from lra.report.cells import attention_title, task_title
@@ -83,7 +83,8 @@ def _speed_figures(
     caption = (
         f"Test accuracy against training speed{together}; the area of a dot is the number of "
         "parameters, bars are standard deviations over seeds. "
-        f"{_MEASURED if separate else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}."
+        f"{_MEASURED if separate else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}"
+        f"{_commits(dots)}."
     )
     if "" in by_task:
         bar = ""
@@ -202,7 +203,8 @@ def _named_dots(shown: list[Sweep]) -> Iterator[tuple[str, Dot]]:
 
 def _platforms(shown: list[Sweep]) -> str:
     """Name the platform of all curves of a figure, `a device, float32`, or that of each."""
-    programs = _programs(dot for sweep in shown for dot in sweep.dots)
+    dots = [dot for sweep in shown for dot in sweep.dots]
+    programs = _programs(dots) + _commits(dots)
     titles = {
         _curve_name(shown, sweep, task): platform.title_with_jax
         for sweep in shown
@@ -220,11 +222,20 @@ def _curve_name(shown: list[Sweep], sweep: Sweep, task: str) -> str:
     return f"{title} with {labels(shown)[shown.index(sweep)]}" if len(shown) > 1 else title
 
 
-def _programs(dots: Iterable[Dot]) -> str:
+def _commits(dots: Sequence[Dot]) -> str:
+    """Name the commits at which speeds were measured separately, if there are several."""
+    commits = sorted({dot.commit for dot in dots} - {None})
+    if len(commits) < 2:
+        return ""
+    return f"; at the commits {', '.join(commits)}, between which the machine may differ too"
+
+
+def _programs(dots: Sequence[Dot]) -> str:
     """Describe which speeds are shown: seeds per program, and the choice among programs."""
-    dots = list(dots)
     seeds = sorted({dot.seeds_together for dot in dots} - {None})
-    text = f", programs of {seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else ""
+    text = ""
+    if seeds and seeds[-1] > 1:
+        text = f", programs of {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds"
     if all(dot.slowest in (dot.speed, None) for dot in dots):
         return text
     return (

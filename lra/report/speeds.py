@@ -9,7 +9,7 @@ from lra import training_rows
 from lra.command_line import literal
 from lra.errors import UserError
 from lra.protocol import defaults_of
-from lra.report.provenance import Platform, number_format_of
+from lra.report.provenance import Platform, number_format_of, short_commit
 from lra.row import NUMBER_FORMAT
 from lra.training_rows import StepRow
 
@@ -23,10 +23,12 @@ class Speeds(NamedTuple):
     Attributes:
         platform: Platform on which the speeds were measured.
         examples_per_second: Training examples per second of each case.
+        commits: Abbreviated commit at which each case was measured.
     """
 
     platform: Platform
     examples_per_second: dict[Case, float]
+    commits: dict[Case, str]
 
 
 def read(path: str | os.PathLike) -> list[Speeds]:
@@ -39,7 +41,7 @@ def read(path: str | os.PathLike) -> list[Speeds]:
     Raises:
         UserError: The file is missing, a line is no row of a training step, or no row counts.
     """
-    speeds: dict[tuple[Platform, bool], dict[Case, float]] = defaultdict(dict)
+    rows: dict[tuple[Platform, bool], dict[Case, StepRow]] = defaultdict(dict)
     latest: dict[tuple[Platform, bool], int] = {}
     for position, values in enumerate(training_rows.read(path, StepRow)):
         if "failed" in values:
@@ -47,13 +49,19 @@ def read(path: str | os.PathLike) -> list[Speeds]:
         row = StepRow(**values)
         if row.seeds == 1 and row.protocol_hours:
             group = _platform(row), row.deterministic
-            speeds[group][_case(row)] = row.examples_per_second
+            rows[group][_case(row)] = row
             latest[group] = position
-    if not speeds:
+    if not rows:
         raise UserError(f"{path}: no step with the protocol's batch and one seed was measured")
-    fastest = [group for group in speeds if not group[1] or (group[0], False) not in speeds]
+    fastest = [group for group in rows if not group[1] or (group[0], False) not in rows]
     fastest.sort(key=latest.__getitem__, reverse=True)
-    return [Speeds(group[0], speeds[group]) for group in fastest]
+    return [_speeds(group[0], rows[group]) for group in fastest]
+
+
+def _speeds(platform: Platform, rows: dict[Case, StepRow]) -> Speeds:
+    speeds = {each: row.examples_per_second for each, row in rows.items()}
+    commits = {each: short_commit(row.commit) for each, row in rows.items()}
+    return Speeds(platform, speeds, commits)
 
 
 def of_table(measured: Sequence[Speeds]) -> Speeds | None:

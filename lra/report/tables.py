@@ -147,19 +147,22 @@ def _best_places(group: Group) -> frozenset[tuple[int, int]]:
     """Return line and column of the best validation accuracies, of two or more of an attention.
 
     Where the validation set is the test set, there is nothing to choose by. A mean over fewer seeds
-    than were trained is no best one: those that diverged or failed are not in it.
+    than were trained is no best one: those that diverged or failed are not in it. Nor is there one
+    if a line of the attention has several cells in the column.
     """
     places = set()
     for column, task in enumerate(group.tasks, 1):
         means: dict[str, dict[int, float]] = defaultdict(dict)
         for number, line in enumerate(group.lines):
             cell = line.cell(task)
+            if cell is None and any(part.ok for part in line.cells.get(task, [])):
+                means[line.attention][number] = math.nan
             stat = cell.stat(_VALIDATION.field) if cell else None
             if stat and not any(row.val_is_test for row in cell.rows):
                 complete = len(cell.ok) == len(cell.rows)
                 means[line.attention][number] = stat.mean if complete else -math.inf
         for of_lines in means.values():
-            best = max(of_lines.values())
+            best = math.nan if any(map(math.isnan, of_lines.values())) else max(of_lines.values())
             if len(of_lines) > 1 and best > -math.inf:
                 places |= {(number, column) for number, mean in of_lines.items() if mean == best}
     return frozenset(places)

@@ -58,8 +58,8 @@ def test_deterministic_operations_count_where_there_are_no_others(tmp_path):
     slow = {"examples_per_second": 100.0}
     (tmp_path / "both").mkdir()
     path = measured(tmp_path / "both", {"deterministic": False}, slow)
-    assert speeds.read(path) == [(GPU, {NYSTROM: 320.0})]
-    assert speeds.read(measured(tmp_path, slow)) == [(GPU, {NYSTROM: 100.0})]
+    assert speeds.read(path) == [(GPU, {NYSTROM: 320.0}, {NYSTROM: "aaaaaaa"})]
+    assert speeds.read(measured(tmp_path, slow))[0].examples_per_second == {NYSTROM: 100.0}
 
 
 def test_the_last_speed_of_one_seed_counts(tmp_path):
@@ -70,14 +70,16 @@ def test_the_last_speed_of_one_seed_counts(tmp_path):
         {"seeds": 3, "examples_per_second": 2.0},
         {"overrides": CHANGES, "examples_per_second": 3.0},
         {"protocol_hours": None, "batch": 64, "examples_per_second": 4.0},
-        {"attention": "standard", "examples_per_second": 200.0},
+        {"attention": "standard", "examples_per_second": 200.0, "commit": "b" * 40},
     )
     failed = {"task": "listops", "attention": "linear", "failed": True, "seeds": 1}
     training_rows.append(path, failed, StepRow)
     changed = frozenset(["model.remat=True", "model.dropout=0.0001"])
     standard = "listops", "standard", frozenset()
     expected = {NYSTROM: 320.0, ("listops", "nystrom", changed): 3.0, standard: 200.0}
-    assert speeds.read(path) == [(GPU, expected)]
+    (found,) = speeds.read(path)
+    assert (found.platform, found.examples_per_second) == (GPU, expected)
+    assert [found.commits[each] for each in (NYSTROM, standard)] == ["aaaaaaa", "bbbbbbb"]
 
 
 def test_the_platform_of_most_cells_counts_then_the_latest(tmp_path):
@@ -122,7 +124,11 @@ def test_dots_of_the_table_have_the_speeds_measured(tmp_path):
         "JAX 0.12.0. No dot for cells without a speed."
     )
     assert "all seeds of a program together" in of_rest.caption
-    assert of_rest.caption.endswith("Speeds: a device, float32.")
+    assert of_rest.caption.endswith("Speeds: a device, float32, programs of 3 seeds.")
+    path = measured(tmp_path, {"commit": "b" * 40})
+    ((of_table,), _), _ = figures([table, rest], [], speeds.read(path))
+    commits = "; at the commits aaaaaaa, bbbbbbb, between which the machine may differ too. No dot"
+    assert f"JAX 0.12.0{commits}" in of_table.caption
 
 
 def test_sweeps_have_the_speeds_measured_on_one_platform(tmp_path):

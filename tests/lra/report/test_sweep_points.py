@@ -53,7 +53,7 @@ def test_a_sweep_is_on_one_device_and_in_one_number_format():
     assert all(dot.accuracy.mean < 0.5 for value, dot in dots.items() if value != 8)
     (figure,) = [f for f in figures_of(options(rows)) if "landmarks" in f.name]
     assert figure.caption.endswith(
-        "Speeds: a device, float32. No speed on that platform: ListOps at 8."
+        "Speeds: a device, float32, programs of 3 seeds. No speed on that platform: ListOps at 8."
     )
 
 
@@ -107,7 +107,9 @@ def test_the_caption_of_a_sweep_names_the_platform_of_each_task():
         for n in SIZES
     ]
     (figure,) = figures_of(options(rows))
-    assert figure.caption.endswith("ListOps: a device, float32; Image: a device, bfloat16.")
+    assert figure.caption.endswith(
+        "ListOps: a device, float32; Image: a device, bfloat16, programs of 3 seeds."
+    )
 
 
 def test_a_sweep_is_over_lines_whose_other_options_are_alike():

@@ -164,6 +164,16 @@ def test_settings_are_chosen_by_validation_accuracies():
     assert "Choose" not in on_test.caption
 
 
+def test_nothing_is_best_beside_several_cells_in_one_place():
+    rows = [
+        make_row(val_accuracy=val, config_overrides={"train.steps": n})
+        for n, val in ((8, 0.3), (16, 0.4))
+    ]
+    assert validation(rows).bold
+    several = make_row(val_accuracy=0.5, seed=1, steps=7, config_overrides={"train.steps": 8})
+    assert not validation([*rows, several]).bold
+
+
 def test_one_line_of_an_attention_is_no_choice():
     rows = [
         make_row(0.5, attention=name, config_overrides={"train.steps": 9})
