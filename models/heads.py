@@ -30,7 +30,8 @@ def pool(
     `padded_mean` divides the sum over real tokens by the padded length (default: the length of
     `x`), like the code behind Table 3 of the Nyströmformer paper; `mean` divides by the number of
     real tokens; `max` is over real tokens; `first` is the first position unless it is padding, as
-    in LRA's own code for Retrieval (for its other tasks, that prepends a learned vector to pool).
+    in LRA's own code for Retrieval. That code pools a learned vector that it prepends for ListOps,
+    Text and Image, and the mean over all positions, padding included, for Pathfinder.
 
     Raises:
         ValueError: An unknown pooling.

@@ -11,11 +11,10 @@ attention weights. It runs on NVIDIA's GPUs from Ampere on.
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from models.attention.contract import Mask
-from models.attention.padding import padded, zeroed
-from models.attention.permutation import permute
+from models.attention.packing import make_packing, pack
+from models.attention.padding import padded
 from models.machine import Machine, this_machine
 
 _MAX_HEAD_DIM = 128  # 256 from Hopper on
@@ -70,25 +69,11 @@ def _move_to_front(k, v, mask):
     """The real keys and values in order, followed by zeros, and their number."""
     if mask is None:
         return k, v, jnp.full(len(k), k.shape[1], jnp.int32)
-    order, inverse = real_first(mask)
-    k, v = (jax.vmap(permute)(zeroed(x, mask), order, inverse) for x in (k, v))
-    # Without any real token one key is counted; its value is 0, and so is the output.
-    return k, v, jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
-
-
-def real_first(mask: Mask) -> tuple[Int[Array, "batch length"], Int[Array, "batch length"]]:
-    """Return a stable permutation that puts real positions before the others.
-
-    Returns:
-        order: Old position of each new one.
-        inverse: New position of each old one.
-    """
     # For masks known to be full, XLA would spend seconds of compile time on folding the sort.
-    mask = jax.lax.optimization_barrier(mask)
-    order = jnp.argsort(~mask, axis=1, stable=True)
-    among_real = jnp.cumsum(mask, axis=1) - 1
-    among_others = jnp.cumsum(~mask, axis=1) - 1 + jnp.sum(mask, axis=1, keepdims=True)
-    return order, jnp.where(mask, among_real, among_others)
+    packing = make_packing(jax.lax.optimization_barrier(mask), mask.shape[1])
+    # Without any real token one key is counted; its value is 0, and so is the output.
+    counts = jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.int32), 1)
+    return pack(k, packing), pack(v, packing), counts
 
 
 @jax.custom_vjp

@@ -11,9 +11,9 @@ passes no gradient on.) Backward, with g the gradient of out:
     e_i  = [g_i, -g_i . out_i] / t_i              dM   = sum_i f(q_i) e_i^T
     df(q_i) = M e_i        df(k_j) = dM [v_j, 1]        [dv_j, .] = dM^T f(k_j)
 
-As an extra column, the denominator needs no separate product. Only out and t are kept for the
-backward pass; features are recomputed. On a CPU both passes go over the positions in blocks that
-stay in the cache; elsewhere the whole length is one block.
+As an extra column, the denominator needs no separate product. Beside the inputs, only M, out and t
+are kept for the backward pass; features are recomputed. On a CPU both passes go over the positions
+in blocks that stay in the cache; elsewhere the whole length is one block.
 
 Complexity per head, with length n: time O(n D^2), memory O(n D + D^2).
 

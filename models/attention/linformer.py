@@ -46,8 +46,8 @@ from models.dense import kernel_einsum, uniform_within
 from models.dtypes import common_dtype
 
 SHARES = ("kv", "heads", "layers")
-POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
-PROJECTIONS = ("linear", "conv", *POOLINGS)
+WINDOW_POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
+PROJECTIONS = ("linear", "conv", *WINDOW_POOLINGS)
 Queries = Float[Array, "batch queries heads head_dim"]
 LINEAR_STDDEV = 0.02  # as in the benchmark's PyTorch code
 
@@ -67,9 +67,15 @@ def linformer_attention(
 
     Raises:
         ValueError: Fewer columns than positions (of more, the first are used), `e` and `f` of
-            unequal shapes, or inputs that violate the contract.
+            unequal shapes or for another number of heads, or inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
+    heads = q.shape[2]
+    for name, matrices in (("e", e), ("f", e if f is None else f)):
+        if matrices.ndim != 3 or matrices.shape[0] not in (1, heads):
+            raise ValueError(
+                f"{name} must be [1 or {heads} heads, projected, columns], not {matrices.shape}"
+            )
     if f is not None and e.shape[1:] != f.shape[1:]:
         raise ValueError(
             f"e {e.shape} and f {f.shape} project to unequal sizes or from unequal lengths"
@@ -87,7 +93,7 @@ def _linear(q, k, v, mask, e, f):
     return low_rank_attention(q, project(k, mask, e), project(v, mask, f))
 
 
-def pool(
+def window_pool(
     x: Heads, mask: Mask, pooling: str, *, num_windows: int, length: int
 ) -> tuple[Float[Array, "batch num_windows heads head_dim"], Bool[Array, "batch num_windows"]]:
     """Return the mean or maximum of each window's real tokens, and which windows have any.
@@ -95,16 +101,12 @@ def pool(
     Args:
         x: Keys or values.
         mask: Which positions of `x` are real.
-        pooling: Key of `POOLINGS`.
+        pooling: Key of `WINDOW_POOLINGS`.
         num_windows: Number of windows; `length` positions are split as by `numpy.array_split`.
         length: Length to which `x` is padded, at least its own.
-
-    Raises:
-        ValueError: An unknown pooling.
     """
-    check_choice("pooling", pooling, POOLINGS)
     x, mask = padded_to(x, length), padded_to(mask, length)
-    return POOLINGS[pooling](x, mask, num_windows), segment_any(mask, num_windows)
+    return WINDOW_POOLINGS[pooling](x, mask, num_windows), segment_any(mask, num_windows)
 
 
 def convolution(
@@ -169,7 +171,7 @@ class LinformerAttention(Attention):
         """
         check_choice("projection", projection, PROJECTIONS)
         check_choices("share", share, SHARES)
-        share = () if projection in POOLINGS else tuple(sorted(share))
+        share = () if projection in WINDOW_POOLINGS else tuple(sorted(share))
         self.length, self.projection, self.share = length, projection, share
         # Pooled and linear projections fit any.
         self.head_dim = head_dim if projection == "conv" else None
@@ -252,10 +254,10 @@ class LinformerAttention(Attention):
         return outs[0] if len(outs) == 1 else jnp.concatenate(outs, axis=2)
 
     def _attend_group(self, group: int, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
-        if self.projection in POOLINGS:
+        if self.projection in WINDOW_POOLINGS:
             windows = {"num_windows": self.sizes[group], "length": self.length}
-            keys, nonempty = pool(k, mask, self.projection, **windows)
-            values, _ = pool(v, mask, self.projection, **windows)
+            keys, nonempty = window_pool(k, mask, self.projection, **windows)
+            values, _ = window_pool(v, mask, self.projection, **windows)
             return low_rank_attention(q, keys, values, nonempty)
         e, f = self.e[group][...], self.f[group][...]
         if self.projection == "linear":

@@ -44,7 +44,10 @@ _OUT_OF_REACH = -1e30
 
 
 class Tile(NamedTuple):
-    """Work of one loop step: numbers of heads, blocks of queries, and keys on each side."""
+    """Work of one loop step: numbers of heads, blocks of queries, and keys on each side.
+
+    `heads` divides the number of all heads; `reach` is that of the window, in whole blocks.
+    """
 
     heads: int
     blocks: int
@@ -57,13 +60,17 @@ def tile_of(
     """Return the tile for q of this shape and scores of `itemsize` bytes."""
     batch, length, heads, _ = shape
     blocks = math.ceil(length / BLOCK)
-    reach = round_up(min(window, length - 1), BLOCK)
+    reach = _reach(window, length)
     block_bytes = batch * BLOCK * (BLOCK + 2 * reach) * itemsize
     if machine.backend == "cpu":
         fitting = max(1, tile_bytes(machine) // block_bytes)
         return Tile(largest_divisor(heads, fitting), 1, reach)
     fitting = max(1, tile_bytes(machine) // (block_bytes * heads))
     return Tile(heads, math.ceil(blocks / math.ceil(blocks / fitting)), reach)
+
+
+def _reach(window: int, length: int) -> int:
+    return round_up(min(window, length - 1), BLOCK)
 
 
 def longformer_attention(
@@ -77,15 +84,22 @@ def longformer_attention(
         tile: Work of one loop step; None: that of `tile_of`.
 
     Raises:
-        ValueError: `window` below 0, or inputs that violate the contract.
+        ValueError: `window` below 0, a `tile` of another reach or whose heads do not divide those
+            of q, or inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
     check_not_negative(window=window)
+    length, heads = q.shape[1:3]
     q, k, v = (zeroed(x, mask) for x in (q, k, v))
     if tile is None:
         itemsize = accumulation_dtype(q.dtype).itemsize
         tile = tile_of(q.shape, itemsize, window=window, machine=this_machine())
-    return zeroed(_attention(q, k, v, mask, min(window, q.shape[1]), tile), mask)
+    check_positive(tile_heads=tile.heads, tile_blocks=tile.blocks)
+    if heads % tile.heads or tile.reach != _reach(window, length):
+        raise ValueError(
+            f"{tile} must have a divisor of {heads} heads and a reach of {_reach(window, length)}"
+        )
+    return zeroed(_attention(q, k, v, mask, min(window, length), tile), mask)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))

@@ -16,6 +16,7 @@ from models import kernel_choice
 from models.attention import cudnn
 from models.attention.chunked import chunked_attention
 from models.attention.padding import zeroed
+from models.dtypes import common_dtype
 from models.machine import this_machine
 
 
@@ -30,7 +31,8 @@ def low_rank_attention(
     """Compute softmax(q k^T / sqrt(head_dim)) v over the real keys.
 
     The few positions may have a wider dtype than the sequence. For kernels they are cast to that of
-    the sequence; otherwise blocks of the sequence are cast to the wider one.
+    the sequence; otherwise, and where keys and values or two 16-bit dtypes differ, blocks are cast
+    to the wider one.
 
     Args:
         q, k, v: Either the queries, or the keys and values, are few; the output has the dtype of q.
@@ -38,14 +40,15 @@ def low_rank_attention(
         query_mask: Which queries are real; None: all. The contents of the others reach no gradient,
             and their outputs are arbitrary.
     """
-    sequence_dtype = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
+    narrow = min(q.dtype, k.dtype, key=lambda dtype: dtype.itemsize)
+    alike = k.dtype == v.dtype and common_dtype(q.dtype, k.dtype) in (q.dtype, k.dtype)
     machine, head_dim = this_machine(), q.shape[-1]
-    use_flash = kernel_choice.preferred_for_heads(sequence_dtype, head_dim, machine)
+    use_flash = alike and kernel_choice.preferred_for_heads(narrow, head_dim, machine)
     key_mask = jnp.ones(k.shape[:2], bool) if mask is None else mask
-    if use_flash or cudnn.supports(sequence_dtype, head_dim, machine):
+    if use_flash or (alike and cudnn.supports(narrow, head_dim, machine)):
         if query_mask is not None:
             q = zeroed(q, query_mask)
-        arrays = [x.astype(sequence_dtype) for x in (q, k, v)]
+        arrays = [x.astype(narrow) for x in (q, k, v)]
         if use_flash:
             # Pallas is slow to import.
             from models.attention.flash import flash_attention

@@ -165,11 +165,14 @@ def performer_attention(
     GPU kernels. `epsilon` applies to the softmax kernel; that of `relu` is fixed.
 
     Raises:
-        ValueError: An unknown kernel, a projection whose width is not `head_dim`, or inputs that
-            violate the contract.
+        ValueError: An unknown kernel, an `epsilon` not in [0, 1), a projection that is not
+            [features, head_dim], or inputs that violate the contract.
     """
-    check_inputs(q, k, v, mask, head_dim=projection.shape[-1])
+    check_inputs(q, k, v, mask)
     check_choice("kernel", kernel, KERNELS)
+    check_fraction(epsilon=epsilon)
+    if projection.ndim != 2 or not len(projection) or projection.shape[1] != q.shape[3]:
+        raise ValueError(f"projection must be [features, {q.shape[3]}], not {projection.shape}")
     if kernel == "relu":
         return _attend_by_relu(q, k, v, mask, projection)
     common = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixed dtypes

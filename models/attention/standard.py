@@ -50,8 +50,12 @@ def standard_attention(
         q, k, v, mask: See `models.attention.contract`.
         dropout: Probability of dropping an attention weight; the others are scaled up.
         key: PRNG key of the dropout mask; None: no dropout.
+
+    Raises:
+        ValueError: A `dropout` not in [0, 1), or inputs that violate the contract.
     """
     check_inputs(q, k, v, mask)
+    check_fraction(dropout=dropout)
     dtype = accumulation_dtype(q.dtype)
     k, v = zeroed(k, mask), zeroed(v, mask)
     scores = jnp.einsum("blhd,bmhd->bhlm", q, k, preferred_element_type=dtype)

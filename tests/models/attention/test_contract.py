@@ -376,7 +376,13 @@ def test_pure_functions_refuse_options_that_cannot_be():
     landmarks = {"num_landmarks": 2, "pinv_iterations": -1}
     for attend, arrays, options, message in (
         (linformer_attention, (x, x, x, mask, e, e[:, :2]), {}, "unequal sizes"),
+        (linformer_attention, (x, x, x, mask, e[0]), {}, "e must be .1 or 2 heads, projected"),
+        (linformer_attention, (x, x, x, mask, e, jnp.ones((3, 3, 5))), {}, "f must be .1 or 2"),
         (longformer_attention, (x, x, x, mask), {"window": -1}, "window must be 0 or"),
+        (performer_attention, (x, x, x, mask, jnp.ones(3)), {}, "projection must be .features, 3"),
+        (performer_attention, (x, x, x, mask, jnp.ones((0, 3))), {}, "projection must be"),
+        (performer_attention, (x, x, x, mask, jnp.ones((2, 3))), {"epsilon": -1}, "epsilon must"),
+        (standard_attention, (x, x, x, mask), {"dropout": 2.0}, "dropout must be a number"),
         (nystrom_attention, (x, x, x, mask), landmarks, "pinv_iterations must be 0 or"),
         (reformer_attention, (x, x, mask, rotations), {"chunk_length": 0}, "chunk_length must"),
         (orthogonal_features, (jax.random.key(0), 3, 0), {}, "head_dim must be a positive"),

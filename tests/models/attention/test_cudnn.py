@@ -11,7 +11,6 @@ from models.attention.chunked import chunked_attention
 from models.attention.cudnn import (
     cudnn_attention,
     prefix_attention,
-    real_first,
     supports,
 )
 from models.attention.standard import standard_attention
@@ -25,13 +24,6 @@ def inputs(length, dtype=jnp.float64, head_dim=8):
     mask = np.random.default_rng(1).random((3, length)) < 0.5
     mask[0], mask[2] = True, False
     return *(jnp.asarray(x, dtype) for x in draws), jnp.asarray(mask)
-
-
-def test_real_positions_first_in_their_order():
-    mask = jnp.array([[False, True, True, False, True], [True, False, False, False, False]])
-    order, places = real_first(mask)
-    np.testing.assert_array_equal(order, [[1, 2, 4, 0, 3], [0, 1, 2, 3, 4]])
-    np.testing.assert_array_equal(places, [[3, 0, 1, 4, 2], [0, 1, 2, 3, 4]])
 
 
 def by_jax(q, k, v, mask):

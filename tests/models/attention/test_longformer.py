@@ -68,6 +68,13 @@ def test_every_tile_gives_the_same(heads, blocks, float64):
     )
 
 
+@pytest.mark.parametrize("tile", [(2, 1, 64), (2, 1, 192), (3, 1, 128), (0, 1, 128), (2, 0, 128)])
+def test_a_tile_that_does_not_fit_is_refused(tile):
+    x = jnp.ones((4, 250, 4, 8))
+    with pytest.raises(ValueError, match=r"reach of 128|must be a positive integer"):
+        longformer_attention(x, x, x, masks(250), window=70, tile=Tile(*tile))
+
+
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     ("mask", "name"), [("mask_ones", "local_nomask"), ("mask_pad", "local_pad")]

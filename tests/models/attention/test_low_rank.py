@@ -90,6 +90,18 @@ def test_the_few_may_be_wider_than_the_sequence(queries, keys, masked, by_cudnn)
     assert_rounded(found, expected, roundings=4)
 
 
+@pytest.mark.parametrize(
+    "dtypes",
+    [(jnp.float16, BF16, BF16), (BF16, BF16, jnp.float32), (jnp.float32, BF16, jnp.float32)],
+)
+def test_other_mixtures_go_to_blocks(dtypes, by_cudnn):
+    q, k, v = (normal(3, 24, 2, 8, dtype=dtype, seed=i) for i, dtype in enumerate(dtypes))
+    mask = jnp.asarray(MASK)
+    found = low_rank_attention(q, 1e5 * k, v, mask)
+    assert not by_cudnn
+    np.testing.assert_array_equal(found, chunked_attention(q, 1e5 * k, v, mask))
+
+
 def test_what_masked_queries_hold_reaches_no_gradient(by_cudnn):
     q, k, v = normal(3, 24, 2, 8), normal(3, 6, 2, 8, seed=1), normal(3, 6, 2, 8, seed=2)
     q, k, v = (x.astype(BF16) for x in (q, k, v))
