@@ -2,8 +2,9 @@
 
 An evaluation may take longer than a process may run. The logits computed so far are saved with each
 checkpoint, e.g. in `evaluations/validation-50.npz`. A file belongs to the parameters of the
-checkpoint that it was saved with. If that checkpoint is lost, training again from an earlier one
-leads to the same parameters only up to rounding if the devices are different.
+checkpoint that it was saved with. If that checkpoint is lost, the loop discards the file: training
+again from an earlier one leads to the same parameters only up to rounding if the devices are
+different, and from the start perhaps to others.
 """
 
 import collections

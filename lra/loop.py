@@ -135,7 +135,8 @@ class Run:
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
         self._evaluations = SavedEvaluations(trainer, folder.evaluations)
-        if self._checkpoints.any_damaged():
+        # Evaluations belong to the checkpoint that they were saved with.
+        if restored is None or self._checkpoints.any_damaged():
             self._evaluations.discard()
         self._saves = SaveTimes(self._config.train.checkpoint_seconds)
 

@@ -90,6 +90,17 @@ def test_what_was_evaluated_beside_a_lost_checkpoint_begins_again(
     assert advances == [1, 1]
 
 
+def test_a_run_from_the_start_takes_nothing_over(tiny_config, data_dir, tmp_path, advances):
+    """Its first steps may lead elsewhere than those that were evaluated."""
+    config = tiny_config("listops", "linear", "train.steps=5")  # 2 batches of validation
+    assert train(config, tmp_path, data_dir) == STATUS_STOPPED
+    (tmp_path / "checkpoints").rename(tmp_path / "away")
+    assert train(config, tmp_path, data_dir) == STATUS_STOPPED
+    with np.load(tmp_path / "evaluations" / "validation-5.npz") as arrays:
+        assert arrays["done"] == 1
+    assert advances == [1, 1]
+
+
 def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
     tiny_trainer, tmp_path, capsys, monkeypatch
 ):
