@@ -12,7 +12,7 @@ from jaxtyping import Int
 from ml_collections import config_dict
 
 from lra import arrays, environment, hosts, sharding
-from lra.checkpoints import Checkpoints, finished
+from lra.checkpoints import Checkpoints, Progress, finished
 from lra.data import prepared as prepared_data
 from lra.errors import UserError, with_place
 from lra.settings import check
@@ -33,27 +33,33 @@ class SavedModels(NamedTuple):
         graphdef: Structure of the model.
         state: State of all seeds after `step` steps, NumPy arrays [seeds, ...].
         step: Number of steps.
+        evaluated: Step of the latest validation.
     """
 
     config: config_dict.ConfigDict
     graphdef: nnx.GraphDef
     state: TrainState
     step: int
+    evaluated: int
 
 
 class Restored(NamedTuple):
-    """A run restored from its folder: its data, a trainer, and the state after `step` steps."""
+    """A run restored from its folder: its data, a trainer, and the state after `step` steps.
+
+    `evaluated` is the step of the latest validation.
+    """
 
     prepared: prepared_data.Prepared
     trainer: Trainer
     state: TrainState
     step: int
+    evaluated: int
 
     @property
     def models(self) -> SavedModels:
         """The models without the data."""
-        trainer = self.trainer
-        return SavedModels(trainer.config, trainer.graphdef, trainer.fetch(self.state), self.step)
+        trainer, state = self.trainer, self.trainer.fetch(self.state)
+        return SavedModels(trainer.config, trainer.graphdef, state, self.step, self.evaluated)
 
 
 def load_model(
@@ -152,8 +158,9 @@ def read_models(
     abstract = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one_per_host), abstract
     )
-    state, step = _restore(folder, abstract)
-    return SavedModels(config, graphdef, jax.device_get(state), step)
+    state, progress = _restore(folder, abstract)
+    state = jax.device_get(state)
+    return SavedModels(config, graphdef, state, progress.step, progress.evaluated)
 
 
 def restore_workdir(
@@ -184,7 +191,8 @@ def restore_workdir(
             config.train.eval_batch_size = eval_batch_size
             check(config)
     trainer = hosts.on_every(lambda: Trainer(config, prepared, splits=splits))
-    return Restored(prepared, trainer, *_restore(folder, trainer.abstract_state()))
+    state, progress = _restore(folder, trainer.abstract_state())
+    return Restored(prepared, trainer, state, progress.step, progress.evaluated)
 
 
 def seed_model(models: SavedModels, seed: int, *, last: bool = False) -> tuple[Classifier, int]:
@@ -244,7 +252,7 @@ def _load_data(
     return prepared
 
 
-def _restore(folder: Workdir, abstract: TrainState) -> tuple[TrainState, int]:
+def _restore(folder: Workdir, abstract: TrainState) -> tuple[TrainState, Progress]:
     """Restore the latest state, that of a run under way too, whose checkpoints may be replaced."""
     for _ in range(_ATTEMPTS):
         before = _finished(folder)
@@ -261,7 +269,7 @@ def _finished(folder: Workdir) -> list[str]:
     return hosts.on_main(lambda: sorted(finished(folder.checkpoints)))
 
 
-def _restore_latest(folder: Workdir, abstract: TrainState) -> tuple[TrainState, int]:
+def _restore_latest(folder: Workdir, abstract: TrainState) -> tuple[TrainState, Progress]:
     restored = None
     if hosts.on_main(folder.checkpoints.is_dir):
         checkpoints = Checkpoints(folder.checkpoints)
@@ -269,5 +277,4 @@ def _restore_latest(folder: Workdir, abstract: TrainState) -> tuple[TrainState, 
         checkpoints.close()
     if restored is None:
         raise UserError(f"no checkpoint in {folder.root} yet; train.py writes them")
-    state, progress = restored
-    return state, progress.step
+    return restored

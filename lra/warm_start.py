@@ -70,8 +70,10 @@ def _row(seed: int, source: SavedModels, workdir: str) -> int:
 
 def _check_complete(source: SavedModels, workdir: str) -> None:
     steps = source.config.train.steps
-    # If the last checkpoint was damaged and skipped, the restored parameters may not be the best.
-    at_end = source.step == steps or all(source.state.diverged_step >= 0)
+    # If the last checkpoint was damaged and skipped, the restored parameters may not be the best:
+    # the one before it may be of the last step too, but of the time before its validation.
+    validated = source.step == source.evaluated == steps
+    at_end = validated or all(source.state.diverged_step >= 0)
     if not (hosts.on_main(lambda: Workdir(workdir).rows.exists()) and at_end):
         raise UserError(
             f"train.init_from: {workdir} is not complete (step {source.step} of {steps}), its best "

@@ -129,7 +129,7 @@ def test_best_and_last_parameters_are_told_apart(
 ):
     assert train(tiny_config(), tmp_path, data_dir) == 0
     changed = restored_with_other_last_parameters(tmp_path)
-    _, trainer, state, _ = changed
+    _, trainer, state, _, _ = changed
     best, other = (
         evaluation.evaluate(trainer, params, state.rest, "test").accuracy[0]
         for params in (state.best.params, state.params)

@@ -27,7 +27,7 @@ README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 
 def test_a_loaded_model_gives_the_logits_of_the_evaluation(held_out, monkeypatch):
     restored = restored_with_other_last_parameters(held_out)
-    _, trainer, state, _ = restored
+    _, trainer, state, _, _ = restored
     monkeypatch.setattr(lra.restored, "read_models", lambda *_, **__: restored.models)
     batch = load_batch(held_out, "validation", range(4))
 

@@ -146,16 +146,20 @@ def test_a_seed_that_has_diverged_is_no_source(source, tiny_trainer, monkeypatch
         initial_state(all_three)
 
 
-def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_trainer, monkeypatch):
-    """The best parameters of the one before need not be those of its rows."""
+@pytest.mark.parametrize("step", [10, 12])
+def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_trainer, monkeypatch, step):
+    """The best parameters of the one before need not be those of its rows.
+
+    That of the last step may have been saved before its validation.
+    """
 
     def of_an_earlier_step(*arguments):
         models = read_models(*arguments)
         # That one seed has diverged does not end the others.
         state = models.state._replace(diverged_step=np.array([7, -1, -1], np.int32))
-        return models._replace(step=10, state=state)
+        return models._replace(step=step, evaluated=10, state=state)
 
     monkeypatch.setattr(warm_start, "read_models", of_an_earlier_step)
     trainer = tiny_trainer("listops", "standard", f"train.init_from={source()}")
-    with pytest.raises(UserError, match=r"is not complete \(step 10 of 12\)"):
+    with pytest.raises(UserError, match=rf"is not complete \(step {step} of 12\)"):
         initial_state(trainer)

@@ -21,7 +21,7 @@ def restored(config, data_dir):
     trainer = Trainer(config, data, splits=())
     state = trainer.init()
     best = state.best._replace(val_accuracy=jnp.zeros_like(state.best.val_accuracy))
-    return Restored(data, trainer, state._replace(best=best), 0)
+    return Restored(data, trainer, state._replace(best=best), 0, 0)
 
 
 @pytest.mark.parametrize(
