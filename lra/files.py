@@ -8,6 +8,7 @@ import errno
 import hashlib
 import os
 import pathlib
+from collections.abc import Iterator
 from typing import IO
 
 
@@ -19,19 +20,27 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     given_path, path = path, pathlib.Path(os.path.realpath(path))
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(scratch, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            sync(file)
-        os.replace(scratch, path)
-    except OSError as error:
-        # Writing names no file; with a name, an error without a number would lose its text.
-        if error.errno is not None and error.filename in (None, os.fspath(scratch)):
-            error.filename = os.fspath(given_path)
-        raise
+        with naming(given_path, instead_of=scratch):
+            with open(scratch, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                sync(file)
+            os.replace(scratch, path)
     finally:
         with contextlib.suppress(OSError):
             scratch.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike, *, instead_of: str | os.PathLike = "") -> Iterator[None]:
+    """Let errors that name no file, as those of writing, or `instead_of`, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        # With a name, an error without a number would lose its text.
+        if error.errno is not None and error.filename in (None, os.fspath(instead_of)):
+            error.filename = os.fspath(path)
+        raise
 
 
 def sync(file: IO) -> None:

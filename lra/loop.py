@@ -18,10 +18,11 @@ from lra.data import prepared as prepared_data
 from lra.errors import UserError
 from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
+from lra.events import check_events
 from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
 from lra.protocol import protocol_of
 from lra.records import write_once
-from lra.reporter import Reporter, Silence, check_events, describe, describe_start
+from lra.reporter import Reporter, Silence, describe, describe_start
 from lra.results import STATUS_ALL_DIVERGED, make_rows, status_of_complete
 from lra.settings import flatten
 from lra.state import TrainState, still_training
@@ -159,8 +160,8 @@ class Run:
             self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
             return nans.STATUS_NAN
         finally:
-            self._reporter.close()
-            self._checkpoints.close()
+            with contextlib.closing(self._checkpoints):
+                self._reporter.close()
 
     def _make_reporter(self, tensorboard: bool) -> Reporter:
         return Reporter(

@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any
 
-from lra.files import write_atomically
+from lra.files import naming, write_atomically
 
 KINDS = ("train", "eval")  # of a line: a training call, an evaluation
 # Largest step, and largest metric, which is a float32.
@@ -67,9 +67,11 @@ class Metrics:
 
     def write(self, **values: Any) -> None:
         """Append one line."""
-        self._file.write(json.dumps(values) + "\n")
-        self._file.flush()
+        with naming(self._file.name):
+            self._file.write(json.dumps(values) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with naming(self._file.name):
+            self._file.close()

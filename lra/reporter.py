@@ -1,7 +1,6 @@
 """Progress reports of a run: a bar or lines on stderr, metrics.jsonl, TensorBoard."""
 
 import contextlib
-import importlib.util
 import pathlib
 import sys
 from collections.abc import Iterable
@@ -10,8 +9,8 @@ import numpy as np
 from ml_collections import config_dict
 from tqdm import tqdm
 
-from lra.errors import UserError
 from lra.evaluation_run import Evaluation
+from lra.events import Events
 from lra.metrics import Metrics, read_metrics
 from lra.programs import CallMetrics
 from lra.row import LRA_DATA, Row
@@ -51,7 +50,7 @@ class Reporter:
             # Hiding an evaluation at `step` that is not kept also hides the events of the training
             # call that ended there, so they are added again.
             first = step + (evaluated == step)
-            self._events = _open_events(tensorboard, first)
+            self._events = Events(tensorboard, first)
             for line in read_metrics(metrics):
                 if line["step"] >= first and len(line["loss"]) == len(seeds):  # else damaged
                     self._add_events("train", line["step"], line["loss"], line["accuracy"])
@@ -107,10 +106,11 @@ class Reporter:
 
     def close(self) -> None:
         """Close the bar and all files."""
-        self._bar.close()
-        self._metrics.close()
-        if self._events:
-            self._events.close()
+        with contextlib.ExitStack() as stack:  # an error of one does not keep another open
+            if self._events:
+                stack.callback(self._events.close)
+            stack.callback(self._metrics.close)
+            stack.callback(self._bar.close)
 
     def _write(self, name: str, step: int, loss: _Values, accuracy: _Values, **more: float) -> None:
         kind = {"kind": "train"} if name == "train" else {"kind": "eval", "split": name}
@@ -129,7 +129,8 @@ class Reporter:
         for metric, values in (("loss", loss), ("accuracy", accuracy)):
             for seed, value in zip(self._seeds, values, strict=True):
                 if value is not None:
-                    self._events.add_scalar(f"{name}/{metric}/seed_{seed}", value, step)
+                    self._events.add(f"{name}/{metric}/seed_{seed}", value, step)
+        self._events.flush()
 
 
 class Silence:
@@ -178,19 +179,6 @@ def describe(row: Row) -> str:
         f"{row.best_step} (validation {row.val_accuracy:.4f}), "
         f"{row.test_accuracy_last:.4f} with the last"
     )
-
-
-def _open_events(folder: pathlib.Path, first: int):
-    """Open a writer of TensorBoard events, hiding earlier events from step `first` on."""
-    import tensorboardX
-
-    return tensorboardX.SummaryWriter(logdir=str(folder), purge_step=first)
-
-
-def check_events() -> None:
-    """Raise UserError if tensorboardX is not installed."""
-    if importlib.util.find_spec("tensorboardX") is None:
-        raise UserError("--tensorboard needs tensorboardX: pip install tensorboardX")
 
 
 def _join(values: _Values, form: str) -> str:

@@ -1,6 +1,7 @@
 """What a run tells of its seeds while it goes on."""
 
 import collections
+import contextlib
 import io
 import itertools
 import json
@@ -116,6 +117,28 @@ def test_a_diverged_seed_has_no_events(report_two_seeds, tmp_path):
     for name in ("train/loss", "validation/accuracy"):
         assert f"{name}/seed_0".encode() in events.read_bytes()
         assert f"{name}/seed_5".encode() not in events.read_bytes()
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no device that is full")
+@pytest.mark.parametrize("is_event", [False, True])
+def test_a_full_disk_is_told_with_the_place(tmp_path, is_event):
+    pytest.importorskip("tensorboardX")
+    metrics, folder = tmp_path / "metrics.jsonl", tmp_path / "events"
+    reporter = Reporter((0,), steps=4, step=0, evaluated=0, metrics=metrics, tensorboard=folder)
+    numbers = np.float32([0.5])
+    with open("/dev/full", "wb", buffering=0) as full:
+        if is_event:
+            record = reporter._events._writer._py_recordio_writer
+            record._writer.close()
+            record._writer = full
+        else:
+            reporter._metrics.close()
+            reporter._metrics._file = io.TextIOWrapper(full, write_through=True)
+        with pytest.raises(OSError, match="No space left") as error:
+            reporter.trained(2, 2, CallMetrics(numbers, numbers, np.array([-1])), 2, 2.0)
+        with contextlib.suppress(OSError):
+            reporter.close()
+    assert error.value.filename == (str(folder) if is_event else "/dev/full")
 
 
 def shown_events(folder):
