@@ -7,6 +7,7 @@ from typing import Any
 from ml_collections import config_dict
 
 from configs.default import ATTENTIONS
+from lra.published import TABLE3, TABLE_TASKS
 from lra.row import NUMBER_FORMAT
 from lra.settings import CONFIGS, flatten, load_config
 from lra.tasks import TASKS
@@ -29,6 +30,7 @@ def overrides_of(config: config_dict.ConfigDict) -> dict[str, Any]:
 def protocol_of(config: config_dict.ConfigDict) -> str:
     """`table3`, or `changed: train.steps=500, ...` if keys other than neutral ones differ.
 
+    So `table3` means the task's defaults, also of tasks and attentions that are not in Table 3.
     Neutral keys are seeds, number formats, mesh, steps per call and the checkpoint interval.
     """
     changed = _difference(config, _NEUTRAL)
@@ -100,4 +102,8 @@ def describe(config: config_dict.ConfigDict) -> str:
     ]
     formats = ", ".join(f"{key}={changed[key]}" for key in NUMBER_FORMAT if key in changed)
     format_note = f"; another number format: {formats}" if formats else ""
-    return "\n".join([*lines, f"protocol: {protocol_of(config)}{format_note}"])
+    protocol = protocol_of(config)
+    in_table = config.task in TABLE_TASKS and config.model.attention.name in TABLE3
+    if protocol == TABLE3_PROTOCOL and not in_table:
+        protocol += " (the defaults; Table 3 has no such cell)"
+    return "\n".join([*lines, f"protocol: {protocol}{format_note}"])

@@ -26,6 +26,7 @@ from lra.protocol import changed_keys
 from lra.row import SEPARATOR
 from lra.seals import seal, unseal
 from lra.settings import check, flatten, from_json, to_json
+from lra.stderr import say
 
 _MANIFEST = "manifest.json"  # as in `lra.data.prepared`, which imports NumPy
 _TEXT_FIELDS = ("data_dir", "data_sha256", "commit", "device")
@@ -218,7 +219,7 @@ class Workdir:
             )
         changes = list(_describe_changes(before, now))
         if changes and self._has_saved() and not self.rows.exists():
-            print(
+            say(
                 f"note: {self.root} was begun with {', '.join(changes)}: it goes on, but not to "
                 "the same bits"
             )

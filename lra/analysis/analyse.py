@@ -162,11 +162,12 @@ def _rows(inputs: Inputs, methods: list[Method], sizes: list[int] | None) -> Row
 def _write(rows: Rows, maps: list[HeatMap], out: pathlib.Path) -> None:
     """Write everything to `out`; print tables and paths."""
     all_figures, all_tables = figures(rows, maps), tables(rows)
-    written = [out / "ANALYSIS.md", out / "analysis.jsonl"]
-    write_atomically(written[0], page(rows[0], all_tables, all_figures))
-    write_atomically(written[1], "".join(json.dumps(row) + "\n" for row in rows))
-    for figure in all_figures:
-        written += save(figure, out / "figures")
+    written = [path for figure in all_figures for path in save(figure, out / "figures")]
+    content = {"analysis.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
+    content["ANALYSIS.md"] = page(rows[0], all_tables, all_figures)  # last, since it refers to all
+    for name, text in content.items():
+        write_atomically(out / name, text)
+        written.append(out / name)
     for table in all_tables:
         print(f"{table.title}\n\n{plain(table)}")
     print("wrote", *written, sep="\n  ")

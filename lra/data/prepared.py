@@ -111,8 +111,8 @@ def data_sha256(manifest: dict[str, Any]) -> str:
     return _hash_excluding(manifest, _NOT_DATA)
 
 
-def seal(manifest: dict[str, Any]) -> str:
-    """Hash the entire manifest except its seal."""
+def manifest_sha256(manifest: dict[str, Any]) -> str:
+    """Hash the entire manifest except its `seal`, which is this hash."""
     return _hash_excluding(manifest, ("seal",))
 
 
@@ -205,7 +205,7 @@ def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
             f"{path} has format {version!r}, this version reads {FORMAT_VERSION}; "
             f"prepare it again: {command}"
         )
-    sealed = "seal" not in manifest or manifest["seal"] == seal(manifest)
+    sealed = "seal" not in manifest or manifest["seal"] == manifest_sha256(manifest)
     if not sealed or sha256 != data_sha256(manifest):
         raise UserError(f"{path} was edited or damaged; prepare it again: {command}")
     if manifest.get("task") != task:

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lra.data import atomic_folder
-from lra.data.prepared import FORMAT_VERSION, MANIFEST, data_sha256, seal
+from lra.data.prepared import FORMAT_VERSION, MANIFEST, data_sha256, manifest_sha256
 from lra.disk_space import cure, is_full
 from lra.errors import UserError
 from lra.files import file_sha256, sync, sync_folder
@@ -185,7 +185,7 @@ class TaskWriter:
             "flags": self._flags,
         }
         manifest["sha256"] = data_sha256(manifest)
-        manifest["seal"] = seal(manifest)
+        manifest["seal"] = manifest_sha256(manifest)
         with open(self._partial / MANIFEST, "w", encoding="utf-8") as file:
             json.dump(manifest, file, indent=1)
             file.write("\n")

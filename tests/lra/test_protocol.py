@@ -75,6 +75,9 @@ def test_print_config_marks_what_differs():
         "protocol: changed: train.steps=500; another number format: dtype=bfloat16"
     )
     assert describe(load_config("configs/listops.py:nystrom")).endswith("\nprotocol: table3")
+    for name in ("pathx.py:nystrom", "listops.py:linear"):
+        last = describe(load_config(f"configs/{name}")).splitlines()[-1]
+        assert last == "protocol: table3 (the defaults; Table 3 has no such cell)"
 
 
 def test_a_row_is_compared_with_the_protocol_of_today():

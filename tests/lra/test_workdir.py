@@ -37,7 +37,7 @@ def open_again(folder, config, **changed):
 
 def test_the_same_code_goes_on_silently(tmp_path, tiny_config, capsys):
     open_again(tmp_path, tiny_config())
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def test_the_same_code_goes_on_silently(tmp_path, tiny_config, capsys):
 )
 def test_other_code_is_said(tmp_path, tiny_config, capsys, changed, said):
     open_again(tmp_path, tiny_config(), **changed)
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     assert line == f"note: {tmp_path} was begun with {said}: it goes on, but not to the same bits"
 
 
 def test_of_a_run_that_saved_nothing_nothing_goes_on(tmp_path, tiny_config, capsys):
     start(tmp_path, tiny_config(), first=True)
     start(tmp_path, tiny_config(), commit="b" * 40)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_a_run_remembers_all_code_and_devices_it_was_trained_with(tmp_path, tiny_config, capsys):
@@ -67,14 +67,14 @@ def test_a_run_remembers_all_code_and_devices_it_was_trained_with(tmp_path, tiny
     open_again(tmp_path, tiny_config(), **other)
     with Workdir(tmp_path).open_for(tiny_config(), FACTS | other):
         pass
-    assert len(capsys.readouterr().out.splitlines()) == 1  # the third start is as the second
+    assert len(capsys.readouterr().err.splitlines()) == 1  # the third start is as the second
     run = Workdir(tmp_path).load_facts()
     assert run["commit"] == f"{'a' * 40}, {'b' * 40}"
     assert run["versions"] == {"python": "3.11.9", "jax": "0.10.2, 0.11.2"}
     assert run["device"] == "a GPU, a CPU"
     with Workdir(tmp_path).open_for(tiny_config(), FACTS):
         pass
-    assert "bbb (now aaa" in capsys.readouterr().out
+    assert "bbb (now aaa" in capsys.readouterr().err
 
 
 def test_what_a_run_began_on_is_unknown_where_it_was_not_noted(tmp_path, tiny_config, capsys):
@@ -83,7 +83,7 @@ def test_what_a_run_began_on_is_unknown_where_it_was_not_noted(tmp_path, tiny_co
     noted = ("data_dir", "data_sha256", "versions", "commit")
     folder.facts.write_text(json.dumps({name: FACTS[name] for name in noted}))
     start(tmp_path, tiny_config())
-    assert "device unknown device (now a GPU)" in capsys.readouterr().out
+    assert "device unknown device (now a GPU)" in capsys.readouterr().err
     run = folder.load_facts()
     assert (run["device"], run["deterministic"]) == ("unknown device, a GPU", None)
     assert run["length"] == 16
@@ -110,7 +110,7 @@ def test_of_a_complete_run_nothing_is_said(tmp_path, tiny_config, capsys):
     (tmp_path / "rows.jsonl").write_text("")
     with Workdir(tmp_path).open_for(tiny_config(), FACTS | {"commit": "unknown"}):
         pass
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_a_configuration_of_before_a_key_has_its_default(tmp_path, tiny_config):
