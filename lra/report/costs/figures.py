@@ -109,7 +109,10 @@ def races(sheet: Sheet) -> list[Race]:
 
 
 def _one_size_each(sheet: Sheet) -> list[Line]:
-    """Select one size of each of our methods: the usual one if it was measured, else the first."""
+    """Select one size of each of our methods: the usual one if it was measured, else the first.
+
+    Of several lines of that size, as with other options, those of the run of most cells.
+    """
     sizes: dict[str, dict[int | None, None]] = {}
     ours = [line for line in sheet.lines if line.ours]
     for line in ours:
@@ -118,7 +121,10 @@ def _one_size_each(sheet: Sheet) -> list[Line]:
         method: usual if (usual := _USUAL.get(method)) in own_sizes else next(iter(own_sizes))
         for method, own_sizes in sizes.items()
     }
-    return [line for line in ours if line.size == chosen[line.method]]
+    result = [line for line in ours if line.size == chosen[line.method]]
+    main = {line for line in result if not all(map(sheet.is_of_another_run, sheet.all_rows(line)))}
+    in_main = {line.method for line in main}
+    return [line for line in result if line in main or line.method not in in_main]
 
 
 def _numbered(lines: list[Line]) -> list[tuple[Line, int]]:

@@ -74,6 +74,8 @@ def test_exponents_are_of_one_run():
     sheet = only(rows)
     found = fit(sheet, sheet.lines[0], "seconds")
     assert (found.low, found.high, found.exponent) == (1024, 4096, pytest.approx(1.0))
+    sheet = only([*rows, cost_row(100.0, length=65536, **LATER)])  # as many, up to longer ones
+    assert fit(sheet, sheet.lines[0], "seconds") == (pytest.approx(0.0), 4096, 65536)
 
 
 def test_exponents_of_memory_are_of_one_way_to_take_it():

@@ -177,3 +177,11 @@ def test_figures_show_the_sizes_of_table_3():
     small = cost_row(label="nystrom-32", options={"num_landmarks": 32})
     sheet = only([small, cost_row(), linformer(128), linformer(256)])
     assert [line.label for line in _one_size_each(sheet)] == ["linformer-256", "nystrom-64"]
+    layerwise = {"label": "linformer-256 layerwise", "run": "two"}
+    rows = [cost_row(), cost_row(label="nystrom-64 conv_kernel=0"), linformer(256)]
+    sheet = only([*rows, linformer(256, **layerwise)])
+    assert [line.label for line in _one_size_each(sheet)] == [
+        "linformer-256",
+        "nystrom-64",
+        "nystrom-64 conv_kernel=0",
+    ]
