@@ -7,10 +7,12 @@ must not be symlinks: `replace` would rename the link, not the folder.
 
 import contextlib
 import fcntl
+import os
 import pathlib
 import shutil
 from collections.abc import Iterator
 
+from lra.errors import UserError
 from lra.files import sync_folder
 from lra.stderr import say
 
@@ -60,6 +62,17 @@ def tidy(target: pathlib.Path) -> None:
 def remove_previous(target: pathlib.Path) -> None:
     """Remove the earlier folder that a killed process may have left; requires the lock."""
     shutil.rmtree(_previous(target), ignore_errors=True)
+
+
+def check_replaceable(target: pathlib.Path) -> None:
+    """Raise UserError if `replace` would fail or remove a write-protected folder."""
+    if target.exists() and not os.access(target, os.W_OK):
+        raise UserError(
+            f"{target} is write-protected and would be replaced; allow writing or choose another "
+            "folder"
+        )
+    if _previous(target).exists():
+        raise UserError(f"{_previous(target)}, of earlier data, cannot be removed; remove it")
 
 
 def _previous(target: pathlib.Path) -> pathlib.Path:

@@ -50,12 +50,14 @@ def read(path: pathlib.Path) -> dict[str, Images]:
         path: Official folder or `.tar.gz` of either version.
 
     Raises:
-        UserError: The archive is damaged, a batch is missing, truncated or refused, or a label is
-            invalid.
+        UserError: The archive is damaged, a batch is missing, repeated, truncated or refused, or a
+            label is invalid.
     """
-    batches = {}
+    batches: dict[str, Images] = {}
     for name, content, place in _from_folder(path) if path.is_dir() else _from_archive(path):
         batch, binary = _BATCH.search(name).groups()
+        if batch in batches:
+            raise UserError(f"{place}: {batch} of CIFAR-10 is there a second time; remove one")
         batches[batch] = (parse_records if binary else parse_pickle)(content, place)
     for names in _BATCHES.values():
         for name in names:

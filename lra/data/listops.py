@@ -105,6 +105,11 @@ def generated_mark(options: argparse.Namespace) -> str:
     return f"differs ({', '.join(parts)})"
 
 
+def generated_parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the rules of the generated expressions, as in their manifest."""
+    return _rules(options)._asdict()
+
+
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     rules, counts = _rules(options), _counts(options)
     source = expressions(rules, options.seed, options.workers)
@@ -119,7 +124,7 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
         counts=counts,
         max_length=rules.max_length - 1,
         seed=options.seed,
-        parameters=rules._asdict(),
+        parameters=generated_parameters(options),
     )
 
 

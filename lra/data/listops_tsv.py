@@ -6,6 +6,7 @@ brackets are kept (early versions of LRA's own reader drop them, and with them t
 task). The files, 0.7 GB with 6 bytes per token, are streamed.
 """
 
+import codecs
 import itertools
 import pathlib
 from collections.abc import Iterator
@@ -72,7 +73,7 @@ def read(path: pathlib.Path, max_length: int) -> Iterator[tuple[bytes, int]]:
 
 def parse_header(line: bytes) -> Columns:
     """Locate the columns; raise ValueError if Source or Target is missing."""
-    names = line.rstrip(b"\r\n").split(b"\t")
+    names = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n").split(b"\t")
     for name in (b"Source", b"Target"):
         if name not in names:
             raise ValueError(f"missing column '{name.decode()}' (the first line names the columns)")

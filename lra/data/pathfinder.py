@@ -95,6 +95,12 @@ def generated_mark(options: argparse.Namespace) -> str:
     return _mark(options, _counts(options), "generated")
 
 
+def generated_parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters of the generated images, as in their manifest."""
+    settings = parameters(_size(options), options.difficulty)
+    return {"difficulty": options.difficulty} | settings._asdict()
+
+
 def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]:
     size, counts = _size(options), _counts(options)
     settings = parameters(size, options.difficulty)
@@ -115,7 +121,7 @@ def _generate(options: argparse.Namespace, writer: TaskWriter) -> dict[str, Any]
         counts=counts,
         max_length=size * size,
         seed=options.seed,
-        parameters={"difficulty": options.difficulty} | settings._asdict(),
+        parameters=generated_parameters(options),
     )
 
 

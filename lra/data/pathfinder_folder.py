@@ -13,6 +13,7 @@ order, split by `torch.utils.data.random_split` with seed 42; the last two tenth
 are validation and test. Within each split the order of the files is kept.
 """
 
+import codecs
 import io
 import pathlib
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from lra.errors import UserError
+from lra.stderr import say
 
 FOLDERS = {
     "easy": "curv_baseline",
@@ -53,6 +55,10 @@ class Listing(NamedTuple):
 def find(source: str, size: int, difficulty: str) -> pathlib.Path:
     """Find the folder of one size and difficulty at or below `source`.
 
+    LRA's archive holds two folders `pathfinder128`, one of which trains no model (issue 38 of
+    google-research/long-range-arena). Of several the innermost is read, as by S5's loader, and a
+    line on stderr says so.
+
     Args:
         source: That folder, its parent folder for the size, or a folder of the release
             (`lra_release`, however nested).
@@ -70,11 +76,13 @@ def find(source: str, size: int, difficulty: str) -> pathlib.Path:
             raise UserError(f"--source={source} is '{other}'; name it: --difficulty={other}")
     below = pathlib.Path(f"pathfinder{size}", FOLDERS[difficulty])
     release = pathlib.Path("lra_release")
-    places = ["", FOLDERS[difficulty], below, release / below, release / release / below]
-    for place in places:
-        if (root / place / "metadata").is_dir():
-            return root / place
-    raise UserError(f"--source={source} holds no {below} with a metadata folder in it")
+    places = ["", FOLDERS[difficulty], release / release / below, release / below, below]
+    found = [root / place for place in places if (root / place / "metadata").is_dir()]
+    if not found:
+        raise UserError(f"--source={source} holds no {below} with a metadata folder in it")
+    for other in found[1:]:
+        say(f"{found[0]} is read, not {other}")
+    return found[0]
 
 
 def listing(root: pathlib.Path) -> Listing:
@@ -181,7 +189,7 @@ def _lines(path: pathlib.Path) -> list[str]:
     content = path.read_bytes()
     if content.startswith(_NUMPY_MAGIC):
         raise UserError(f"{path} is a NumPy array; the metadata of LRA's release are plain text")
-    return content.decode(errors="replace").splitlines()
+    return content.removeprefix(codecs.BOM_UTF8).decode(errors="replace").splitlines()
 
 
 def _parse(line: str, place: str) -> tuple[str, int]:

@@ -16,6 +16,7 @@ five can neither be kept nor prepared; --dry_run only reports what that task nee
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -165,13 +166,20 @@ def _existing_manifest(
 ) -> dict[str, Any] | None:
     """Return the manifest of existing data to keep; None if the data must be prepared.
 
-    Data are kept if they satisfy the request or, without `replace`, whatever it is. Data from files
-    (`request` is None) are always prepared again.
+    Data are kept if they satisfy the request, and the parameters of generated data are those of
+    the generator now, or, without `replace`, whatever they are. Data from files (`request` is None)
+    are always prepared again.
     """
     manifest = None if request is None else _manifest(options)
     if manifest is None or not replace:
         return manifest
-    return manifest if manifest.get("request") == request else None
+    if manifest.get("request") != request:
+        return None
+    module = module_of(options.task)
+    if not (is_generated(options) and hasattr(module, "generated_parameters")):
+        return manifest
+    now = json.loads(json.dumps(module.generated_parameters(options)))
+    return manifest if manifest["parameters"] == now else None
 
 
 def _manifest(options: argparse.Namespace) -> dict[str, Any] | None:

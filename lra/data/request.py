@@ -25,6 +25,7 @@ ALL = "all"  # tasks of the table; Path-X has 3.3 GB and is prepared only when n
 
 # Flags that affect neither the prepared data nor their name.
 _NOT_IN_REQUEST = ("task", "data_dir", "raw_dir", "workers", "dry_run")
+_NOT_VALUES = ("task", "raw_dir", "dry_run")  # options that no flag sets to a value
 # Values of --source that some task accepts; anything else is a path.
 _SOURCES = ("generate", "tfds", "download")
 
@@ -84,16 +85,26 @@ def options_of(task: str, data_dir: str | os.PathLike, flags: dict[str, Any]) ->
     """Return the options of the command with these flags, named without dashes.
 
     Raises:
-        UserError: The task or a flag is unknown.
+        UserError: The task or a flag is unknown, or a value invalid.
     """
     if task not in MODULES:
         raise UserError(f"unknown task '{task}'{near_match(task, MODULES)}")
-    options = parser_of(task).parse_args([task, f"--data_dir={data_dir}"])
+    parser = parser_of(task)
+    options = parser.parse_args([task, f"--data_dir={data_dir}"])
     for name, value in flags.items():
         if name not in vars(options):
             raise UserError(f"unknown flag --{name} of {task}{near_match(name, vars(options))}")
-        setattr(options, name, value)
+        as_given = value is None or name in _NOT_VALUES
+        setattr(options, name, value if as_given else _parsed(parser, task, name, value))
     return options
+
+
+def _parsed(parser: ArgumentParser, task: str, name: str, value: Any) -> Any:
+    """Return what the command makes of a flag with this value."""
+    try:
+        return getattr(parser.parse_args([task, f"--{name}={value}"]), name)
+    except UserError as error:
+        raise UserError(str(error).removesuffix("; see --help")) from None
 
 
 def check_request(task: str, flags: dict[str, Any]) -> None:
@@ -108,10 +119,7 @@ def check_request(task: str, flags: dict[str, Any]) -> None:
     for name, value in flags.items():
         if name not in known:
             raise UserError(f"unknown flag {name!r}{near_match(str(name), known)}")
-        try:
-            parsed = getattr(parser.parse_args([task, f"--{name}={value}"]), name)
-        except UserError as error:
-            raise UserError(str(error).removesuffix("; see --help")) from None
+        parsed = _parsed(parser, task, name, value)
         if (type(parsed), parsed) != (type(value), value):
             raise UserError(f"{name} is {parsed!r}, not {value!r} ({type(value).__name__})")
 

@@ -12,10 +12,16 @@ import numpy as np
 from tqdm import tqdm
 
 from lra.data import atomic_folder
-from lra.data.prepared import FORMAT_VERSION, MANIFEST, data_sha256, manifest_sha256
+from lra.data.prepared import FORMAT_VERSION, MANIFEST, SPLITS, data_sha256, manifest_sha256
 from lra.disk_space import cure, is_full
 from lra.errors import UserError
 from lra.files import file_sha256, sync, sync_folder
+
+_ARRAYS = tuple(
+    f"{folder}/{name}.npy"
+    for folder in (*SPLITS, "docs")
+    for name in ("tokens", "offsets", "labels", "pairs")
+)
 
 
 class TaskWriter:
@@ -57,6 +63,7 @@ class TaskWriter:
             resources.enter_context(atomic_folder.locked(self.target))
             atomic_folder.put_back(self.target)
             atomic_folder.remove_previous(self.target)
+            atomic_folder.check_replaceable(self.target)
             self._refuse_foreign_folder()
             # Any leftover is from a killed process: a running one would hold the lock.
             shutil.rmtree(self._partial, ignore_errors=True)
@@ -199,9 +206,9 @@ class TaskWriter:
         """Raise UserError if `finish` would remove anything other than prepared data."""
         cure = "move it or choose another --data_dir"
         if (self.target / MANIFEST).exists():
+            own = {MANIFEST, *_ARRAYS, *self._listed_files()}
             for path in self.target.rglob("*"):
-                is_array = path.suffix == ".npy" and path.parent.parent == self.target
-                if not (path.is_dir() or is_array or path == self.target / MANIFEST):
+                if not (path.is_dir() or path.relative_to(self.target).as_posix() in own):
                     raise UserError(
                         f"{path} is no prepared data, and would be removed with its folder; {cure}"
                     )
@@ -210,6 +217,14 @@ class TaskWriter:
                 f"{self.target} is in the way and is not prepared data (it has no {MANIFEST}); "
                 f"{cure}"
             )
+
+    def _listed_files(self) -> list[str]:
+        """Return the names of the files in the manifest of earlier data; none if it is damaged."""
+        try:
+            manifest = json.loads((self.target / MANIFEST).read_bytes())
+            return [str(name) for name in manifest["files"]]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return []
 
     def _path(self, name: str) -> pathlib.Path:
         path = self._partial / name

@@ -7,6 +7,7 @@ import pytest
 
 from lra.data import cifar10, image, official, prepared, request
 from lra.data.prepare import prepare_task
+from lra.errors import UserError
 from tests.lra.data import tfds_folders
 from tests.lra.data.cifar_pickles import python2_pickle
 
@@ -107,6 +108,13 @@ def test_raw_data_are_found_in_the_data_folder(tmp_path, write):
     write(tmp_path / "raw")
     prepare_task("image", tmp_path)
     assert_stored(tmp_path, "test", np.arange(30, 36))
+
+
+def test_a_batch_that_is_there_twice_is_refused(tmp_path):
+    folder = write_binary(tmp_path)
+    (write_python(tmp_path) / "data_batch_1").rename(folder / "data_batch_1")
+    with pytest.raises(UserError, match="data_batch_1 of CIFAR-10 is there a second time"):
+        prepare_task("image", tmp_path / "data", source=folder)
 
 
 def test_the_order_of_tfds_from_the_files_is_that_of_its_own_copy(tmp_path):

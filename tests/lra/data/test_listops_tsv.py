@@ -42,6 +42,7 @@ def test_other_line_ends_and_columns_are_read(tmp_path):
     content = (HEADER + GOOD).replace("\n", "\r\n")
     assert lines_of(tmp_path / "crlf.tsv", content) == expected
     assert lines_of(tmp_path / "open.tsv", (HEADER + GOOD).rstrip("\n")) == expected
+    assert lines_of(tmp_path / "bom.tsv", "\ufeff" + HEADER + GOOD) == expected
     content = "Index\tTarget\tSource\n0\t4\t( ( ( [MAX 4 ) 3 ) ] )\n"
     assert lines_of(tmp_path / "more.tsv", content) == expected
 

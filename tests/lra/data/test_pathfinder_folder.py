@@ -45,6 +45,14 @@ def test_examples(tmp_path):
         assert label == number % 2
 
 
+def test_metadata_may_begin_with_a_byte_order_mark(tmp_path):
+    root = write_folder(tmp_path)
+    before = pathfinder_folder.listing(root).files
+    for path in (root / "metadata").iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert pathfinder_folder.listing(root).files == before
+
+
 def test_empty_images_are_left_out_and_named(tmp_path):
     root = write_folder(tmp_path)
     (root / "imgs/1/sample_2.png").write_bytes(b"")
@@ -70,6 +78,15 @@ def test_finds_the_folder(tmp_path, place, nested):
     root = write_folder(tmp_path / nested)
     inner = tmp_path / nested / place if place else tmp_path
     assert pathfinder_folder.find(str(inner), 32, "hard") == root
+
+
+def test_of_several_copies_the_innermost_is_read(tmp_path, capsys):
+    outer, inner = (
+        write_folder(tmp_path / place) for place in ("lra_release", "lra_release/lra_release")
+    )
+    for source in (tmp_path, tmp_path / "lra_release"):
+        assert pathfinder_folder.find(str(source), 32, "hard") == inner
+        assert capsys.readouterr().err == f"{inner} is read, not {outer}\n"
 
 
 @pytest.mark.parametrize(

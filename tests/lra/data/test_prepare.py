@@ -120,6 +120,28 @@ def test_the_same_request_is_kept(tmp_path, toy, capsys):
     assert capsys.readouterr().out.count("prepared before with the same flags") == 4
 
 
+def test_data_of_other_parameters_of_the_generator_are_made_again(tmp_path, toy, monkeypatch):
+    parameters = {}
+    monkeypatch.setattr(
+        toy["listops"], "generated_parameters", lambda options: parameters, raising=False
+    )
+    for more, times in (({}, 1), ({}, 1), ({"dashes": (3, 4)}, 2)):
+        parameters |= more
+        command(tmp_path, "listops")
+        assert len(toy["listops"].calls) == times
+
+
+def test_values_of_flags_are_checked_as_those_of_the_command(tmp_path, toy):
+    for flags, message in (
+        ({"seed": -1}, "seed"),
+        ({"workers": 0}, "workers"),
+        ({"size": "many"}, "size"),
+    ):
+        with pytest.raises(UserError, match=f"--{message}"):
+            prepare.prepare_task("listops", tmp_path, **flags)
+    assert not toy["listops"].calls
+
+
 @pytest.mark.parametrize("more", [["--seed=1"], ["--size=5"], ["--data_label=mine"]])
 def test_another_request_replaces_and_says_so(tmp_path, toy, more, capsys):
     command(tmp_path, "listops")

@@ -140,7 +140,9 @@ def test_raw_files_in_the_way_are_not_removed(tmp_path):
     write(tmp_path)  # the refusal gave the lock back
 
 
-@pytest.mark.parametrize("name", ["NOTES.md", "aclImdb/train/a.npy", "raw.npy", "raw/a.txt"])
+@pytest.mark.parametrize(
+    "name", ["NOTES.md", "aclImdb/train/a.npy", "raw.npy", "raw/a.txt", "train/mine.npy"]
+)
 def test_files_of_others_beside_prepared_data_are_not_removed(tmp_path, name):
     before = write(tmp_path)
     path = tmp_path / "toy" / name
@@ -150,6 +152,21 @@ def test_files_of_others_beside_prepared_data_are_not_removed(tmp_path, name):
         write(tmp_path)
     assert path.read_text() == "precious"
     assert load(tmp_path, "toy").manifest == before
+
+
+def test_what_cannot_be_replaced_is_said_before_the_work(tmp_path, monkeypatch):
+    before = write(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: False)
+        with pytest.raises(UserError, match="toy is write-protected and would be replaced"):
+            write(tmp_path)
+    (tmp_path / ".toy.previous" / "train").mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda path, ignore_errors: None)
+        with pytest.raises(UserError, match=r"\.toy\.previous, of earlier data, cannot be removed"):
+            write(tmp_path)
+    assert load(tmp_path, "toy").manifest == before
+    write(tmp_path)
 
 
 def test_a_task_outlives_a_loss_of_power(tmp_path, monkeypatch):
