@@ -39,7 +39,8 @@ class Progress(NamedTuple):
         train_seconds: Time spent in training calls on `num_devices` of `device`, without calls that
             compile or run beside a compilation.
         train_examples: Number of examples seen in `train_seconds`, summed over the seeds.
-        peak_memory_mb: Peak memory in 10^6 bytes, over all processes on `num_devices` of `device`.
+        peak_memory_mb: Peak memory in 10^6 bytes, over all processes on `num_devices` of `device`;
+            0 if it is not known.
         device: Name of the device that the latest process ran on.
         num_devices: Number of such devices.
     """

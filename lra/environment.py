@@ -15,7 +15,7 @@ import jax
 from lra import process
 from lra.errors import NO_JAX, UserError, first_line
 from lra.row import SEPARATOR
-from models.machine import this_machine
+from models.machine import this_backend, this_machine
 
 _CODE = ("configs", "lra", "models", "benchmarks", "train.py", "eval.py")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -25,7 +25,10 @@ _SETTINGS = {
     "jax_random_seed_offset": 0,
     "jax_enable_x64": False,
     "jax_numpy_dtype_promotion": "standard",
+    "jax_accurate_erf_inv": False,
 }
+# Variables that set XLA's number of CPU threads, the first that is set.
+_THREADS = ("PJRT_NPROC", "NPROC")
 # Not --xla_gpu_exclude_nondeterministic_ops, with which autotuning may choose other algorithms.
 _DETERMINISTIC_FLAG = "--xla_gpu_deterministic_ops"
 
@@ -84,7 +87,7 @@ def check_jax() -> None:
     if jax.config.jax_disable_jit:
         raise UserError(f"{NO_JAX}JAX_DISABLE_JIT is set, and training needs jit; unset it")
     for name, default in _SETTINGS.items():
-        if getattr(jax.config, name) != default:
+        if getattr(jax.config, name, default) != default:  # not all versions have all
             raise UserError(
                 f"{NO_JAX}{name.upper()} is set to {getattr(jax.config, name)}, which no row would "
                 "tell, and seeds would give other results; unset it"
@@ -99,8 +102,34 @@ def check_jax() -> None:
         ) from error
     try:
         this_machine()
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    except (ValueError, RuntimeError) as error:  # RuntimeError: JAX_DEFAULT_DEVICE has no such
+        raise UserError(first_line(error)) from None
+    if jax.default_backend() == "cpu":
+        _check_threads()
+
+
+def _check_threads() -> None:
+    """Raise UserError if XLA has other threads than there are cores, which the rows name."""
+    name = next((name for name in _THREADS if os.environ.get(name)), None)
+    number = os.environ[name] if name else ""
+    if number.isdecimal() and int(number) not in (0, process.cores()):
+        raise UserError(
+            f"{name}={number} gives JAX {number} threads, but rows name the {process.cores()} "
+            "cores that this process may use; unset it, and choose cores with taskset"
+        )
+
+
+def check_default_device(platform: str) -> None:
+    """Raise UserError if JAX's default device is of another platform than the devices of a run.
+
+    The default device decides on kernels and on how batches are divided.
+    """
+    default = this_backend()
+    if jax.config.jax_default_device is not None and default != platform:
+        raise UserError(
+            f"JAX_DEFAULT_DEVICE is a {default}, but this run is on {platform}; unset it, or "
+            f"choose by JAX_PLATFORMS={default}"
+        )
 
 
 def device_name() -> str:
@@ -140,7 +169,10 @@ def cpu_name() -> str:
 
 
 def peak_memory_mb() -> float:
-    """Peak memory so far in 10^6 bytes, of any one device or, on a CPU, of this process."""
+    """Peak memory so far in 10^6 bytes, of any one device or, on a CPU, of this process.
+
+    0 where it is not known: some allocators of GPUs (`XLA_PYTHON_CLIENT_ALLOCATOR`) do not count.
+    """
     peaks = [
         stats["peak_bytes_in_use"]
         for stats in (device.memory_stats() for device in jax.local_devices())
@@ -148,7 +180,7 @@ def peak_memory_mb() -> float:
     ]
     if peaks:
         return max(peaks) / 1e6
-    return process.peak_memory_bytes() / 1e6
+    return process.peak_memory_bytes() / 1e6 if jax.default_backend() == "cpu" else 0.0
 
 
 def is_deterministic() -> bool:

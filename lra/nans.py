@@ -5,9 +5,18 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from lra.errors import first_line, with_place
+from lra.errors import UserError, first_line, with_place
 
 STATUS_NAN = 1
+
+
+def check(on: bool) -> None:
+    """Raise UserError if JAX watches for NaNs although `on` is False."""
+    if jax.config.jax_debug_nans and not on:
+        raise UserError(
+            "JAX_DEBUG_NANS is set, so a seed that diverges would end all others; unset it, or "
+            "give --debug_nans"
+        )
 
 
 def watched(on: bool) -> contextlib.AbstractContextManager:

@@ -37,7 +37,8 @@ class Pace:
     def call_seconds(self) -> float:
         """Expected duration of the next call, if as many units remain.
 
-        0 until a call after the first, which also compiles, has ended.
+        0 until a call after the first, which also compiles, has ended; but of a fixed number of
+        several units, which may take long, the first call gives an upper bound.
         """
         return self._count * self._unit_seconds
 
@@ -47,10 +48,11 @@ class Pace:
 
     def measured(self, count: int, seconds: float) -> bool:
         """Adapt to a call of `count` units; False for the first call, which also compiles."""
+        if self._measured_before or self._fixed > 1:
+            self._unit_seconds = seconds / count
         if not self._measured_before:
             self._measured_before = True
             return False
-        self._unit_seconds = seconds / count
         if not self._fixed:
             fitting = int(count * self.target_seconds / max(seconds, 1e-9))
             self._count = max(1, min(fitting, self._growth * count, self._limit))

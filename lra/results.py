@@ -150,7 +150,7 @@ def _common_fields(
         "num_devices": progress.num_devices,
         "seeds_in_program": len(config.seeds),
         "examples_per_second": speed,
-        "peak_memory_mb": progress.peak_memory_mb,
+        "peak_memory_mb": progress.peak_memory_mb or None,
         "wall_seconds": progress.wall_seconds,
         "config": flatten(config),
         "config_overrides": overrides_of(config),

@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 from ml_collections import config_dict
 
-from lra import arrays, plan, sharding, state
+from lra import arrays, environment, plan, sharding, state
 from lra.ahead import Ahead
 from lra.data.prepared import Prepared
 from lra.errors import UserError, with_place
@@ -70,6 +70,7 @@ class Trainer:
                 config.train.eval_batch_size,
             ),
         )
+        environment.check_default_device(self.shardings.mesh.devices.flat[0].platform)
         zero_is_padding = config.data.zero_is_padding
         lengths = {
             name: arrays.stored_lengths(prepared, name, real=zero_is_padding)

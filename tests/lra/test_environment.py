@@ -137,6 +137,13 @@ def test_the_commit_of_a_checkout_that_belongs_to_another_user(monkeypatch):
         ("jax_random_seed_offset", 5),
         ("jax_enable_x64", True),
         ("jax_numpy_dtype_promotion", "strict"),
+        pytest.param(
+            "jax_accurate_erf_inv",
+            True,
+            marks=pytest.mark.skipif(
+                not hasattr(jax.config, "jax_accurate_erf_inv"), reason="this JAX has none"
+            ),
+        ),
     ],
 )
 def test_settings_that_give_seeds_other_results_are_refused(name, value):
@@ -148,6 +155,32 @@ def test_settings_that_give_seeds_other_results_are_refused(name, value):
             environment.check_jax()
     finally:
         jax.config.update(name, usual)
+
+
+def test_threads_that_are_not_the_cores_are_refused(monkeypatch):
+    cores = environment.process.cores()
+    for name, other in (("NPROC", "PJRT_NPROC"), ("PJRT_NPROC", "NPROC")):
+        monkeypatch.delenv(other, raising=False)
+        for harmless in (str(cores), "0", "", "many"):
+            monkeypatch.setenv(name, harmless)
+            environment.check_jax()
+        monkeypatch.setenv(name, str(cores + 1))
+        message = f"^{name}={cores + 1} gives JAX {cores + 1} threads, but rows name the {cores}"
+        with pytest.raises(UserError, match=message):
+            environment.check_jax()
+    monkeypatch.setenv("NPROC", str(cores + 1))  # PJRT_NPROC comes first
+    monkeypatch.setenv("PJRT_NPROC", str(cores))
+    environment.check_jax()
+
+
+def test_a_default_device_of_another_platform_is_refused():
+    with jax.default_device(jax.devices()[0]):
+        environment.check_default_device("cpu")
+        with pytest.raises(UserError, match="is a cpu, but this run is on gpu; unset it"):
+            environment.check_default_device("gpu")
+    environment.check_default_device("gpu")
+    with jax.default_device("gpu"), pytest.raises(UserError, match="gpu"):
+        environment.check_jax()
 
 
 def test_a_switch_of_kernels_that_is_neither_on_nor_off_is_refused(monkeypatch):
@@ -172,6 +205,8 @@ def test_the_peak_memory_of_accelerators_is_that_of_the_fullest(monkeypatch):
     assert environment.peak_memory_mb() == 5.0
     monkeypatch.setattr(jax, "local_devices", lambda: devices[2:])
     assert environment.peak_memory_mb() == environment.process.peak_memory_bytes() / 1e6
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert environment.peak_memory_mb() == 0
 
 
 @pytest.mark.parametrize(

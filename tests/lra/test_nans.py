@@ -25,6 +25,12 @@ def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path,
     assert not (tmp_path / "rows.jsonl").exists()
 
 
+def test_nans_that_would_end_other_seeds_are_not_watched_for(tiny_config, data_dir, tmp_path):
+    with jax.debug_nans(True), pytest.raises(UserError, match="JAX_DEBUG_NANS is set, so a seed"):
+        train(tiny_config(), tmp_path / "run", data_dir)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_seed_that_has_diverged_before_is_not_looked_for(
     tiny_config, data_dir, tmp_path, stop_after, first_seed_broken
 ):

@@ -77,9 +77,13 @@ def test_saves_begin_soon_and_come_before_the_call_in_which_they_fall_due(
 
 
 def test_calls_of_a_fixed_length_have_a_duration():
+    one = Pace(fixed=1)
+    one.measured(1, 9.0)
+    assert one.call_seconds == 0
     pace = Pace(fixed=5)
-    pace.measured(5, 9.0)
     assert pace.call_seconds == 0
+    assert not pace.measured(5, 9.0)
+    assert pace.call_seconds == 9  # at most, since it compiled
     pace.measured(5, 2.0)
     assert pace.call_seconds == 2
     pace.measured(1, 0.5)  # the last before an evaluation; those after it are of 5 again
