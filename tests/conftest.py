@@ -20,6 +20,11 @@ install_import_hook(["models"], "beartype.beartype")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# As in a hook of Git: tests that make a history would write to the repository of the hook.
+for _name in [name for name in os.environ if name.startswith("GIT_")]:
+    del os.environ[_name]
+os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+
 # Tracing and compiling take most of the time: a sixth less of it without source lines in programs
 # and with rarer garbage collections.
 jax.config.update("jax_traceback_in_locations_limit", 0)

@@ -79,6 +79,8 @@ def additions(workdir: pathlib.Path) -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": str(_cache(workdir)),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        # Tracebacks without colours, even with FORCE_COLOR: rows quote their last lines.
+        "PYTHON_COLORS": "0",
         # Huge pages for large buffers; otherwise a CPU faults them in again on every call.
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     }

@@ -447,3 +447,10 @@ def test_a_number_beyond_floats_is_no_override(tmp_path):
     path.write_text(re.sub(r'("config_overrides": .*?)0\.123', r"\g<1>1e999", line) + "\n")
     with pytest.raises(UserError, match="config_overrides has a number"):
         records.read(path)
+
+
+@pytest.mark.parametrize("first", [records.check_writable, lambda path: None])
+def test_the_folder_of_new_rows_is_made(tmp_path, first):
+    path = tmp_path / "new" / "folder" / "rows.jsonl"
+    first(path)
+    assert records.append(path, [make_row()]) == 1

@@ -16,8 +16,9 @@ import pytest
 from lra.evaluation_run import Evaluation
 from lra.programs import CallMetrics
 from lra.report import curves
-from lra.reporter import Reporter, describe_start
+from lra.reporter import Reporter, describe, describe_start
 from lra.settings import load_config, to_json
+from tests.lra.row_factory import diverged_row, make_row
 
 
 @pytest.fixture
@@ -198,3 +199,12 @@ def test_after_an_earlier_checkpoint_no_event_is_shown_twice(tmp_path, evaluated
     told = itertools.product(("train", "validation"), ("loss", "accuracy"), (2, 4))
     once = {(f"{kind}/{metric}/seed_0", step): 1 for kind, metric, step in told}
     assert shown_events(tmp_path / "events") == once
+
+
+def test_the_last_lines_of_a_run():
+    row = make_row(0.25, test_accuracy_last=0.125, val_accuracy=0.5, best_step=7, seed=3)
+    assert describe(row) == (
+        "seed 3: test accuracy 0.2500 with the parameters of step 7 (validation 0.5000), "
+        "0.1250 with the last"
+    )
+    assert describe(diverged_row(9, seed=4)) == "seed 4: diverged at step 9"

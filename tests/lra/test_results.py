@@ -4,9 +4,11 @@ import shutil
 
 import pytest
 
-from lra import records
+from lra import environment, records
 from lra.errors import UserError
 from lra.loop import train
+from lra.reporter import describe
+from lra.trainer import Trainer
 from tests.lra.conftest import write_listops
 
 
@@ -38,3 +40,50 @@ def test_rows_of_other_seeds_are_not_those_of_a_run(tiny_config, data_dir, tmp_p
     config = tiny_config("listops", "linear", "train.steps=2", "seeds=(1,)")
     with pytest.raises(UserError, match="has the rows of"):
         train(config, tmp_path / "copy", data_dir)
+
+
+def test_a_row_has_the_format_size_and_seeds_of_its_run(
+    tiny_config, tiny_trainer, data_dir, tmp_path, capsys
+):
+    overrides = ("seeds=(0, 5)", "dtype=bfloat16", "matmul_precision=tensorfloat32")
+    arguments = ("listops", "linear", "train.steps=2", *overrides)
+    assert train(tiny_config(*arguments), tmp_path, data_dir) == 0
+    size = tiny_trainer("listops", "linear").num_params(tiny_trainer("listops", "linear").init())
+    rows = records.read(tmp_path / "rows.jsonl")
+    for row in rows:
+        assert (row.dtype, row.matmul_precision) == ("bfloat16", "tensorfloat32")
+        assert (row.seeds_in_program, row.params) == (2, size)
+    said = capsys.readouterr().err.splitlines()
+    assert said[-2:] == [describe(row) for row in rows]
+
+
+def test_speed_and_wall_time_are_those_of_the_clock(
+    tiny_config, data_dir, tmp_path, stop_after, monkeypatch
+):
+    """Each step takes a quarter of a second, and nothing else takes any."""
+    now, real = [100.0], Trainer.train
+    monkeypatch.setattr("lra.loop.time.monotonic", lambda: now[0])
+
+    def quarter(self, state, start, count):
+        now[0] += 0.25 * count
+        return real(self, state, start, count)
+
+    monkeypatch.setattr(Trainer, "train", quarter)
+    config = tiny_config(
+        "listops", "linear", "train.steps_per_call=2", "train.checkpoint_seconds=0"
+    )
+    stop_after(3)
+    assert train(config, tmp_path, data_dir) == 75
+    now[0] += 1000  # between the processes
+    stop_after(10**9)
+    assert train(config, tmp_path, data_dir) == 0
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert row.wall_seconds == 12 * 0.25
+    assert row.examples_per_second == 8 / 0.25
+
+
+def test_a_peak_memory_that_is_not_known_is_none(tiny_config, data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "peak_memory_mb", lambda: 0.0)
+    assert train(tiny_config("listops", "linear", "train.steps=2"), tmp_path, data_dir) == 0
+    (row,) = records.read(tmp_path / "rows.jsonl")
+    assert row.peak_memory_mb is None

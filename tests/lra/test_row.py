@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lra.errors import UserError
-from lra.row import from_json, key, latest, make_key, to_json
+from lra.row import from_json, key, latest, make_key, now, to_json
 from tests.lra.row_factory import diverged_row, failed_row, make_row
 
 
@@ -92,3 +92,7 @@ def test_of_the_rows_of_a_key_the_first_result_counts_else_the_last_failure():
 def test_a_diverged_row_has_its_number_of_parameters():
     with pytest.raises(UserError, match="params does not fit status 'diverged'"):
         to_json(diverged_row(params=None))
+
+
+def test_times_are_in_utc():
+    assert now().endswith("+00:00")

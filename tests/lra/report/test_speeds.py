@@ -98,6 +98,11 @@ def test_a_file_without_cells_of_the_table_has_no_speeds_for_it(tmp_path):
     assert speeds.of_table([]) is None
 
 
+def test_the_platform_measured_last_comes_first(tmp_path):
+    path = measured(tmp_path, {"device": "old"}, {"device": "new"})
+    assert [each.platform.devices for each in speeds.read(path)] == ["new", "old"]
+
+
 def test_a_file_without_such_a_speed_is_refused(tmp_path):
     with pytest.raises(UserError, match="no step with the protocol's batch and one seed was"):
         speeds.read(measured(tmp_path, {"seeds": 3}))

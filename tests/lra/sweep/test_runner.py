@@ -349,3 +349,10 @@ def test_what_a_sweep_file_prints_is_no_command(place, capsys):
     said = capsys.readouterr()
     assert "rm everything" in said.err
     assert [line.startswith("env ") for line in said.out.splitlines()] == [True]
+
+
+def test_a_reason_has_no_colours(place, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    place.file.write_text(ONE_RUN)
+    assert place.run(standard="crash") == 1
+    assert {row.error for row in place.rows()} == {"RuntimeError: INTERNAL: a mistake of XLA"}
