@@ -4,8 +4,9 @@ import dataclasses
 import re
 from importlib import metadata
 
-from lra.command_line import literal, near_match
+from lra.command_line import literal
 from lra.errors import UserError
+from lra.near_names import near_match
 
 # The option that follows the method's name in its label.
 _LABEL_OPTION = {

@@ -16,7 +16,7 @@ class Measured:
     """Measurements of a run so far that predictions for later cases need."""
 
     def __init__(self):
-        self._seconds: _Points = {}
+        self._timed: dict[tuple, list[CostRow]] = {}
         self._memory: _Points = {}
         self._memory_source: dict[tuple, str] = {}  # that of each series' last row
         self._batch_one_rows: dict[tuple, CostRow] = {}
@@ -31,7 +31,7 @@ class Measured:
             self._batch_one_rows[key, row.length] = row
         if row.status == "ok":
             if row.seconds:
-                self._seconds.setdefault(key, []).append((row.length, row.seconds))
+                self._timed.setdefault(key, []).append(row)
             if row.peak_memory_mb:
                 self._memory.setdefault(key, []).append((row.length, row.peak_memory_mb * 1e6))
                 self._memory_source[key] = row.memory_source
@@ -45,19 +45,26 @@ class Measured:
         """Return the row with batch 1, from which a filled batch is chosen."""
         return self._batch_one_rows[series_of(contender.label, case), case.length]
 
-    def seconds(self, contender: Contender, case: Case) -> float | None:
-        """Predict the seconds of a call from shorter lengths; None with too few of them.
+    def seconds(self, contender: Contender, case: Case, flops: float | None) -> float | None:
+        """Predict the seconds of a call from shorter lengths; None with fewer than two of them.
 
-        A power law fitted to all lengths may be too low at the longest. So the prediction is at
-        least the time at the longest measured length, scaled with the least exponent.
+        From the longest of them on, time is taken to grow as the flops do, or, where they are not
+        known, by the exponent fitted to all lengths.
+
+        Args:
+            contender: What is called.
+            case: Sizes of the call.
+            flops: Its floating-point operations, if known.
         """
-        points = self._seconds.get(series_of(contender.label, case), [])
-        least = least_exponent(contender.method == "standard", case.benchmark)
-        fitted = power_law(points, case.length, least)
-        if fitted is None:
+        rows = self._timed.get(series_of(contender.label, case), [])
+        if len(rows) < 2:
             return None
-        length, seconds = max(points)
-        return max(fitted, seconds * (case.length / length) ** least)
+        last = max(rows, key=lambda row: row.length)
+        if flops and last.flops:
+            return last.seconds * flops / last.flops
+        least = least_exponent(contender.method == "standard", case.benchmark)
+        exponent = fitted_exponent([(row.length, row.seconds) for row in rows], least)
+        return last.seconds * (case.length / last.length) ** exponent
 
     def memory(self, contender: Contender, case: Case) -> tuple[float, str] | None:
         """Predict the bytes of a call, and how they were measured; None without shorter lengths.
@@ -100,25 +107,39 @@ def least_exponent(of_pairs: bool, benchmark: str) -> int:
     return per_sequence - 1 if benchmark == "fixed_tokens" else per_sequence
 
 
-def power_law(points: list[tuple[float, float]], at: float, least: float = 0) -> float | None:
+def power_law(points: list[tuple[float, float]], at: float) -> float | None:
     """Fit a power law to `points` (length, value) and evaluate it at the length `at`.
 
+    The exponent is that of `fitted_exponent`. None with fewer than two points.
+    """
+    points = [point for point in points if point[1] > 0]
+    if len(points) < 2:
+        return None
+    xs, ys = _logarithms(points)
+    # For any given exponent, the best fit passes through the mean of the points.
+    shift = fitted_exponent(points) * (math.log(at) - statistics.fmean(xs))
+    return math.exp(statistics.fmean(ys) + shift)
+
+
+def fitted_exponent(points: list[tuple[float, float]], least: float = 0) -> float:
+    """Fit a power law to at least two `points` (length, value), and return its exponent.
+
     Least squares of the logarithms over all lengths from 1,024 on, or over the three longest if
-    there are fewer than three of them. None with fewer than two points.
+    there are fewer than three of them.
 
     Args:
         points: Points of one series, in any order.
-        at: Length at which to evaluate.
         least: Least exponent (see `least_exponent`). If projections still take most of the time,
             the result is an upper estimate. The exponent is at most 2, since nothing here grows
             faster than the number of pairs of positions.
     """
-    points = sorted(point for point in points if point[1] > 0)
-    if len(points) < 2:
-        return None
+    return min(max(statistics.linear_regression(*_logarithms(points)).slope, least), 2)
+
+
+def _logarithms(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Return the logarithms of the lengths and values to which to fit."""
+    points = sorted(points)
     long = [point for point in points if point[0] >= _LONG]
     fitted = long if len(long) >= _MIN_POINTS else points[-_MIN_POINTS:]
     xs, ys = ([math.log(point[axis]) for point in fitted] for axis in (0, 1))
-    exponent = min(max(statistics.linear_regression(xs, ys).slope, least), 2)
-    # For any given exponent, the best fit passes through the mean of the points.
-    return math.exp(statistics.fmean(ys) + exponent * (math.log(at) - statistics.fmean(xs)))
+    return xs, ys

@@ -6,8 +6,9 @@ import math
 
 from benchmarks.cases import Case, parse_widths
 from lra import efficiency
-from lra.command_line import near_match, positive_integer
+from lra.command_line import positive_integer
 from lra.errors import UserError
+from lra.near_names import near_match
 
 ALL_METHODS = (
     "standard:implementation=xla,standard:implementation=chunked,nystrom:num_landmarks=64,"

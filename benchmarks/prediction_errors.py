@@ -106,7 +106,8 @@ def _of_length(row: CostRow, known: list[CostRow], before: int) -> Iterator[Rati
         measured.remember(shorter)
     exact = "exact attention" if row.method == "standard" else "approximations"
     kind = f"of {exact}, {'next' if before == 1 else 'second next'} length"
-    seconds, memory = measured.seconds(contender, row), measured.memory(contender, row)
+    seconds = measured.seconds(contender, row, row.flops)
+    memory = measured.memory(contender, row)
     if seconds and row.seconds:
         yield Ratio(f"time {kind}", seconds / row.seconds)
     if memory and row.peak_memory_mb and len(known) > 1:

@@ -106,7 +106,7 @@ class Schedule:
             needed = analysis.get("memory")
             if needed and needed > self._limits.memory:
                 return self._too_large(contender, case, needed, "xla")
-            seconds = self._measured.seconds(contender, case)
+            seconds = self._measured.seconds(contender, case, analysis.get("flops"))
             if seconds and self._total_seconds(seconds) > self._limits.max_seconds:
                 return self._extrapolated(contender, case, seconds, analysis, predicted)
             first = worker.ask("first")

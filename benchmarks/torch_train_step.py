@@ -39,8 +39,9 @@ from benchmarks.worker import (
     timed,
 )
 from lra import training_rows
-from lra.command_line import ArgumentParser, file_to_write, near_match, positive_integer, run
+from lra.command_line import ArgumentParser, file_to_write, positive_integer, run
 from lra.errors import UserError
+from lra.near_names import near_match
 from lra.process import peak_memory_bytes
 from lra.tasks import get_task
 

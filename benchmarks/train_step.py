@@ -56,13 +56,13 @@ from lra.command_line import (
     ArgumentParser,
     file_to_write,
     folder,
-    near_match,
     positive_integer,
     positive_integers,
     positive_number,
     run,
 )
 from lra.errors import NO_JAX, UserError
+from lra.near_names import near_match
 from lra.published import TABLE_TASKS
 from lra.setting_values import DTYPES
 from lra.settings import load_config

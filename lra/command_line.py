@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import difflib
 import errno
 import importlib
 import io
@@ -10,38 +9,19 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from lra.disk_space import cure, is_full
-from lra.errors import NO_JAX, UserError, first_line, lack_of_memory, of_system
+from lra.errors import NO_JAX, STATUS_BAD_INPUT, UserError, first_line, lack_of_memory, of_system
 from lra.installation import is_ours, missing_package
+from lra.near_names import near_match
 from lra.stderr import say
 
-STATUS_BAD_INPUT = 2
 STATUS_INTERRUPTED = 130
 STATUS_BROKEN_PIPE = 141
 
 _MAX_WORKERS = 1024
-
-
-def near_match(name: str, known: Iterable[str]) -> str:
-    """Hint for an unknown name: the most similar of `known`, or else all of them.
-
-    The hint is ` (did you mean 'x'?)` or ` (known: x, y)`.
-    """
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f" (did you mean '{close[0]}'?)"
-    return f" (known: {', '.join(known)})" if known else ""
-
-
-def near_file(path: pathlib.Path, files: Iterable[pathlib.Path]) -> str:
-    """Hint like that of `near_match` for Python files, whose names are compared without folders."""
-    by_name = {file.stem: str(file) for file in files if file.name != "__init__.py"}
-    close = difflib.get_close_matches(path.stem, by_name, n=1)
-    return near_match(by_name[close[0]] if close else "", by_name.values())
 
 
 class ArgumentParser(argparse.ArgumentParser):

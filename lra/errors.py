@@ -3,6 +3,8 @@
 import pathlib
 import traceback
 
+STATUS_BAD_INPUT = 2  # exit status of a command
+
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _CODE = (_ROOT / "models", _ROOT / "lra")  # not all of _ROOT, which may hold a virtual environment
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the message of JAX's error, which has no own type
@@ -10,7 +12,7 @@ TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
     "train.eval_batch_size in evaluation (the table counts such rows as changed)"
 )
-# Prefix of errors about JAX as it is set up here, which would end every run.
+# Prefix of errors in JAX's installation or settings: no run can start, so sweeps stop at them.
 NO_JAX = "JAX cannot be used here: "
 _MAX_CHARACTERS = 200  # of JAX's own message
 

@@ -24,8 +24,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from lra import environment
-from lra.errors import TRAIN_IN_LESS, UserError, first_line, lack_of_memory, of_system
+from lra import environment, errors
+from lra.errors import UserError
 from lra.stopping import STATUS_STOPPED
 
 T = TypeVar("T")
@@ -122,18 +122,18 @@ def connected(addresses: Addresses | None) -> Iterator[None]:
     except SharedError:
         raise
     except UserError as error:
-        _leave(f"error: {error}", 2)
+        _leave(f"error: {error}", errors.STATUS_BAD_INPUT)
     except Exception as error:
-        line = lack_of_memory(error, TRAIN_IN_LESS)
+        line = errors.lack_of_memory(error, errors.TRAIN_IN_LESS)
         if line is None and isinstance(error, OSError) and not _is_loss(error):
-            line = of_system(error)
+            line = errors.of_system(error)
         if line is not None:
-            _leave(f"error: {line}", 2)
+            _leave(f"error: {line}", errors.STATUS_BAD_INPUT)
         if not _is_loss(error):
             traceback.print_exc()
             _leave(f"error: host {jax.process_index()} failed and ends, the others will", 1)
         _leave(
-            f"error: lost another host ({first_line(error)}); start the same command "
+            f"error: lost another host ({errors.first_line(error)}); start the same command "
             "on every host to go on from the last checkpoint",
             STATUS_STOPPED,
         )
@@ -232,7 +232,7 @@ def _connect(addresses: Addresses) -> None:
         )
     except (ValueError, RuntimeError) as error:
         advice = "; " + _NO_ADDRESSES if coordinator is None else ""
-        raise UserError(f"the hosts did not meet ({first_line(error)}){advice}") from error
+        raise UserError(f"the hosts did not meet ({errors.first_line(error)}){advice}") from error
 
 
 def _check_devices() -> None:
@@ -257,7 +257,7 @@ def _attempt(function: Callable[[], Any]) -> dict[str, Any]:
     except UserError as error:
         return {"error": str(error)}
     except OSError as error:
-        return {"error": of_system(error)}
+        return {"error": errors.of_system(error)}
 
 
 def _result(outcome: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ _PACKAGES += ("scipy", "tqdm")
 _OLDEST = (3, 11)
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _CURE = "run make install and activate it: source .venv/bin/activate"
-_STATUS_BAD_INPUT = 2  # as in `lra.command_line`, which an old Python cannot import
+_STATUS_BAD_INPUT = 2  # as in `lra.errors`, which an old Python cannot import
 
 
 def check(packages=_PACKAGES):

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 from configs import default
-from lra.command_line import near_match
+from lra.near_names import near_match
 
 _LEAST_SIMILARITY = 0.6  # of the last words of two keys, as `difflib` counts it
 

@@ -14,9 +14,10 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from configs import default
-from lra.command_line import literal, near_file, near_match
+from lra.command_line import literal
 from lra.errors import UserError
 from lra.key_hints import near_key
+from lra.near_names import near_file, near_match
 from lra.setting_values import check_values
 from lra.tasks import TASKS
 

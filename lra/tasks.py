@@ -5,8 +5,8 @@ CONTRIBUTING.md explains how to add one.
 
 import dataclasses
 
-from lra.command_line import near_match
 from lra.errors import UserError
+from lra.near_names import near_match
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,8 @@ import sys
 
 import pytest
 
-from lra.command_line import STATUS_BAD_INPUT, run
+from lra.command_line import run
+from lra.errors import STATUS_BAD_INPUT
 from lra.seals import seal, unseal
 from tests.bad_inputs import cases
 from tests.small_world import ROOT, Case, build

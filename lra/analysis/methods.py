@@ -4,8 +4,8 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from lra.command_line import near_match
 from lra.errors import UserError
+from lra.near_names import near_match
 from models.attention import ATTENTIONS
 
 _ROUNDS = (1, 2, 4, 8, 16)  # hash rounds

@@ -24,7 +24,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from lra.command_line import STATUS_BAD_INPUT, run
+from lra.command_line import run
 from lra.data import atomic_folder, prepared, raw
 from lra.data.request import (
     ALL,
@@ -38,7 +38,7 @@ from lra.data.request import (
 )
 from lra.data.summary import counts, estimate_line, megabytes, summary
 from lra.data.task_writer import TaskWriter
-from lra.errors import UserError, of_system
+from lra.errors import STATUS_BAD_INPUT, UserError, of_system
 from lra.published import TABLE_TASKS
 
 

@@ -8,8 +8,9 @@ import shlex
 from types import ModuleType
 from typing import Any
 
-from lra.command_line import ArgumentParser, folder, integer_from_0, near_match, worker_count
+from lra.command_line import ArgumentParser, folder, integer_from_0, worker_count
 from lra.errors import UserError
+from lra.near_names import near_match
 from lra.process import cores
 from lra.row import LRA_DATA
 

@@ -22,9 +22,10 @@ import gc
 import itertools
 import pathlib
 
-from lra.command_line import ArgumentParser, folder, near_match, run
+from lra.command_line import ArgumentParser, folder, run
 from lra.errors import UserError
 from lra.files import write_atomically
+from lra.near_names import near_match
 from lra.process import cores
 from lra.report import formats, speeds
 from lra.report.accuracy_csv import accuracy_csv, costs_csv

@@ -6,12 +6,12 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from lra.command_line import near_match
 from lra.data import prepare as preparing
 from lra.data import prepared
 from lra.data.request import MODULES, check_request, module_of
 from lra.data.summary import megabytes
 from lra.errors import UserError, of_system
+from lra.near_names import near_match
 from lra.row import LRA_DATA
 from lra.stderr import say
 

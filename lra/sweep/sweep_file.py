@@ -23,8 +23,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from lra.command_line import near_file
 from lra.errors import UserError
+from lra.near_names import near_file
 from lra.protocol import ATTENTION_KEYS, overrides_of, protocol_of
 from lra.row import Key
 from lra.settings import flatten, last_of_each_key, load_config, text_of

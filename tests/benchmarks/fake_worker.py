@@ -14,14 +14,23 @@ PEER = Contender("standard", {}, "torch plain", "standard (torch plain)")
 class FakeWorker:
     """Takes `seconds(case)` and `memory(case)` bytes; XLA knows the latter if `analysed`.
 
-    A share `unseen` of them XLA does not know.
+    A share `unseen` of them XLA does not know. It counts `flops(case)` if there is such a function.
     """
 
     def __init__(
-        self, seconds, memory, *, analysed=True, unseen=0, parts=None, log=None, errors=()
+        self,
+        seconds,
+        memory,
+        *,
+        flops=lambda case: None,
+        analysed=True,
+        unseen=0,
+        parts=None,
+        log=None,
+        errors=(),
     ):
         self.seconds, self.memory, self.analysed, self.unseen = seconds, memory, analysed, unseen
-        self.parts = parts
+        self.flops, self.parts = flops, parts
         self.log = [] if log is None else log
         self.errors = dict(errors)
         self.case = None
@@ -36,7 +45,8 @@ class FakeWorker:
             if not self.analysed:
                 return {}
             memory = self.memory(self.case) * (1 - self.unseen)
-            return {"memory": memory, "flops": 1e6, "bytes_accessed": 1e5, "parts": self.parts}
+            counted = {"flops": self.flops(self.case), "bytes_accessed": 1e5}
+            return {"memory": memory, "parts": self.parts} | counted
         if command == "first":
             memory = self.memory(self.case)
             return {"seconds": self.seconds(self.case), "process_memory": memory}

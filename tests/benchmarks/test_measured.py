@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks.cases import Case, Contender
-from benchmarks.measured import Measured, least_exponent, power_law
+from benchmarks.measured import Measured, fitted_exponent, least_exponent, power_law
 from tests.lra.cost_row_factory import cost_row, standard
 
 CONTENDER = Contender("standard", {"implementation": "xla"}, "ours", "standard (xla)")
@@ -37,16 +37,31 @@ def predicted(seconds: dict[int, float], at: int) -> float | None:
     measured = Measured()
     for length, value in seconds.items():
         measured.remember(standard(value, length=length))
-    return measured.seconds(CONTENDER, Case("module", "forward", at, 1, 64, 2, "float32"))
+    case = Case("module", "forward", at, 1, 64, 2, "float32")
+    return measured.seconds(CONTENDER, case, flops=None)
 
 
 def test_exact_attention_takes_at_least_four_times_as_long_as_at_half_of_the_length():
     seconds = {1024: 0.1, 2048: 0.4, 4096: 1.6}
     assert predicted(seconds, 16384) == pytest.approx(25.6)
     assert predicted(seconds | {8192: 12.0}, 16384) == pytest.approx(48.0)
-    # A fast last call counts with the others.
-    assert predicted(seconds | {8192: 3.2}, 16384) > 4 * 3.2
+    assert predicted(seconds | {8192: 3.2}, 16384) == pytest.approx(4 * 3.2)
     assert predicted({1024: 0.1}, 2048) is None
+
+
+def test_time_grows_as_the_flops_where_they_are_known():
+    measured = Measured()
+    for length, flops in ((2048, 1e9), (4096, 3e9)):
+        row = standard(length / 1024, length=length)
+        measured.remember(dataclasses.replace(row, flops=flops))
+    assert measured.seconds(CONTENDER, CASE, flops=9e9) == pytest.approx(12.0)
+    assert measured.seconds(CONTENDER, CASE, flops=None) == pytest.approx(4.0 * 16**2)
+
+
+def test_what_is_predicted_is_never_below_what_was_measured_before():
+    """A line through all points may pass above or below the last of them."""
+    slow_at_first = {1024: 3.0, 2048: 3.5, 4096: 4.0}
+    assert predicted(slow_at_first, 8192) == pytest.approx(16.0)
 
 
 def test_a_power_law_is_continued_exactly():
@@ -67,12 +82,9 @@ def test_a_power_law_is_of_all_long_lengths():
 
 def test_what_is_known_of_a_method_bounds_its_exponent():
     # The committed times of exact attention, whose last two points alone give 4.8 s.
-    points = [(1024, 0.0916), (2048, 0.891), (4096, 2.075)]
-    assert power_law(points, 8192, least=2) == pytest.approx(8.3, rel=0.1)
+    assert predicted({1024: 0.0916, 2048: 0.891, 4096: 2.075}, 8192) == pytest.approx(8.3)
     flat = [(n, 1.0) for n in (1024, 2048, 4096)]
-    assert power_law(flat, 8192, least=2) == pytest.approx(16.0)
-    assert power_law(flat, 8192, least=1) == pytest.approx(4.0)
-    assert power_law(flat, 8192) == pytest.approx(1.0)
+    assert [fitted_exponent(flat, least) for least in (0, 1, 2)] == pytest.approx([0, 1, 2])
     steep = [(n, n**5.0) for n in (512, 1024, 2048)]  # noise, not length**5
     assert power_law(steep, 4096) == pytest.approx(1024**5 * 4**2)
 
@@ -98,8 +110,8 @@ def test_another_pass_size_or_format_predicts_nothing(other):
     measured = Measured()
     for length in (1024, 2048):
         measured.remember(standard(1.0, length=length))
-    assert measured.seconds(CONTENDER, CASE)
+    assert measured.seconds(CONTENDER, CASE, None)
     assert measured.memory(CONTENDER, CASE)
     changed = dataclasses.replace(CASE, **other)
-    assert measured.seconds(CONTENDER, changed) is None
+    assert measured.seconds(CONTENDER, changed, None) is None
     assert measured.memory(CONTENDER, changed) is None

@@ -27,7 +27,8 @@ def test_contenders_take_turns_and_rows_keep_their_order():
 
 
 def test_a_row_has_the_median_and_its_shares_of_the_ceilings():
-    (row,) = rows_of(FakeWorker(lambda c: 0.01, lambda c: 2e6), LINEAR, [case(512)])
+    worker = FakeWorker(lambda c: 0.01, lambda c: 2e6, flops=lambda c: 1e6)
+    (row,) = rows_of(worker, LINEAR, [case(512)])
     assert row.status == "ok"
     assert (row.seconds, row.repeats) == (0.01, 15)  # short calls, five in each turn
     assert row.flops_per_second == pytest.approx(1e8)
@@ -58,8 +59,15 @@ def test_what_is_extrapolated_grows_as_its_method_must():
     exact, linear = (
         rows_of(worker, each, lengths, max_seconds=100)[3] for each in (STANDARD, LINEAR)
     )
-    assert exact.seconds == pytest.approx(2.048 * (65536 / 2048) ** 2)
+    assert exact.seconds == pytest.approx(4.096 * (65536 / 4096) ** 2)
     assert linear.seconds == pytest.approx(1e-3 * 65536)
+
+
+def test_what_is_extrapolated_grows_as_its_flops():
+    worker = FakeWorker(lambda c: 1e-3 * c.length, lambda c: 1e6, flops=lambda c: 7 * c.length**1.5)
+    lengths = [case(n) for n in (1024, 2048, 65536)]
+    row = rows_of(worker, STANDARD, lengths, max_seconds=100)[2]
+    assert (row.status, row.seconds) == ("extrapolated", pytest.approx(2.048 * 32**1.5))
 
 
 def test_what_does_not_fit_is_recorded_with_its_estimate_and_the_rest_goes_on():

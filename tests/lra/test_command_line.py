@@ -10,21 +10,20 @@ import pytest
 
 from lra import command_line
 from lra.command_line import (
-    STATUS_BAD_INPUT,
     STATUS_INTERRUPTED,
     ArgumentParser,
     file_to_write,
     folder,
     integer_from_0,
     literal,
-    near_match,
     parse_with_overrides,
     positive_integers,
     positive_minutes,
     positive_number,
     run,
 )
-from lra.errors import UserError
+from lra.errors import STATUS_BAD_INPUT, UserError
+from lra.near_names import near_match
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 

@@ -13,10 +13,9 @@ import pytest
 
 from lra import disk_space, records
 from lra.checkpoints import Checkpoints
-from lra.command_line import STATUS_BAD_INPUT
 from lra.data import prepare, prepared
 from lra.disk_space import is_full, room_for
-from lra.errors import UserError
+from lra.errors import STATUS_BAD_INPUT, UserError
 from lra.loop import train
 from tests.lra.conftest import TINY, write_listops
 from tests.lra.row_factory import make_row

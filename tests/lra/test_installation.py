@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import PACKAGES as BENCHMARKS
 from lra import installation
-from lra.command_line import STATUS_BAD_INPUT
+from lra.errors import STATUS_BAD_INPUT
 from tests.test_imports import modules
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

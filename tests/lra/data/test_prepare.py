@@ -6,10 +6,9 @@ import types
 import numpy as np
 import pytest
 
-from lra.command_line import STATUS_BAD_INPUT
 from lra.data import prepare, prepared, request
 from lra.data.summary import counts
-from lra.errors import UserError
+from lra.errors import STATUS_BAD_INPUT, UserError
 from lra.published import TABLE_TASKS
 
 Usage = collections.namedtuple("Usage", "total used free")
