@@ -36,7 +36,8 @@ def draw_heat_maps(maps: list[HeatMap]) -> Any:
         axis.remove()
     for column, heat_map in zip(axes.T, maps, strict=False):
         # On a linear scale a few large weights would leave the rest dark.
-        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(heat_map.exact, 99.5)), clip=True)
+        weights = heat_map.exact[heat_map.exact > 0]  # none of padding
+        scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(weights, 99.5)), clip=True)
         for axis, matrix in zip(column, (heat_map.exact, heat_map.approximated), strict=True):
             axis.imshow(matrix, norm=scale, cmap=COLOURS, interpolation="nearest")
             axis.set_xticks([])

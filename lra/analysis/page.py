@@ -33,8 +33,9 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
         "Black: the best approximation of the same rank by singular values (Linformer, Eq. 6), "
         "rank being landmarks, projection dimension, features, or keys that a query sees; dashed "
         "on random inputs. That Longformer and Reformer see few keys a query bounds no rank: their "
-        "black line is no limit. Errors below 0.01 are not drawn. "
+        "black line is no limit."
     )
+    cut = "Errors below 0.01 are not drawn."
     reformer = (
         "Reformer is compared with attention with queries for keys (a single chunk), to which more "
         "hash rounds come closer, but not all the way."
@@ -45,13 +46,13 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
         Figure(
             "error-matrix",
             f"Relative Frobenius error of the attention matrix, {length} positions. {averaged} "
-            f"{best}Below it lies no matrix of that rank. {reformer}",
+            f"{best} Below the line of the others lies no matrix of that rank. {cut} {reformer}",
             lambda: error_pictures.draw_errors(rows, "matrix_error"),
         ),
         Figure(
             "error-output",
-            f"Relative Frobenius error of the output, {length} positions. {averaged} {best}"
-            f"{reformer}",
+            f"Relative Frobenius error of the output, {length} positions. {averaged} {best} "
+            f"{cut} {reformer}",
             lambda: error_pictures.draw_errors(rows, "output_error"),
         ),
     ]
@@ -68,7 +69,8 @@ def figures(rows: Rows, maps: list[matrix_pictures.HeatMap]) -> list[Figure]:
             "heat-maps",
             f"Attention matrices of one example, {maps[0].data} q and k: exact, and by Nyström "
             f"with {maps[0].landmarks} landmarks and 6 iterations (relative errors "
-            f"{', '.join(f'{m.error:.2f}' for m in maps)}). One scale a column, of square roots.",
+            f"{', '.join(f'{m.error:.2f}' for m in maps)}). One scale a column, of square roots, "
+            "from 0 (and what is negative) to the 99.5th percentile of the exact weights.",
             lambda: matrix_pictures.draw_heat_maps(maps),
         ),
         Figure(

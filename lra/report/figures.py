@@ -82,7 +82,8 @@ def _speed_figures(
     together = "" if separate else ", all seeds of a program together"
     caption = (
         f"Test accuracy against training speed{together}; the area of a dot is the number of "
-        "parameters, bars are standard deviations over seeds. "
+        "parameters (small dots are enlarged), bars are standard deviations over seeds. Axes need "
+        "not start at 0. "
         f"{_MEASURED if separate else _RUNS_APART}{platform.title_with_jax}{_programs(dots)}"
         f"{_commits(dots)}."
     )

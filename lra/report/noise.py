@@ -90,12 +90,13 @@ def on_marks(cells: Iterable[Cell]) -> str:
         return "No difference is judged: no cell on LRA's data has two seeds."
     return (
         f"{BELOW} below, {ABOVE} above the published value by more than two standard deviations of "
-        "the difference. These count the binomial noise of the test sets and the spread over the "
-        "seeds of the cell, once for the published run (one seed) and once for our mean. For the "
-        "spread, which few seeds leave uncertain, Student's quantile of the same probability takes "
-        "the place of 2, and the mean of both, weighted by the variances, counts (Cochran and "
-        "Cox). Of twenty cells, chance marks about one at most. Cells of one seed are not judged, "
-        "and the average only where all five cells are."
+        "the difference. These combine the binomial noise of the test sets and the spread over the "
+        "seeds of the cell, once for the published run (one seed) and once for our mean. As few "
+        "seeds leave the spread uncertain, Student's quantile of the same probability takes the "
+        "place of 2 for it; the two are averaged with the variances as weights (Cochran and Cox). "
+        "Chance marks about one of twenty cells at most if seeds vary normally; where some learn "
+        "and others do not, few seeds that agree are marked too often. Cells of one seed are not "
+        "judged, and the average only where all five cells are."
     )
 
 

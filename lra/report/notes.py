@@ -161,9 +161,9 @@ def on_number_formats(group: Group, whose: str = "") -> list[str]:
         texts.append(text[0].upper() + text[1:])
     if group.apart:
         texts.append(
-            "Of results in several number formats in one place, those in the format with most "
-            f"seeds there are here (of as many, {' before '.join(group.number_formats)}), the "
-            f"others in the table '{OTHER_FORMATS}'."
+            "Where a cell has results in several number formats, those in the format with the most "
+            f"seeds are shown ({' before '.join(group.number_formats)} in a tie); the others are "
+            f"in the table '{OTHER_FORMATS}'."
         )
     return texts
 

@@ -136,8 +136,9 @@ def _validation_table(group: Group) -> Table:
     caption = table.caption
     if bold:
         caption += (
-            " Choose settings by this table, not by the test accuracies. Of the lines of an "
-            "attention whose seeds all have results the best is in bold."
+            " Choose settings by this table, not by the test accuracies, and compare the same "
+            "seeds. Of the lines of an attention whose seeds all have results the best is in bold, "
+            "if these are the same seeds."
         )
     remarks = [*table.notes, *on_choice(group)]
     return table._replace(caption=caption, notes=remarks, bold=bold, folded=True)
@@ -148,11 +149,12 @@ def _best_places(group: Group) -> frozenset[tuple[int, int]]:
 
     Where the validation set is the test set, there is nothing to choose by. A mean over fewer seeds
     than were trained is no best one: those that diverged or failed are not in it. Nor is there one
-    if a line of the attention has several cells in the column.
+    if the lines of the attention have different seeds, or one has several cells in the column.
     """
     places = set()
     for column, task in enumerate(group.tasks, 1):
         means: dict[str, dict[int, float]] = defaultdict(dict)
+        seeds: dict[str, set[frozenset[int]]] = defaultdict(set)
         for number, line in enumerate(group.lines):
             cell = line.cell(task)
             if cell is None and any(part.ok for part in line.cells.get(task, [])):
@@ -161,8 +163,12 @@ def _best_places(group: Group) -> frozenset[tuple[int, int]]:
             if stat and not any(row.val_is_test for row in cell.rows):
                 complete = len(cell.ok) == len(cell.rows)
                 means[line.attention][number] = stat.mean if complete else -math.inf
-        for of_lines in means.values():
-            best = math.nan if any(map(math.isnan, of_lines.values())) else max(of_lines.values())
+                if complete:
+                    seeds[line.attention].add(frozenset(row.seed for row in cell.rows))
+        for attention, of_lines in means.items():
+            if len(seeds[attention]) > 1 or any(map(math.isnan, of_lines.values())):
+                continue
+            best = max(of_lines.values())
             if len(of_lines) > 1 and best > -math.inf:
                 places |= {(number, column) for number, mean in of_lines.items() if mean == best}
     return frozenset(places)
@@ -252,8 +258,8 @@ def _costs_table(group: Group) -> Table:
     caption = (
         "Training examples per second over all seeds trained together in one program; minutes of "
         "wall clock and peak memory of that program, evaluation and compilation included; where a "
-        "line stands for several programs, the least and the most. All are of runs beside whatever "
-        "else their machines did: benchmarks.train_step compares methods better."
+        "line stands for several programs, the least and the most. These runs shared their "
+        "machines with other work; benchmarks.train_step compares methods better."
     )
     folded = not group.is_table3
     remarks = on_other_data(group) if any(OTHER_DATA in texts[0] for texts in lines) else []

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from lra.report.axes import logarithmic
 from lra.report.costs.fits import FIT, Fit
+from lra.report.costs.ratios import Ratio
 from lra.report.costs.sheets import Line
-from lra.report.costs.tables import ratio
+from lra.report.costs.tables import short
 from lra.report.drawing import COLUMN
 from lra.report.styles import as_options, shade, styles
 
@@ -19,12 +20,20 @@ _LEGEND_WIDTH = 0.98  # largest width of a legend, as a share of that of the fig
 
 
 class Mark(NamedTuple):
-    """A point: length, cost (ms, MB or a ratio), whether it was measured, and memory's source."""
+    """A point of a curve.
+
+    Attributes:
+        length: Length of the sequences.
+        value: Cost (ms or MB) or ratio of costs.
+        measured: Whether it was measured, rather than extrapolated or estimated.
+        comparable: What it shares with the points that it may be joined to: the run, and for memory
+            the way in which it was measured.
+    """
 
     length: int
     value: float
     measured: bool
-    source: str | None = None
+    comparable: tuple[str | None, ...] = ()
 
 
 class Series(NamedTuple):
@@ -44,7 +53,7 @@ class Race(NamedTuple):
     nth: int
     time: list[Mark]
     memory: list[Mark]
-    means: tuple[float | None, float | None]
+    means: tuple[Ratio | None, Ratio | None]
 
 
 def draw_costs(all_series: Sequence[Series]) -> Any:
@@ -127,32 +136,23 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
 def _plot(axis: Any, series: Series | Race, marks: Sequence[Mark], label: str | None = None) -> Any:
     """Draw measured points filled, others hollow with a dotted line; return a legend handle.
 
-    A line has a gap where the source of memory changes.
+    A line has a gap where points are not comparable.
     """
     from matplotlib.lines import Line2D
 
     look = as_options(shade(styles([series.line.method])[series.line.method], series.nth))
-    filled_points = []
-    measured = (mark for mark in marks if mark.measured)
-    for _, part in itertools.groupby(measured, key=lambda mark: mark.source):
-        points = [(mark.length, mark.value) for mark in part]
-        axis.plot(*zip(*points, strict=True), **look)
-        filled_points += points
-    hollow_points = [(mark.length, mark.value) for mark in marks if not mark.measured]
-    if hollow_points:
-        dotted_points = [
-            *[point for point in filled_points if point < hollow_points[0]][-1:],
-            *hollow_points,
-        ]
-        dotted_look = look | {
-            "linestyle": (0, (1, 2)),
-            "linewidth": 0.8,
-            "marker": "",
-            "zorder": 1.5,
-        }
-        axis.plot(*zip(*dotted_points, strict=True), **dotted_look)
-        hollow_look = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 0.8}
-        axis.plot(*zip(*hollow_points, strict=True), **hollow_look)
+    dotted_look = look | {"linestyle": (0, (1, 2)), "linewidth": 0.8, "marker": "", "zorder": 1.5}
+    hollow_look = look | {"linestyle": "", "markerfacecolor": "white", "markeredgewidth": 0.8}
+    for _, group in itertools.groupby(marks, key=lambda mark: mark.comparable):
+        part = list(group)
+        filled = [(mark.length, mark.value) for mark in part if mark.measured]
+        hollow = [(mark.length, mark.value) for mark in part if not mark.measured]
+        if filled:
+            axis.plot(*zip(*filled, strict=True), **look)
+        if hollow:
+            dotted = [*[point for point in filled if point < hollow[0]][-1:], *hollow]
+            axis.plot(*zip(*dotted, strict=True), **dotted_look)
+            axis.plot(*zip(*hollow, strict=True), **hollow_look)
     return Line2D([], [], label=label, **look)
 
 
@@ -206,9 +206,9 @@ def _span(fit: Fit) -> str:
     return f"{_length(fit.low)}–{_length(fit.high)}"
 
 
-def _means(means: tuple[float | None, float | None]) -> str:
+def _means(means: tuple[Ratio | None, Ratio | None]) -> str:
     parts = [
-        f"{name} {ratio((mean, True))}"
+        f"{name} {short(mean.times)}×"
         for name, mean in zip(("time", "memory"), means, strict=True)
         if mean is not None
     ]

@@ -1,5 +1,6 @@
 """Figures of costs: cost against length with fitted exponents, and ours against the best peer."""
 
+import itertools
 from collections.abc import Sequence
 from functools import partial
 
@@ -42,10 +43,10 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
         f"Time and peak memory against length, {where} In the legend the exponents of fitted power "
         f"laws, each of one run.{_on_hollow(all_series, 'time', 'memory')}"
     )
-    if any(len({mark.source for mark in each.memory if mark.measured}) > 1 for each in all_series):
-        caption += " A curve of memory has a gap where its source changes (§ in the table)."
     if sheet.is_mixed:
-        caption += " Points are of several runs, as in the table."
+        caption += " Points are of several runs (†); a curve has a gap where its run changes."
+    if any(_changes_source(each.memory) for each in all_series):
+        caption += " A curve of memory has a gap where its source changes (§ in the table)."
     if sheet.in_parts:
         caption += " The batch was taken in parts: memory is that of one."
     return [Figure(name, caption, partial(drawing.draw_costs, all_series))]
@@ -78,6 +79,13 @@ def _on_hollow(drawn: Sequence[Series | Race], *costs: str) -> str:
     return "" if all(mark.measured for mark in marks) else _HOLLOW
 
 
+def _changes_source(marks: Sequence[Mark]) -> bool:
+    return any(
+        one.comparable != other.comparable and one.comparable[0] == other.comparable[0]
+        for one, other in itertools.pairwise(marks)
+    )
+
+
 def series(sheet: Sheet, lines: list[Line]) -> list[Series]:
     """Return the series of those lines that have numbers to draw."""
     result = []
@@ -103,7 +111,7 @@ def races(sheet: Sheet) -> list[Race]:
         if line.holds_scores and line.method in blockwise:
             continue
         ratios = [best_peer(by_line.get(line, {})) for by_line in (time, memory)]
-        marks = [[Mark(n, *ratio) for n, ratio in each.items()] for each in ratios]
+        marks = [[Mark(n, *ratio[:2]) for n, ratio in each.items()] for each in ratios]
         result.append(Race(line, nth, *marks, tuple(map(mean_ratio, ratios))))
     return result
 
@@ -141,5 +149,6 @@ def _marks(sheet: Sheet, line: Line, field: str) -> list[Mark]:
         value = cost(row, field)
         if value:
             source = row.memory_source if field == "peak_memory_mb" else None
-            marks.append(Mark(row.length, SCALES[field] * value, is_measured(row, field), source))
+            scaled, measured = SCALES[field] * value, is_measured(row, field)
+            marks.append(Mark(row.length, scaled, measured, comparable=(row.run, source)))
     return marks

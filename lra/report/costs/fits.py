@@ -25,15 +25,15 @@ def fit(sheet: Sheet, line: Line, field: str) -> Fit | None:
 
     It is fitted to the lengths within `FIT`, or to the three longest of all if fewer than three are
     in this range: the slope between two points would be their noise. All points come from one run,
-    the one with most of them, of several that with the longest sequences, and from one way to
-    measure memory, that of the longest sequences.
-    None with fewer than three points, with three of which the repeats of one scatter, or for memory
-    if the batch was processed in parts.
+    the one with most of them, of several that with the longest sequences, of these the sheet's
+    first, and from one way to measure memory, that of the longest sequences.
+    None with fewer than three points (four if the repeats of one scatter), or for memory if the
+    batch was processed in parts.
     """
     if field == "peak_memory_mb" and sheet.in_parts:
         return None
     of_runs = (_points(sheet, line, field, run) for run in sheet.runs)
-    points = max(of_runs, key=lambda points: (len(points), points[-1:]))
+    points = max(of_runs, key=lambda points: (len(points), points[-1].length if points else 0))
     noisy = any(point.scatters for point in points)
     if len(points) < _LEAST + noisy:
         return None

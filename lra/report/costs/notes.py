@@ -12,6 +12,10 @@ OTHER_SOURCE = "§"
 OTHER_RUN = "†"
 SCATTERED = "‡"
 
+_SCATTER = (
+    "The fastest and the slowest repeats of this time, or of one that this ratio rests on, differ "
+    f"by more than {100 * SCATTER:.0f} % of their median."
+)
 _SOURCES = {
     "xla": "XLA's analysis of the compiled program",
     "device": "the device's statistics",
@@ -63,14 +67,16 @@ def on_ratios(sheet: Sheet, lines: list[list[str]], field: str) -> list[str]:
     sources = {row.memory_source for row in _shown_rows(sheet)} - {None}
     mixed = field == "peak_memory_mb" and len(sources) > 1
     compared = f"Ratios of memory from different sources are {_by(sources)}."
-    return [*on_extrapolated(lines), *([compared] if mixed else [])]
+    return [*on_marks_of_ratios(lines), *([compared] if mixed else [])]
 
 
-def on_extrapolated(lines: list[list[str]]) -> list[str]:
-    """Explain the mark of ratios that were not measured, if a text has it."""
-    if not any(EXTRAPOLATED in text for line in lines for text in line):
-        return []
-    return [f"{EXTRAPOLATED} From what was extrapolated or estimated."]
+def on_marks_of_ratios(lines: list[list[str]]) -> list[str]:
+    """Explain the marks of ratios, and of means of ratios, as far as a text has them."""
+    meanings = {
+        EXTRAPOLATED: "From what was extrapolated or estimated.",
+        SCATTERED: _SCATTER,
+    }
+    return _explained(meanings, lines)
 
 
 def _on_parts(sheet: Sheet) -> list[str]:
@@ -91,18 +97,22 @@ def _on_parts(sheet: Sheet) -> list[str]:
 def _on_marks(sheet: Sheet, lines: list[list[str]]) -> list[str]:
     ratio = f"its ratio is to {sheet.reference.title} of its own run; " if sheet.reference else ""
     meanings = {
-        EXTRAPOLATED: " Extrapolated from shorter lengths, estimated, or relative to what is.",
-        OTHER_RUN: f" Of another run than most cells: {ratio}do not divide it by another cell.",
-        SCATTERED: " The fastest and the slowest of its repeats differ by more than "
-        f"{100 * SCATTER:.0f} % of their median.",
-        "OOM": ": out of memory; predicted, and not run, where an estimate is in brackets, else "
+        EXTRAPOLATED: "Extrapolated from shorter lengths, estimated, or relative to what is.",
+        OTHER_RUN: f"Of another run than most cells: {ratio}do not divide it by another cell.",
+        SCATTERED: _SCATTER,
+        "OOM:": "out of memory; predicted, and not run, where an estimate is in brackets, else "
         "tried.",
     }
+    return _explained(meanings, lines)
+
+
+def _explained(meanings: dict[str, str], lines: list[list[str]]) -> list[str]:
+    """Return the meanings of those marks that a text of the lines has."""
     texts = [text for line in lines for text in line[1:]]
     return [
-        f"{mark}{meaning}"
+        f"{mark} {meaning}"
         for mark, meaning in meanings.items()
-        if any(mark in text for text in texts)
+        if any(mark.rstrip(":") in text for text in texts)
     ]
 
 

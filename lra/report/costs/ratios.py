@@ -1,5 +1,7 @@
 """The cost of a row, and its ratio to the cost of another row of the same run."""
 
+from typing import NamedTuple
+
 from lra.efficiency import CostRow
 from lra.report.costs.sheets import Line, Sheet
 
@@ -9,6 +11,20 @@ _ANY_SOURCE = ("device", "process")
 _HOW = ("implementation",)
 # Repeats that differ by more than this fraction of their median are marked as disturbed.
 SCATTER = 0.3
+
+
+class Ratio(NamedTuple):
+    """How many times less something costs than something else.
+
+    Attributes:
+        times: The ratio.
+        measured: Whether both costs were measured.
+        scatters: Whether one of them is a time whose repeats scatter.
+    """
+
+    times: float
+    measured: bool = True
+    scatters: bool = False
 
 
 def cost(row: CostRow | None, field: str) -> float | None:
@@ -40,8 +56,8 @@ def times_less(
     length: int,
     field: str,
     run: str | None = None,
-) -> tuple[float, bool] | None:
-    """Return how many times less `line` costs than `reference`, and whether both were measured.
+) -> Ratio | None:
+    """Return how many times less `line` costs than `reference`.
 
     Both costs are of `run` or, if it is None, of the first run of the sheet that has both lines;
     memory is compared only if measured in the same way. None if there is no such run or a cost is
@@ -56,7 +72,12 @@ def times_less(
             own_cost, other_cost = cost(row, field), cost(other, field)
         if not own_cost or not other_cost:
             return None
-        return other_cost / own_cost, is_measured(row, field) and is_measured(other, field)
+        both = row, other
+        return Ratio(
+            other_cost / own_cost,
+            measured=all(is_measured(each, field) for each in both),
+            scatters=field == "seconds" and any(map(scatters, both)),
+        )
     return None
 
 

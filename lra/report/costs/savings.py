@@ -12,10 +12,10 @@ from lra.published_efficiency import (
     LINFORMER_TIME_SAVED,
 )
 from lra.report.costs.legend import SHARINGS
-from lra.report.costs.notes import on_extrapolated, on_unfitting
-from lra.report.costs.ratios import times_less
+from lra.report.costs.notes import on_marks_of_ratios, on_unfitting
+from lra.report.costs.ratios import Ratio, times_less
 from lra.report.costs.sheets import MODES, Line, Sheet
-from lra.report.costs.tables import describe, ratio, short
+from lra.report.costs.tables import describe, ratio_text, short
 from lra.report.tables import MISSING, Table
 
 
@@ -132,14 +132,13 @@ def _table(sheet: Sheet, saving: _Saving) -> Table:
 def _cell(sheet: Sheet, line: Line, length: int, field: str | None) -> str:
     if field is None:
         return _largest_batch(sheet, line, length)
-    return ratio(times_less(sheet, line, sheet.reference, length, field))
+    return ratio_text(times_less(sheet, line, sheet.reference, length, field))
 
 
 def _notes(sheet: Sheet, lines: list[list[str]], field: str | None) -> list[str]:
     if field is None:
         return _on_largest_batch(sheet, lines)
-    extrapolated = on_extrapolated(lines)
-    return [*extrapolated, *on_unfitting(sheet, field)] if extrapolated else []
+    return [*on_marks_of_ratios(lines), *on_unfitting(sheet, field)]
 
 
 def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:
@@ -148,7 +147,9 @@ def _largest_batch(sheet: Sheet, line: Line, length: int) -> str:
         return MISSING
     if exact.status == "out_of_memory" and exact.batch == 1:
         return f"> {short(row.largest_batch)}×"
-    return ratio((row.largest_batch / exact.largest_batch, True) if exact.largest_batch else None)
+    if not exact.largest_batch:
+        return MISSING
+    return ratio_text(Ratio(row.largest_batch / exact.largest_batch))
 
 
 def _on_largest_batch(sheet: Sheet, lines: list[list[str]]) -> list[str]:

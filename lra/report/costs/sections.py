@@ -78,5 +78,5 @@ def _facts(sheet: Sheet, line: Line, row: CostRow) -> dict[str, Any]:
         facts["relative_to"] = sheet.reference.label
     for name, field in zip(_RATIOS[1:], ("seconds", "peak_memory_mb"), strict=True):
         ratio = times_less(sheet, line, sheet.reference, row.length, field, row.run)
-        facts[name] = round(ratio[0], 4) if ratio else None
+        facts[name] = round(ratio.times, 4) if ratio else None
     return facts

@@ -4,18 +4,18 @@ import statistics
 
 from lra.efficiency import CostRow
 from lra.report.costs.fits import FIT, fit
-from lra.report.costs.notes import on_ratios
-from lra.report.costs.ratios import same_options, times_less
+from lra.report.costs.notes import on_marks_of_ratios, on_ratios
+from lra.report.costs.ratios import Ratio, same_options, times_less
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
-from lra.report.costs.tables import describe, ratio
+from lra.report.costs.tables import describe, ratio_text
 from lra.report.tables import MISSING, Table
 
 # Range of lengths at which ours should beat every peer; tables have a mean over it.
 TARGET = (2048, 8192)
 _COSTS = {"seconds": "time", "peak_memory_mb": "memory"}
 
-# By length, how many times less ours costs, and whether that was measured.
-Ratios = dict[int, tuple[float, bool]]
+# By length, how many times less ours costs.
+Ratios = dict[int, Ratio]
 
 
 def exponents(setting_sheets: list[Sheet]) -> Table:
@@ -34,11 +34,11 @@ def exponents(setting_sheets: list[Sheet]) -> Table:
     texts = {line.title: [_exponent(*column, line) for column in columns] for line in sheet_lines}
     lines = [[title, *cells] for title, cells in texts.items() if set(cells) != {MISSING}]
     caption = (
-        "Exponent of cost against length, least squares of the logarithms over what one run has "
-        f"measured between {FIT[0]:,} and {FIT[1]:,}, or at the three longest lengths, memory by "
-        "one source; where that is not the whole range, the lengths are in brackets. None of three "
-        "times of which one's repeats scatter. Over a few lengths an exponent also tells of noise, "
-        "caches and memory running short. "
+        "Exponent of cost against length: a least-squares fit of the logarithms of what one run "
+        f"measured between {FIT[0]:,} and {FIT[1]:,}, or at its three longest lengths, memory from "
+        "one source. The lengths are in brackets where they are not the whole range. Three times "
+        "have no exponent if the repeats of one scatter. With few lengths an exponent also "
+        "reflects noise, caches and scarce memory. "
         f"{_place(sheets[0])}"
     )
     return Table("Fitted exponents", caption, _header("Attention", columns), lines, [])
@@ -123,9 +123,9 @@ def _ratios(sheet: Sheet, ours: Line, peer: Line, field: str) -> Ratios:
     for length in sheet.lengths:
         our_row, peer_row = sheet.row(ours, length), sheet.row(peer, length)
         if our_row and peer_row and same_options(our_row, peer_row):
-            times = times_less(sheet, ours, peer, length, field)
-            if times:
-                ratios[length] = times
+            ratio = times_less(sheet, ours, peer, length, field)
+            if ratio:
+                ratios[length] = ratio
     return ratios
 
 
@@ -140,15 +140,18 @@ def best_peer(peers: dict[Line, Ratios]) -> Ratios:
     for length in sorted(lengths):
         available = {peer: ratios[length] for peer, ratios in peers.items() if length in ratios}
         if best is None or best in available:
-            best = min(available, key=lambda peer: available[peer])
+            best = min(available, key=lambda peer: available[peer].times)
             result[length] = available[best]
     return result
 
 
-def mean_ratio(ratios: Ratios) -> float | None:
-    """Return the geometric mean of the measured ratios, if any."""
-    times = [times for times, measured in ratios.values() if measured]
-    return statistics.geometric_mean(times) if times else None
+def mean_ratio(ratios: Ratios) -> Ratio | None:
+    """Return the geometric mean of the measured ratios, if any; it scatters if one of them does."""
+    measured = [ratio for ratio in ratios.values() if ratio.measured]
+    if not measured:
+        return None
+    mean = statistics.geometric_mean(ratio.times for ratio in measured)
+    return Ratio(mean, scatters=any(ratio.scatters for ratio in measured))
 
 
 def best_peers(setting_sheets: list[Sheet]) -> Table:
@@ -169,20 +172,22 @@ def best_peers(setting_sheets: list[Sheet]) -> Table:
         f"of what was measured from {TARGET[0]:,} to {TARGET[1]:,}, in brackets the least. "
         f"{_place(sheets[0])}"
     )
-    return Table("Ours against the best peer", caption, _header("Ours", columns), lines, [])
+    header = _header("Ours", columns)
+    return Table("Ours against the best peer", caption, header, lines, on_marks_of_ratios(lines))
 
 
 def _mean_and_least(ratios: Ratios) -> str:
     mean = mean_ratio(_in_target(ratios))
     if mean is None:
         return MISSING
-    least = min(times for times, measured in _in_target(ratios).values() if measured)
-    return f"{ratio((mean, True))} ({ratio((least, True))})"
+    measured = [ratio for ratio in _in_target(ratios).values() if ratio.measured]
+    least = min(measured, key=lambda ratio: ratio.times)
+    return f"{ratio_text(mean)} ({ratio_text(least)})"
 
 
 def _in_target(ratios: Ratios) -> Ratios:
     low, high = TARGET
-    return {length: times for length, times in ratios.items() if low <= length <= high}
+    return {length: ratio for length, ratio in ratios.items() if low <= length <= high}
 
 
 def peer_table(sheet: Sheet, field: str) -> Table:
@@ -206,8 +211,8 @@ def peer_table(sheet: Sheet, field: str) -> Table:
 
 def _peer_line(sheet: Sheet, ours: Line, title: str, ratios: Ratios) -> list[str]:
     means = [mean_ratio(_in_target(ratios)), mean_ratio(ratios)]
-    texts = [ratio(ratios.get(length)) for length in sheet.lengths]
-    return [ours.title, title, *texts, *(ratio((m, True) if m else None) for m in means)]
+    texts = [ratio_text(ratios.get(length)) for length in sheet.lengths]
+    return [ours.title, title, *texts, *map(ratio_text, means)]
 
 
 def _versions(sheet: Sheet) -> list[str]:

@@ -19,7 +19,7 @@ from lra.report.costs.notes import (
     SCATTERED,
     notes,
 )
-from lra.report.costs.ratios import cost, is_measured, scatters, times_less
+from lra.report.costs.ratios import Ratio, cost, is_measured, scatters, times_less
 from lra.report.costs.sheets import MODES, Line, Setting, Sheet, exceeds
 from lra.report.tables import MISSING, Table
 
@@ -147,16 +147,16 @@ def _cell(sheet: Sheet, line: Line, length: int, quantity: _Quantity) -> str:
         text += OTHER_RUN
     if quantity.field == "seconds" and scatters(row):
         text += SCATTERED
-    times = times_less(sheet, line, sheet.reference, length, quantity.field, row.run)
-    return f"{text} ({ratio(times)})" if times else text
+    ratio = times_less(sheet, line, sheet.reference, length, quantity.field, row.run)
+    return f"{text} ({ratio_text(ratio)})" if ratio else text
 
 
-def ratio(times: tuple[float, bool] | None) -> str:
-    """Format a ratio: `3.61×`, `~3.61×` if it was not measured, `–` for None."""
-    if times is None:
+def ratio_text(ratio: Ratio | None) -> str:
+    """Format a ratio: `3.61×`, `~3.61×` if it was not measured, `3.61×‡` if a time scatters."""
+    if ratio is None:
         return MISSING
-    value, measured = times
-    return f"{'' if measured else EXTRAPOLATED}{short(value)}×"
+    before = "" if ratio.measured else EXTRAPOLATED
+    return f"{before}{short(ratio.times)}×{SCATTERED if ratio.scatters else ''}"
 
 
 def short(value: float) -> str:

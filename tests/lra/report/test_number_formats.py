@@ -34,8 +34,8 @@ def test_of_as_many_results_the_format_of_most_in_the_table_is_shown():
     assert apart(rows).lines == [["Nyströmformer", "40.00 (1) [float32]", *"––––"]]
     for said in (
         "All in bfloat16.",
-        "Of results in several number formats in one place, those in the format with most seeds "
-        "there are here (of as many, bfloat16 before float32), the others in the table 'Other "
+        "Where a cell has results in several number formats, those in the format with the most "
+        "seeds are shown (bfloat16 before float32 in a tie); the others are in the table 'Other "
         "number formats'.",
     ):
         assert said in first(rows)

@@ -78,6 +78,15 @@ def test_exponents_are_of_one_run():
     assert fit(sheet, sheet.lines[0], "seconds") == (pytest.approx(0.0), 4096, 65536)
 
 
+def test_of_runs_of_the_same_lengths_the_one_that_the_cells_show_has_the_exponent():
+    """The slower of two would win if times broke the tie."""
+    main = [cost_row(n, length=1024 * n, run="main") for n in (4, 8, 16)]
+    slow = [cost_row(9 * n**2, length=1024 * n, run="slow") for n in (4, 8, 16)]
+    sheet = only([*slow, *main, linformer(256, run="main")])
+    nystrom = next(line for line in sheet.lines if line.method == "nystrom")
+    assert fit(sheet, nystrom, "seconds").exponent == pytest.approx(1)
+
+
 def test_exponents_of_memory_are_of_one_way_to_take_it():
     rows = [cost_row(None, n / 100, length=n) for n in (4096, 8192, 16384)]
     process = {"memory_source": "process"}

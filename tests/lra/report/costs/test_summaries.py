@@ -4,7 +4,7 @@ import pytest
 from matplotlib import pyplot
 
 from lra.report.costs.drawing import draw_costs, draw_races
-from lra.report.costs.figures import _one_size_each, races, series
+from lra.report.costs.figures import _one_size_each, cost_figures, races, series
 from lra.report.costs.fits import fit
 from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_table
 from lra.report.costs.tables import paper_tables
@@ -164,6 +164,35 @@ def test_time_is_drawn_above_memory_on_logarithmic_axes():
     assert scales == [("log", "log")] * 2
     assert values == [[500.0, 1000.0], [8.0, 16.0]]  # milliseconds, megabytes
     assert labels == ["1k", "64k"]
+
+
+def test_points_of_different_runs_are_not_joined():
+    rows = [cost_row(n, length=1024 * n, run="one") for n in (1, 2)]
+    rows += [cost_row(9.0 * n, length=1024 * n, run="two") for n in (4, 8)]
+    rows.append(cost_row(99.0, length=16384, run="two", status="extrapolated"))
+    sheet = only(rows)
+    drawn = draw_costs(series(sheet, sheet.lines))
+    lines = [[float(y) for y in line.get_ydata()] for line in drawn.axes[0].lines]
+    pyplot.close(drawn)
+    # The last two are the dotted line to what was extrapolated, and its hollow mark.
+    assert lines == [[1e3, 2e3], [36e3, 72e3], [72e3, 99e3], [99e3]]
+    (figure,) = cost_figures("slug", [sheet])
+    assert "several runs (†); a curve has a gap where its run changes" in figure.caption
+    assert "its source changes" not in figure.caption
+
+
+def test_ratios_to_times_that_scatter_are_marked_and_so_are_their_means():
+    unsteady = {"seconds_min": 1.0, "seconds_max": 3.0}
+    rows = [cost_row(length=n) for n in (2048, 4096)]
+    rows += [cost_row(2.0, length=2048, **PEER), cost_row(2.0, length=4096, **unsteady, **PEER)]
+    table = peer_table(only(rows), "seconds")
+    assert table.lines[0][2:] == ["2.00×", "2.00×‡", "2.00×‡", "2.00×‡"]
+    assert table.notes[0].startswith("‡ The fastest and the slowest repeats")
+    best = best_peers([only(rows)])
+    assert best.lines[0][1] == "2.00×‡ (2.00×)"
+    assert best.notes == table.notes[:1]
+    memory = peer_table(only(rows), "peak_memory_mb")
+    assert not any("‡" in text for text in [*memory.lines[0], *memory.notes])
 
 
 def test_races_are_drawn_of_time_above_those_of_memory():
