@@ -13,16 +13,16 @@ distinct E or F.
     layers   one matrix for all layers: layer 0's, which the others refer to
 
 The paper's headwise sharing (Section 4) is ("heads",), its key-value sharing ("heads", "kv"), its
-layerwise sharing all three. The default is that of the benchmark's PyTorch code: each head has one
-matrix, for keys and values and for all layers. proj_dim may differ between layers and between heads
-that do not share a matrix. `projection` replaces the matrices by pooling over proj_dim windows, or
-by a convolution whose kernel and stride are length / proj_dim, rounded up: the paper's "general
-projections".
+layerwise sharing all three. The default is that of the code behind Table 3 of arXiv 2102.03902
+(mlpen/Nystromformer): each head has one matrix, for keys and values and for all layers. proj_dim
+may differ between layers and between heads that do not share a matrix. `projection` replaces the
+matrices by pooling over proj_dim windows, or by a convolution whose kernel and stride are length /
+proj_dim, rounded up: the paper's "general projections".
 
 Differences. A projected key mixes positions, so padding cannot be given weight 0. It adds nothing
-to E k and F v, but a projected key of padding alone still takes part in the softmax (as in the
-PyTorch code; the JAX code has no mask at all). With pooling and convolution, windows without a real
-token are excluded from the softmax; means and maxima are over real tokens.
+to E k and F v, but a projected key of padding alone still takes part in the softmax (as in the code
+behind Table 3; LRA's own JAX code has no mask at all). With pooling and convolution, windows
+without a real token are excluded from the softmax; means and maxima are over real tokens.
 
 The output does not depend on the amount of padding: column i of E always multiplies position i, and
 windows divide the module's length, not the input's.
@@ -49,7 +49,7 @@ SHARES = ("kv", "heads", "layers")
 WINDOW_POOLINGS = {"mean_pool": segment_means, "max_pool": segment_max}
 PROJECTIONS = ("linear", "conv", *WINDOW_POOLINGS)
 Queries = Float[Array, "batch queries heads head_dim"]
-LINEAR_STDDEV = 0.02  # as in the benchmark's PyTorch code
+LINEAR_STDDEV = 0.02  # as in the code behind Table 3
 
 
 def linformer_attention(

@@ -15,25 +15,25 @@ whose features are computed block by block (`models.attention.favor`, for bfloat
 `models.attention.favor_kernels`); O(n R + R D) with relu.
 
 Differences. The feature maps and their epsilons are those of performer-pytorch 1.1.4; nothing is
-added to the denominator. Unlike the benchmark's PyTorch code, which uses that package, q and k are
-scaled once (D^(-1/4) each, not twice), and padding is in no sum: its features are 0 rather than
-those of a zero key, which would dilute the denominator. The benchmark's JAX code has no projection
-but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two features, drawn anew in every call),
-and counts padding too. The maximum subtracted from the keys' exponents is over real positions, per
-sequence and head, and a constant to the gradient, as in 1.1.4. The performer-pytorch of the
-benchmark's PyTorch code (which names no version; by its date probably 0.15) takes one maximum over
-batch, heads and padding, so that an example's features depend on its batch and more of them fall
-below epsilon; and it differentiates the maxima of queries and keys, which changes gradients while
-many features are near epsilon. Directions are uniform on the sphere, by Gram-Schmidt on Gaussian
-rows.
+added to the denominator. Unlike the code behind Table 3 of arXiv 2102.03902 (mlpen/Nystromformer),
+which uses that package, q and k are scaled once (D^(-1/4) each, not twice), and padding is in no
+sum: its features are 0 rather than those of a zero key, which would dilute the denominator. LRA's
+own JAX code has no projection but max(x, 0) + 1e-3 of the unscaled inputs (for ListOps two
+features, drawn anew in every call), and counts padding too. The maximum subtracted from the keys'
+exponents is over real positions, per sequence and head, and a constant to the gradient, as in
+1.1.4. The performer-pytorch of the code behind Table 3 (which names no version; by its date
+probably 0.15) takes one maximum over batch, heads and padding, so that an example's features depend
+on its batch and more of them fall below epsilon; and it differentiates the maxima of queries and
+keys, which changes gradients while many features are near epsilon. Directions are uniform on the
+sphere, by Gram-Schmidt on Gaussian rows.
 
 Epsilon and training. Where keys are long, the factor exp(-c^2 |k|^2 / 2), or one key far above the
 others in max p, puts their features below epsilon. Then all weights are equal, the output is the
 mean of the values, and hardly any gradient leads out of this state. Models ended up there on short
-ListOps: in the first layer hardly any key feature was above 1e-4. By the protocol, one of three
-seeds falls back to the accuracy of that state (results/LISTOPS.md). With epsilon = 0 the
-maximum cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor; a
-query gets 0 if all its products of features (nearly) underflow.
+ListOps: in the first layer hardly any key feature was above 1e-4. Under the protocol, one of three
+seeds falls back to the accuracy of that state (results/LISTOPS.md). With epsilon = 0 the maximum
+cancels, the estimate of exp(q . k / sqrt(D)) is unbiased, and there is no such floor; a query gets
+0 if all its products of features (nearly) underflow.
 
 The output does not depend on the amount of padding.
 """

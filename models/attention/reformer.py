@@ -19,13 +19,14 @@ time (`models.attention.reformer_chunks`), or in GPU registers
 (`models.attention.reformer_kernels`).
 
 Differences. The paper masks tokens of other buckets within the chunks, and subtracts the logarithm
-of the number of rounds in which a pair meets (its appendix on multi-round attention). The
-benchmark's PyTorch code (Hugging Face's LSH self-attention) does neither, and nor does this: a
-token attends across buckets, and a pair that meets in two rounds counts twice. Unlike here, that
-code shares rotations across the batch and redraws them in evaluation too, and gives padding its own
-bucket only with a mask (no output depends on it). The benchmark's JAX code multiplies scores by
-sqrt(D), has no penalty for self, mask or normalisation, one round of ten chunks and the same
-rotations everywhere, and misplaces its outputs (a missing transpose).
+of the number of rounds in which a pair meets (its appendix on multi-round attention). The code
+behind Table 3 of arXiv 2102.03902 (mlpen/Nystromformer, with Hugging Face's LSH self-attention)
+does neither, and nor does this: a token attends across buckets, and a pair that meets in two rounds
+counts twice. That code draws rotations anew in every call, in evaluation too, and the whole batch
+shares them; here training draws them for each example, and evaluation uses one fixed set. The
+published code gives padding its own bucket only with a mask (no output depends on it). LRA's own
+JAX code multiplies scores by sqrt(D), has no penalty for self, mask or normalisation, one round of
+ten chunks and the same rotations everywhere, and misplaces its outputs (a missing transpose).
 
 The amount of padding affects the output until it fills a chunk: the first chunk of a round looks
 back to the last of the previous round, which holds the padding. The contents of padding have no

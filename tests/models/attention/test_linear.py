@@ -49,7 +49,7 @@ def test_equals_the_quadratic_formula(length, block, float64):
 
 @pytest.mark.usefixtures("float64")
 def test_golden_values_times_the_denominator():
-    """The benchmark's PyTorch code has none, and scales by the length instead."""
+    """The code behind Table 3 has none, and scales by the length instead."""
     arrays = load_inputs()
     q, k, v, mask = arrays["q"], arrays["k"], arrays["v"], arrays["mask_pad"]
     total = jnp.sum(weights(q, k, mask), axis=-1).swapaxes(1, 2)[..., None]
