@@ -1,6 +1,7 @@
 """What is under version control: text, pictures and small arrays, no leavings of tools."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -28,3 +29,15 @@ def test_files_are_of_known_kinds():
 def test_files_are_small():
     large = [str(path) for path in _tracked() if path.is_file() and path.stat().st_size > _LARGEST]
     assert not large
+
+
+def test_pictures_are_on_a_page():
+    """An SVG is the same picture as the PNG beside it, which the page shows."""
+    tracked, shown = _tracked(), set()
+    for page in (path for path in tracked if path.suffix == ".md"):
+        targets = re.findall(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"", page.read_text())
+        shown |= {(page.parent / (link or source)).resolve() for link, source in targets}
+    pictures = [path.resolve() for path in tracked if path.suffix in (".png", ".svg")]
+    unseen = [str(path) for path in pictures if not {path, path.with_suffix(".png")} & shown]
+    assert pictures
+    assert not unseen, "no page shows them: remove them"
