@@ -15,7 +15,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
-ATTENTION, COMPARISON, TASK = (
+ATTENTION, COMPARISON, FULL, TASK = (
     textwrap.dedent(code) for code in re.findall(r"^ *```python\n(.*?)^ *```$", PAGE, re.M | re.S)
 )
 # What a line is to be added to, in the order of the page: file, the line before it.
@@ -94,6 +94,14 @@ def test_the_new_attention_is_compared_with_the_others(copy):
     shown = run_in(copy, "-m", "lra.sweep", "compare.py", *flags)
     assert len(re.findall(r"^missing +listops .*, seeds 0 1", shown, re.M)) == 6
     assert "listops sigmoid" in shown
+
+
+def test_the_new_attention_is_trained_under_the_full_protocol(copy):
+    (copy / "full.py").write_text(FULL)
+    flags = ("--results=runs/sigmoid.jsonl", "--dry_run")
+    shown = run_in(copy, "-m", "lra.sweep", "full.py", *flags)
+    trained = re.findall(r"^missing +(\w+) sigmoid, seeds 0 1 2", shown, re.M)
+    assert sorted(trained) == ["image", "listops", "pathfinder", "retrieval", "text"]
 
 
 def test_the_new_task_is_generated_for_a_sweep_with_its_flags(copy):
