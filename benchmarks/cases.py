@@ -227,8 +227,8 @@ def version_of(distribution: str) -> str | None:
         return None
 
 
-def parse_widths(text: str) -> list[tuple[int, int]]:
-    """Parse `64x2,768x12` into pairs of width and number of heads.
+def parse_widths(text: str, flag: str = "--widths") -> list[tuple[int, int]]:
+    """Parse `64x2,768x12`, the value of a flag, into pairs of width and number of heads.
 
     Raises:
         UserError: If the format differs, or the number of heads does not divide the width.
@@ -236,9 +236,9 @@ def parse_widths(text: str) -> list[tuple[int, int]]:
     widths = []
     for part in text.split(","):
         if not re.fullmatch(r"[1-9][0-9]*x[1-9][0-9]*", part):
-            raise UserError(f"--widths: '{part}' is not WIDTHxHEADS, as in 64x2")
+            raise UserError(f"{flag}: '{part}' is not WIDTHxHEADS, as in 64x2")
         dim, heads = map(int, part.split("x"))
         if dim % heads:
-            raise UserError(f"--widths: {heads} heads do not divide a width of {dim}")
+            raise UserError(f"{flag}: {heads} heads do not divide a width of {dim}")
         widths.append((dim, heads))
     return widths

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--repeats", type=positive_integer, default=5, help="(%(default)s)")
     parser.add_argument("--rows", type=positive_integer, default=16, help="to print (%(default)s)")
     options = parser.parse_args(argv)
-    (dim, heads), *more = parse_widths(options.width)
+    (dim, heads), *more = parse_widths(options.width, "--width")
     if more:
         raise UserError("--width takes one WIDTHxHEADS")
     contenders = parse_methods(options.methods)

@@ -110,7 +110,10 @@ def _parse(argv: list[str]):
     for name in options.attentions:
         if name not in PEERS:
             raise UserError(f"no peer for the attention '{name}'{near_match(name, PEERS)}")
-    get_task(options.task)
+    if options.task not in LONGEST:
+        raise UserError(
+            f"no random data for the task '{options.task}'{near_match(options.task, LONGEST)}"
+        )
     check_threads(options.threads)
     return options
 

@@ -281,7 +281,9 @@ def model_flops(trainer: Trainer) -> int:
     """Return the average FLOPs of the matrix products in a training step of one seed.
 
     Padding is not counted: each sequence counts with its number of real tokens, both of a pair
-    with that of the longer one, rounded to the means of `_GROUPS` groups of lengths.
+    with that of the longer one, rounded to the means of `_GROUPS` groups of lengths. It is taken to
+    be at the front of the sequence: where real tokens are spread over it, as in Pathfinder, more of
+    Nyström's landmarks have some than are counted.
     """
     config, task = trainer.config, trainer.task
     graphdef, *arrays = abstract_model(config, task, trainer.length)

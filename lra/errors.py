@@ -7,10 +7,12 @@ STATUS_BAD_INPUT = 2  # exit status of a command
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _CODE = (_ROOT / "models", _ROOT / "lra")  # not all of _ROOT, which may hold a virtual environment
-_OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the message of JAX's error, which has no own type
+# In messages of JAX's error, which has no type of its own.
+_OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory allocating")
 TRAIN_IN_LESS = (
     "train.microbatches=2 (4, ...) and model.remat=True need less in training, a smaller "
-    "train.eval_batch_size in evaluation (the table counts such rows as changed)"
+    "train.eval_batch_size in evaluation, in another --workdir (the table counts such rows as "
+    "changed)"
 )
 # Prefix of errors in JAX's installation or settings: no run can start, so sweeps stop at them.
 NO_JAX = "JAX cannot be used here: "
@@ -33,7 +35,7 @@ def lack_of_memory(error: Exception, cure: str = "") -> str | None:
         error: Error that ended a command.
         cure: Advice on how that command needs less memory.
     """
-    if isinstance(error, MemoryError) or _OUT_OF_MEMORY in str(error):
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
         return f"out of memory ({first_line(error)})" + (f"; {cure}" if cure else "")
     return None
 

@@ -287,10 +287,12 @@ class Run:
     def _interrupted(self) -> int:
         if self._has_news:
             self._save()
+        reason = self._stop.reason or "as another host was told to"
+        end = "saved, the same command goes on from here"
+        if not self._has_worked and self._stop.is_over_budget:
+            end = "no time was left for a single call: give it more minutes"
         self._reporter.say(
-            f"stopped at step {self._step} of {self._config.train.steps} "
-            f"({self._stop.reason or 'as another host was told to'}); "
-            "saved, the same command goes on from here"
+            f"stopped at step {self._step} of {self._config.train.steps} ({reason}); {end}"
         )
         return STATUS_STOPPED
 

@@ -121,10 +121,14 @@ def load_batch(
     if split not in prepared_data.SPLITS:
         raise UserError(f"no split {split!r}, only {', '.join(prepared_data.SPLITS)}")
     examples = arrays.load_examples(prepared, (split,), config.data.holdout)[split]
-    indices, count = np.asarray(indices, np.int64), len(examples.labels)
-    if np.any((indices < 0) | (indices >= count)):
+    positions, count = np.asarray(indices), len(examples.labels)
+    if positions.ndim != 1 or (positions.size and not np.issubdtype(positions.dtype, np.integer)):
+        raise UserError(f"indices are a list of integers, as in [0, 1], not {indices!r}")
+    if np.any((positions < 0) | (positions >= count)):
         raise UserError(f"{split} has the examples 0 to {count - 1} only")
-    return arrays.gather(examples, indices, get_task(config.task), config.data.zero_is_padding)
+    return arrays.gather(
+        examples, positions.astype(np.int64), get_task(config.task), config.data.zero_is_padding
+    )
 
 
 def read_models(
@@ -210,16 +214,17 @@ def seed_model(models: SavedModels, seed: int, *, last: bool = False) -> tuple[C
     """
     state, seeds = models.state, models.config.seeds
     if seed not in seeds:
-        raise UserError(f"the run has no seed {seed}, only {', '.join(map(str, seeds))}")
+        raise UserError(f"the run has no seed {seed!r}, only {', '.join(map(str, seeds))}")
     row, source = seeds.index(seed), state if last else state.best
     if not last and state.best.val_accuracy[row] < 0:
-        if state.diverged_step[row] < 0:
-            problem = f"has no validation yet (step {models.step})"
-        else:
-            problem = f"diverged at step {state.diverged_step[row]}, before its first validation"
+        if state.diverged_step[row] >= 0:
+            raise UserError(
+                f"seed {seed} diverged at step {state.diverged_step[row]}, before its first "
+                "validation, so it has no best parameters: choose another seed or run"
+            )
         raise UserError(
-            f"seed {seed} {problem}, so no best parameters: choose those of the last step "
-            "(--last, last=True)"
+            f"seed {seed} has no validation yet (step {models.step}), so no best parameters: "
+            "choose those of the last step (--last, last=True)"
         )
     params, rest = jax.tree.map(lambda x: jnp.asarray(x[row]), (source.params, source.rest))
     step = models.step if last else int(source.step[row])

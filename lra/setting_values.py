@@ -1,5 +1,6 @@
 """Checks of config values that need neither the model nor the data."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -105,6 +106,9 @@ def _check_numbers(flat: Mapping[str, Any]) -> None:
     for key in _with_options(_FRACTIONS, _FRACTIONS_OF, flat):
         if not 0 <= flat[key] < 1:
             raise UserError(f"{key} must be at least 0 and less than 1, not {flat[key]}")
+    for key, value in flat.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key} must be a finite number, not {value}")
 
 
 def _with_options(

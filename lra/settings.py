@@ -24,7 +24,7 @@ from lra.tasks import TASKS
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_SET_BY_SPEC = ("task", "model.attention.name")
+_SET_BY_SPEC = ("task", "model.attention", "model.attention.name")
 
 
 def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigDict:
@@ -55,10 +55,10 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
                 "no attention here is causal: the tasks classify whole sequences, and each sees "
                 "all positions"
             )
-        if key not in known:
-            raise UserError(f"unknown config key '{key}'{near_key(key, known)}")
         if key in _SET_BY_SPEC:
             raise UserError(f"{key} comes from --config=configs/TASK.py:ATTENTION, set it there")
+        if key not in known:
+            raise UserError(f"unknown config key '{key}'{near_key(key, known)}")
         if isinstance(known[key], tuple):
             _check_is_tuple(key, value, known[key])
     config = _parse(spec, last_of_each_key(overrides))
@@ -171,7 +171,8 @@ def _parse(spec: str, overrides: list[str]) -> config_dict.ConfigDict:
     # ml_collections loads all config files under one module name, so drop that of an earlier file.
     sys.modules.pop("config_config", None)
     try:
-        with _without_warnings():
+        # What a config file prints is no output of a command, as of --launcher=print.
+        with _without_warnings(), contextlib.redirect_stdout(sys.stderr):
             values(argv)
             config = values.config
     except flags.Error as error:

@@ -18,6 +18,7 @@ _REPEAT_SECONDS = 1.0
 
 # Seconds of the time budget that are reserved for saving and exiting.
 _SAVE_SECONDS = 5.0
+_OVER_BUDGET = "the time budget is used up"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -64,12 +65,17 @@ class Stop:
         signal.set_wakeup_fd(self._previous_fd)
         self._sending.close()  # ends the thread
 
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether the time budget is the reason to stop."""
+        return self.reason == _OVER_BUDGET
+
     def before(self, seconds: float) -> bool:
         """Whether to stop before a call that takes about `seconds`."""
         if self.reason is None and self._deadline is not None:
             left = self._deadline - time.monotonic()
             if left < seconds + _SAVE_SECONDS:
-                self.reason = "the time budget is used up"
+                self.reason = _OVER_BUDGET
         return self.reason is not None
 
     def _request_stop(self, number: int, _frame: object) -> None:

@@ -5,6 +5,8 @@ another attention that has the same parameters, as the Nyströmformer paper does
 Performer's authors do with a Transformer's (arXiv 2009.14794).
 """
 
+import os
+
 import jax
 import numpy as np
 from flax import nnx
@@ -36,7 +38,11 @@ def initial_state(trainer: Trainer) -> TrainState:
 
 def _take_over(state: TrainState, trainer: Trainer, workdir: str) -> TrainState:
     """Replace the parameters of `state` by the best ones of the run in `workdir`."""
-    source = read_models(workdir)
+    workdir = os.path.expanduser(workdir)
+    try:
+        source = read_models(workdir)
+    except UserError as error:
+        raise UserError(f"train.init_from: {error}") from None
     best = source.state.best
     _check_complete(source, workdir)
     _check_params(best.params, state.params, workdir)

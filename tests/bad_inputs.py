@@ -96,6 +96,7 @@ def _values() -> list[Case]:
         *(
             Case(f'{NYSTROM} --config."{override}"', cause)
             for override, cause in (
+                ("model.attention=nystrom", "comes from --config=configs/TASK.py:ATTENTION"),
                 ("seeds=3", '--config.seeds="(3,)"'),
                 ("seeds=()", "seeds is empty"),
                 ("seeds=(1, 1)", "names a seed twice"),
@@ -153,6 +154,13 @@ def _prepared_data() -> list[Case]:
     return [
         Case(f"{NYSTROM} --data_dir=raw", "python -m lra.data.prepare listops --data_dir=raw"),
         Case(f"{NYSTROM} --data_dir=mine.py", "--data_dir: mine.py is a file, not a folder"),
+        Case(
+            f"{NYSTROM} --data_dir=data/listops", "prepared data of one task; say --data_dir=data"
+        ),
+        Case(
+            "lra.data.prepare listops --data_dir=data/listops",
+            "prepared data of one task; say --data_dir=data",
+        ),
         Case(f"{NYSTROM} --data_dir=a", "a is a loop of symbolic links", link("a", "a")),
         Case(NYSTROM, "tokens.npy differs from its manifest", flip(tokens)),
         Case(NYSTROM, "tokens.npy has 100 bytes, its manifest says", cut(tokens)),
@@ -225,6 +233,11 @@ def _analysis() -> list[Case]:
         Case("lra.analysis", "--workdir=DIR of a training is needed"),
         Case("lra.analysis --workdir=nowhere", "nowhere holds no run"),
         Case(f"{command} --out=mine.py", "--out: mine.py is a file, not a folder"),
+        Case(
+            "lra.analysis --random --out=out --length=16 --examples=1 --methods=linear",
+            "cannot write to --out=out",
+            write("out/figures", ""),
+        ),
         Case(f"{command} --examples=0", "--examples: '0' is not a positive integer"),
         Case(f"{command} --methods=magic", "magic"),
         Case(f"{command} --sizes=many", "--sizes: 'many' is not a positive integer"),

@@ -17,6 +17,8 @@ def _flags() -> list[Case]:
     slurm = f"{COMMAND} --launcher=slurm"
     return [
         Case(SWEEP, "required: SWEEP.py, --results"),
+        Case(f"{SWEEP} sweep.py --results=runs/sweep", "is the folder of the runs (--workdir)"),
+        Case(f"{COMMAND} --workdir=data/listops", "data/listops holds prepared data"),
         Case(f"{SWEEP} swep.py {TO_RESULTS}", "did you mean 'sweep.py'?"),
         Case(f"{SWEEP} data {TO_RESULTS}", "data is a folder: name a sweep file"),
         Case(f"{COMMAND} --launcher=cloud", "invalid choice: 'cloud'"),

@@ -20,7 +20,7 @@ from lra.analysis.nystrom import iteration_rows, landmarks_of, nystrom_matrix
 from lra.analysis.page import figures, page, tables
 from lra.analysis.spectrum import spectrum_rows
 from lra.analysis.theorem import theorem_rows
-from lra.errors import UserError
+from lra.errors import UserError, of_system
 from lra.files import write_atomically
 from lra.report.cells import task_title
 from lra.report.figure_files import save
@@ -84,7 +84,7 @@ def analyse(
         print(f"{method.option} = {size} is left out: more than {length} positions")
     run_row |= {"length": length, "examples": examples, **shape}
     run_row |= {"commit": environment.commit(), "versions": environment.versions()}
-    out.mkdir(parents=True, exist_ok=True)
+    _make_folders(out)
     random = random_inputs(examples=examples, length=length, **shape)
     with jax.default_device(_cpu()), jax.enable_x64(True):
         rows = [run_row, *_rows(random, chosen_methods, sizes), *feature_rows(random)]
@@ -94,6 +94,14 @@ def analyse(
             rows += own_rows(trained.inputs, trained.attentions, run_row["options"])
         maps = _heat_maps(trained.inputs if trained else random)
     _write(rows, maps, out)
+
+
+def _make_folders(out: pathlib.Path) -> None:
+    """Make the folders of the report, before anything is computed for it."""
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to --out={out}: {of_system(error)}") from None
 
 
 def _check_memory(examples: int, length: int, heads: int) -> None:

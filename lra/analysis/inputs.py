@@ -14,6 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from lra import arrays
+from lra.errors import UserError
 from lra.restored import Restored, seed_model
 from models.attention.contract import Attention, Heads
 from models.encoder import Encoder
@@ -95,7 +96,7 @@ def trained_inputs(
 
     Raises:
         UserError: The run does not have the seed, or no best parameters yet (before its first
-            validation).
+            validation), or the seed diverged.
     """
     model, step = seed_model(restored.models, seed, last=last)
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
@@ -108,6 +109,11 @@ def trained_inputs(
             return [layer[1:] for layer in recorded]
 
     recorded = jax.device_get(run(params, rest, ids, mask))
+    if not all(np.isfinite(x).all() for x in jax.tree.leaves(recorded)):
+        raise UserError(
+            f"seed {seed} has parameters that are not finite at step {step}: it diverged; choose "
+            "another --seed or run"
+        )
     q, k, v = (np.stack([layer[i] for layer in recorded]).astype(np.float64) for i in range(3))
     encoder = nnx.merge(graphdef, *jax.device_get((params, rest))).encoder
     return Trained(Inputs("trained", q, k, v, np.asarray(mask)), encoder.attentions, step)

@@ -160,7 +160,11 @@ def _show_texts(options: argparse.Namespace, split: prepared.Split, indices: ran
 
 def _content(task: str, tokens: np.ndarray) -> str:
     if task == "listops":
-        return f"{_shortened(decode(tokens))} = {evaluate(tokens)}"
+        try:
+            value = evaluate(tokens)
+        except ValueError as error:
+            value = f"no expression ({error})"
+        return f"{_shortened(decode(tokens))} = {value}"
     if task in TEXTS:
         return _readable(tokens)
     return _shortened(" ".join(map(str, tokens)))

@@ -187,6 +187,14 @@ def _first_command(root: pathlib.Path, task: str) -> str:
     return _command(root, task, [f"--source={source}"] if source else [])
 
 
+def check_holds_no_data(data_dir: pathlib.Path) -> None:
+    """Raise UserError if a folder for prepared data is itself the prepared data of a task."""
+    if (data_dir / MANIFEST).is_file():
+        raise UserError(
+            f"{data_dir} is the prepared data of one task; say --data_dir={data_dir.parent}"
+        )
+
+
 def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
     path, command = root / MANIFEST, _first_command(root, task)
     target = root.resolve()
@@ -194,6 +202,7 @@ def _read_manifest(root: pathlib.Path, task: str) -> dict[str, Any]:
         with atomic_folder.locked(target):
             atomic_folder.put_back(target)
     if not path.is_file():
+        check_holds_no_data(root.parent)
         raise UserError(f"no prepared {task} in {root.parent}; prepare it: {command}")
     try:
         manifest = json.loads(path.read_bytes())

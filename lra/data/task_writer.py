@@ -12,7 +12,14 @@ import numpy as np
 from tqdm import tqdm
 
 from lra.data import atomic_folder
-from lra.data.prepared import FORMAT_VERSION, MANIFEST, SPLITS, data_sha256, manifest_sha256
+from lra.data.prepared import (
+    FORMAT_VERSION,
+    MANIFEST,
+    SPLITS,
+    check_holds_no_data,
+    data_sha256,
+    manifest_sha256,
+)
 from lra.disk_space import cure, is_full
 from lra.errors import UserError
 from lra.files import file_sha256, sync, sync_folder
@@ -58,6 +65,7 @@ class TaskWriter:
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "TaskWriter":
+        check_holds_no_data(self.target.parent)
         self.target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as resources:
             resources.enter_context(atomic_folder.locked(self.target))

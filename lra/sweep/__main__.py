@@ -33,6 +33,7 @@ from lra.command_line import (
     positive_minutes,
     run,
 )
+from lra.data.prepared import MANIFEST
 from lra.errors import UserError
 from lra.stderr import say
 from lra.stopping import STATUS_STOPPED
@@ -97,11 +98,17 @@ def _tasks(options: argparse.Namespace) -> tuple[str, ...]:
 
 def _place(options: argparse.Namespace, sweep: Sweep, train: tuple[str, ...]) -> Place:
     workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
+    results = pathlib.Path(options.results).expanduser()
+    if results.resolve() == workdir.resolve():
+        raise UserError(
+            f"--results={results} is the folder of the runs (--workdir); name a file, such as "
+            f"{results}.jsonl"
+        )
     # Data generated with this sweep's own flags are kept apart from everyone else's.
     data_dir = options.data_dir or str(workdir / "data" if sweep.data else "data")
     return Place(
         train=train,
-        results=pathlib.Path(options.results).expanduser(),
+        results=results,
         workdir=workdir,
         data=Data(data_dir, sweep.data),
         known=tuple(pathlib.Path(path).expanduser() for path in options.known),
@@ -156,6 +163,8 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
 
 def _check_writable(workdir: pathlib.Path) -> None:
     """Raise UserError if the runs cannot be stored, before data are generated for them."""
+    if (workdir / MANIFEST).is_file():
+        raise UserError(f"{workdir} holds prepared data; choose another --workdir")
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=workdir).close()

@@ -92,6 +92,10 @@ def test_main_gets_the_arguments():
         ),
         (OSError("only words"), "error: only words\n"),
         (
+            RuntimeError("INTERNAL: dispatch: Out of memory allocating 9 bytes."),
+            "error: out of memory (INTERNAL: dispatch: Out of memory allocating 9 bytes.)\n",
+        ),
+        (
             RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nmore"),
             "error: out of memory (RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.)\n",
         ),

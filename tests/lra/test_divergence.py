@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from lra import records
+from lra.analysis.inputs import trained_inputs
 from lra.errors import UserError
 from lra.evaluation import evaluate_workdir
 from lra.loop import train
-from lra.restored import load_model
+from lra.restored import load_model, restore_workdir
 from tests.lra.trainings import final_state
 
 
@@ -74,5 +75,7 @@ def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, 
     )
     evaluate_workdir(tmp_path)
     assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
-    with pytest.raises(UserError, match="seed 0 diverged at step 1, before its first validation"):
+    with pytest.raises(UserError, match=r"seed 0 diverged at step 1, .*choose another seed or run"):
         load_model(tmp_path)
+    with pytest.raises(UserError, match="seed 0 has parameters that are not finite at step 1"):
+        trained_inputs(restore_workdir(tmp_path), seed=0, examples=2, length=14, last=True)

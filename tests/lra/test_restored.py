@@ -152,6 +152,8 @@ def test_a_batch_is_of_the_runs_examples(tiny_config, data_dir, tmp_path):
         ("tests", [0], "no split 'tests', only train, validation, test"),
         ("test", [0, 10**6], r"test has the examples 0 to \d+ only"),
         ("test", [-1], r"test has the examples 0 to \d+ only"),
+        ("test", [1.5], r"indices are a list of integers, as in \[0, 1\], not \[1.5\]"),
+        ("test", 3, "indices are a list of integers"),
     ):
         with pytest.raises(UserError, match=message):
             load_batch(tmp_path, split, indices)

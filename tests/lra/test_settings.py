@@ -3,6 +3,8 @@
 More mistakes are in tests/bad_inputs.py, where commands are given them.
 """
 
+import math
+
 import hypothesis
 import pytest
 from hypothesis import given
@@ -277,6 +279,23 @@ def test_any_text_as_a_value_is_refused_or_survives_json(data):
     overrides = [f"{key}={value}" for key, value in protocol.overrides_of(config).items()]
     overrides += [f"{key}={settings.flatten(config)[key]}"]  # also of neutral keys
     assert settings.load_config(spec, overrides) == config
+
+
+def test_what_a_config_file_prints_is_no_output(tmp_path, capsys):
+    path = tmp_path / "loud.py"
+    imports = "from configs import listops\n"
+    body = "    print('rm -r .')\n    return listops.get_config(attention)\n"
+    path.write_text(f"{imports}def get_config(attention='standard'):\n{body}")
+    settings.load_config(f"{path}:nystrom")
+    said = capsys.readouterr()
+    assert (said.out, "rm -r ." in said.err) == ("", True)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_option_of_an_added_attention_is_a_finite_number(value):
+    flat = settings.flatten(settings.load_config(SPEC))
+    with pytest.raises(UserError, match=r"model.attention.bias must be a finite number, not"):
+        setting_values.check_values(flat | {"model.attention.bias": value})
 
 
 def test_config_files_do_not_see_each_other(tmp_path):
