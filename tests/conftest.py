@@ -35,10 +35,10 @@ gc.set_threshold(50_000, 20, 20)
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
-# Many tests build the same programs: each is compiled once a worker and kept for the next run.
+# Many tests build the same programs: each is compiled once for all workers, and kept for the next
+# run. JAX compiles anew what it finds half-written by another worker.
 _CACHE = pathlib.Path(__file__).resolve().parent.parent / ".jax_cache"
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
-jax.config.update("jax_compilation_cache_dir", str(_CACHE / _WORKER))
+jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 

@@ -62,6 +62,7 @@ def _insert(path, before, line):
 def run_in(root, *arguments):
     """The output of Python on one device, in the copy."""
     env = os.environ | {"JAX_PLATFORMS": "cpu", "LRA_COMMIT": "copy", "XLA_FLAGS": ""}
+    env["PYTEST_ADDOPTS"] = ""  # such as -q, without a last line
     done = subprocess.run(
         [sys.executable, *arguments], cwd=root, env=env, capture_output=True, text=True, timeout=600
     )
