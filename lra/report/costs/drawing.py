@@ -56,8 +56,13 @@ class Race(NamedTuple):
     means: tuple[Ratio | None, Ratio | None]
 
 
-def draw_costs(all_series: Sequence[Series]) -> Any:
-    """Draw time above memory against length; the legend holds the fitted exponents."""
+def draw_costs(all_series: Sequence[Series], in_parts: bool = False) -> Any:
+    """Draw time above memory against length; the legend holds the fitted exponents.
+
+    Args:
+        all_series: Curves.
+        in_parts: Whether batches were processed in parts, so that memory is that of one.
+    """
     span = _usual_span(all_series)
     labels = [
         f"{_literal(series.line.title)}{_exponents(series.fits, span)}" for series in all_series
@@ -68,7 +73,7 @@ def draw_costs(all_series: Sequence[Series]) -> Any:
     for series in all_series:
         _plot(lower, series, series.memory)
     upper.set_ylabel("time (ms)")
-    lower.set_ylabel("memory (MB)")
+    lower.set_ylabel("memory of one part (MB)" if in_parts else "memory (MB)")
     _finish(figure, (upper, lower), all_series)
     _add_legend(figure, handles, _title(all_series, span))
     return figure

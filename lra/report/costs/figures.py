@@ -49,7 +49,8 @@ def _costs(name: str, where: str, sheet: Sheet) -> list[Figure]:
         caption += " A curve of memory has a gap where its source changes (§ in the table)."
     if sheet.in_parts:
         caption += " The batch was taken in parts: memory is that of one."
-    return [Figure(name, caption, partial(drawing.draw_costs, all_series))]
+    draw = partial(drawing.draw_costs, all_series, in_parts=sheet.in_parts)
+    return [Figure(name, caption, draw)]
 
 
 def _fixed_tokens(name: str, where: str, sheet: Sheet) -> list[Figure]:
