@@ -1,7 +1,10 @@
 """Logarithmic axes, and tick labels in plain text (matplotlib's own are formulas)."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -13,18 +16,18 @@ _SUBS = (
 )
 
 
-def logarithmic(axis: Any) -> None:
+def logarithmic(ax: "Axes") -> None:
     """Make the y axis logarithmic; the shorter its range, the more is labelled between powers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    axis.set_yscale("log")
-    low, high = axis.get_ylim()
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
     subs = next((subs for times, subs in _SUBS if high < times * low), None)
     if subs:
-        axis.yaxis.set_major_locator(LogLocator(subs=subs))
+        ax.yaxis.set_major_locator(LogLocator(subs=subs))
     # matplotlib's own labels are formulas.
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.yaxis.set_major_formatter(_power_label if high > 1e9 * low else tick_label)
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_major_formatter(_power_label if high > 1e9 * low else tick_label)
 
 
 def tick_label(value: float, _position: int | None = None) -> str:

@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra.report import styles
 from lra.report.axes import tick_label
@@ -17,6 +17,9 @@ from lra.report.dots import Dot
 from lra.report.notes import OTHER_DATA
 from lra.report.styles import RC, Style
 from lra.report.sweep_points import Sweep, labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMN = 3.3  # inches
 _TICK_FONT_SIZE = 6.5  # points
@@ -53,17 +56,17 @@ def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> An
     rows = -(-len(by_task) // columns)
     height = 2.6 if columns == 1 else 0.75 + 1.35 * rows
     figure, axes = pyplot.subplots(rows, columns, figsize=(COLUMN, height), squeeze=False)
-    for axis in axes.flat[len(by_task) :]:
-        axis.remove()
+    for ax in axes.flat[len(by_task) :]:
+        ax.remove()
     largest = max(dot.params for dots in by_task.values() for dot in dots.values())
-    for axis, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
+    for ax, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
         for attention, dot in dots.items():
-            _draw_dot(axis, dot, largest, looks[attention])
+            _draw_dot(ax, dot, largest, looks[attention])
         mark = OTHER_DATA if any(dot.marked for dot in dots.values()) else ""
         # With y given, matplotlib does not search for a free place in every draw.
-        axis.set_title(f"{task_title(task)}{mark}", y=1)
-        axis.margins(0.18)
-        axis.xaxis.set_major_formatter(tick_label)
+        ax.set_title(f"{task_title(task)}{mark}", y=1)
+        ax.margins(0.18)
+        ax.xaxis.set_major_formatter(tick_label)
     figure.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
     label = figure.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
     _legend_of_dots(figure, by_task.values(), looks)
@@ -71,7 +74,7 @@ def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> An
     return figure
 
 
-def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
+def _draw_dot(ax: "Axes", dot: Dot, largest: float, own: Style) -> None:
     from matplotlib.colors import to_rgba
 
     colour, marker, _ = own
@@ -79,11 +82,11 @@ def _draw_dot(axis: Any, dot: Dot, largest: float, own: Style) -> None:
     size = _size(dot.params, largest, marker)
     # A pale fill shows error bars that are shorter than the dot.
     look = {"color": to_rgba(colour, 0.35), "edgecolors": colour, "linewidths": 0.9}
-    axis.scatter(x, y, s=size**2, marker=marker, zorder=3, **look)
+    ax.scatter(x, y, s=size**2, marker=marker, zorder=3, **look)
     if dot.slowest not in (x, None):
-        axis.plot([dot.slowest, x], [y, y], color=colour, linewidth=0.6, zorder=2)
+        ax.plot([dot.slowest, x], [y, y], color=colour, linewidth=0.6, zorder=2)
     if dot.accuracy.std:
-        axis.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
+        ax.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
 
 
 def _size(params: float, largest: float, marker: str) -> float:
@@ -204,30 +207,30 @@ def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, 
             lower.plot([value, value], [dot.slowest, dot.speed], color=look["color"], linewidth=0.6)
 
 
-def _widen_accuracy_axis(axis: Any) -> None:
+def _widen_accuracy_axis(ax: "Axes") -> None:
     """Make an accuracy axis (%) span at least `_LEAST_POINTS`."""
-    low, high = axis.get_ylim()
+    low, high = ax.get_ylim()
     more = max(0, _LEAST_POINTS - (high - low)) / 2
-    axis.set_ylim(low - more, high + more)
+    ax.set_ylim(low - more, high + more)
 
 
-def _axis_of_sizes(axis: Any, values: list[float], width: float) -> None:
+def _axis_of_sizes(ax: "Axes", values: list[float], width: float) -> None:
     """Set scale and ticks for the values of an option, on an axis that is `width` points wide."""
     from matplotlib.ticker import NullLocator
 
     places, positive = values, [value for value in values if value > 0]
     if min(values) > 0:
-        axis.set_xscale("log", base=2)
+        ax.set_xscale("log", base=2)
         places = [math.log2(value) for value in values]
     elif min(values) == 0 and len(positive) > 1:
         # 0 comes first, then the others on a logarithmic scale.
-        axis.set_xscale("symlog", linthresh=positive[0], linscale=1)
+        ax.set_xscale("symlog", linthresh=positive[0], linscale=1)
         places = [1 + math.log10(value / positive[0]) if value else 0 for value in values]
     labels = _labels_with_room(values, places, width)
-    axis.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_FONT_SIZE)
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.yaxis.set_major_formatter(tick_label)
-    axis.set_ylim(0, 1.04 * axis.get_ylim()[1])
+    ax.set_xticks(list(labels), list(labels.values()), fontsize=_TICK_FONT_SIZE)
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(tick_label)
+    ax.set_ylim(0, 1.04 * ax.get_ylim()[1])
 
 
 def _labels_with_room(values: list[float], places: list[float], width: float) -> dict[float, str]:

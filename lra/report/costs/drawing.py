@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra.report.axes import logarithmic
 from lra.report.costs.fits import FIT, Fit
@@ -12,6 +12,9 @@ from lra.report.costs.sheets import Line
 from lra.report.costs.tables import short
 from lra.report.drawing import COLUMN
 from lra.report.styles import as_options, shade, styles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _PANEL = 1.75  # height in inches
 _LEGEND_LINE = 0.142
@@ -104,10 +107,10 @@ def _add_legend(figure: Any, handles: Sequence[Any], title: str | None) -> None:
 
 def draw_fixed_tokens(all_series: Sequence[Series]) -> Any:
     """Draw time against length."""
-    figure, (axis,) = _panels(1, -(-len(all_series) // 2))
-    handles = [_plot(axis, series, series.time, label=series.line.title) for series in all_series]
-    axis.set_ylabel("time (ms)")
-    _finish(figure, (axis,), all_series)
+    figure, (ax,) = _panels(1, -(-len(all_series) // 2))
+    handles = [_plot(ax, series, series.time, label=series.line.title) for series in all_series]
+    ax.set_ylabel("time (ms)")
+    _finish(figure, (ax,), all_series)
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
 
@@ -122,9 +125,9 @@ def draw_races(races: Sequence[Race]) -> Any:
     ]
     for race in races if with_memory else ():
         _plot(axes[1], race, race.memory)
-    for axis, cost in zip(axes, ("time", "memory"), strict=False):
-        axis.axhline(1, color="#7F7F7F", linewidth=0.8, zorder=1)
-        axis.set_ylabel(f"{cost}, best peer / ours")
+    for ax, cost in zip(axes, ("time", "memory"), strict=False):
+        ax.axhline(1, color="#7F7F7F", linewidth=0.8, zorder=1)
+        ax.set_ylabel(f"{cost}, best peer / ours")
     _finish(figure, axes, races)
     figure.legend(handles=handles, loc="outside upper center")
     return figure
@@ -138,7 +141,9 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
     return figure, axes[:, 0]
 
 
-def _plot(axis: Any, series: Series | Race, marks: Sequence[Mark], label: str | None = None) -> Any:
+def _plot(
+    ax: "Axes", series: Series | Race, marks: Sequence[Mark], label: str | None = None
+) -> Any:
     """Draw measured points filled, others hollow with a dotted line; return a legend handle.
 
     A line has a gap where points are not comparable.
@@ -153,11 +158,11 @@ def _plot(axis: Any, series: Series | Race, marks: Sequence[Mark], label: str | 
         filled = [(mark.length, mark.value) for mark in part if mark.measured]
         hollow = [(mark.length, mark.value) for mark in part if not mark.measured]
         if filled:
-            axis.plot(*zip(*filled, strict=True), **look)
+            ax.plot(*zip(*filled, strict=True), **look)
         if hollow:
             dotted = [*[point for point in filled if point < hollow[0]][-1:], *hollow]
-            axis.plot(*zip(*dotted, strict=True), **dotted_look)
-            axis.plot(*zip(*hollow, strict=True), **hollow_look)
+            ax.plot(*zip(*dotted, strict=True), **dotted_look)
+            ax.plot(*zip(*hollow, strict=True), **hollow_look)
     return Line2D([], [], label=label, **look)
 
 
@@ -167,11 +172,11 @@ def _finish(figure: Any, axes: Any, all_series: Sequence[Series | Race]) -> None
     lengths = sorted(
         {mark.length for series in all_series for mark in [*series.time, *series.memory]}
     )
-    for axis in axes:
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(lengths, [_length(length) for length in lengths])
-        axis.xaxis.set_minor_locator(NullLocator())
-        logarithmic(axis)
+    for ax in axes:
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(lengths, [_length(length) for length in lengths])
+        ax.xaxis.set_minor_locator(NullLocator())
+        logarithmic(ax)
     axes[-1].set_xlabel("length")
     figure.align_ylabels()
 
