@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
         (["model.mlp_dim=8"], r"mlp.* is \(16.* in .*a and \(8.* in this model"),
         (["model.positions=none"], r"encoder.position is \(16, 16\) in .*a and not in this model"),
         (["train.init_from=nowhere"], "train.init_from: nowhere holds no run"),
-        (["train.init_from=~nobody/run"], "train.init_from: ~nobody/run holds no run"),
+        (["train.init_from=~no_such_user/run"], "train.init_from: ~no_such_user/run holds no run"),
         (["train.init_from=~/run"], f"train.init_from: {pathlib.Path.home()}/run holds no run"),
     ):
         config = tiny_config("listops", "standard", f"train.init_from={folder}", *overrides)
