@@ -119,16 +119,18 @@ class Run:
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
         self._checkpoints = Checkpoints(folder.checkpoints)
         restored = self._checkpoints.restore(trainer.abstract_state())
-        state, self._progress = restored or (first, Progress())
-        self._step, self._alive = self._progress.step, [True] * len(self._config.seeds)
         self._is_first, self._has_worked, self._has_saved = restored is None, False, False
-        if restored is not None:
+        if restored is None:
+            state, self._progress, self._alive = first, Progress(), [True] * len(self._config.seeds)
+        else:
+            state, self._progress = restored
             self._alive = still_training(trainer.fetch(state.diverged_step))
-        if debug_nans and not all(self._alive):
-            raise UserError(
-                f"--debug_nans: a seed in {folder.root} has diverged before, and what it gives "
-                "from there on is NaN; train it from the start in another workdir"
-            )
+            if debug_nans and not all(self._alive):
+                raise UserError(
+                    f"--debug_nans: a seed in {folder.root} has diverged before, and what it gives "
+                    "from there on is NaN; train it from the start in another workdir"
+                )
+        self._step = self._progress.step
         will_train = self._step < self._config.train.steps and any(self._alive)
         if will_train and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
