@@ -26,9 +26,9 @@ from lra.environment import check_jax
 from lra.errors import UserError
 from models import embedding_kernel, fused
 from models.attention import convolution_kernels, favor_kernels, flash, pinv_kernel
-from models.attention.chunked import Blocks
+from models.attention.blocks import Blocks
 from models.attention.convolution import three_blocks
-from models.attention.favor_kernels import Blocks as FavorBlocks
+from models.attention.favor_kernels import FavorBlocks, favor_attention_by_kernels
 from models.attention.low_rank import low_rank_attention
 from models.attention.reformer_kernels import chunk_attention
 from models.machine import this_machine
@@ -216,7 +216,7 @@ def _favor() -> tuple[Callable, tuple]:
     projection = _normal(3, _FEATURES, _HEAD_DIM, dtype=jnp.float32)
 
     def function(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return favor_kernels.favor_kernels(q, k, v, _full_mask(_LENGTH), projection, 0.0)
+        return favor_attention_by_kernels(q, k, v, _full_mask(_LENGTH), projection, 0.0)
 
     return function, _full_length_heads(3)
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,13 @@ _MULTIPLE = 8
 _CPU_TILE_BYTES = 2**18
 _TILE_BYTES = 2**28
 _TILES_IN_MEMORY = 64
+
+
+class Blocks(NamedTuple):
+    """Numbers of queries and keys of a block of scores."""
+
+    queries: int
+    keys: int
 
 
 def tile_bytes(machine: Machine) -> int:

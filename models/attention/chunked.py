@@ -34,13 +34,13 @@ Reverse mode only (`jax.custom_vjp`): no `jax.jvp`, no second derivatives.
 
 import functools
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from models.attention.blocks import (
+    Blocks,
     add_to_block,
     even_size,
     heads_on_a_device,
@@ -76,13 +76,6 @@ _QUERIES, _MIN_SCORES = 2048, 2**14
 # with 1,024 x 32; one of ListOps 24 ms with 2,048 x 128, 27 with 512 x 512 and 39 with 2,048 x 512
 # in main memory. No TPU has run it.
 _TPU_KEYS, _TPU_SCORES = 128, 2**24
-
-
-class Blocks(NamedTuple):
-    """Numbers of queries and keys of a block of scores."""
-
-    queries: int
-    keys: int
 
 
 def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Blocks:

@@ -55,7 +55,7 @@ from models.attention.favor_programs import (
 from models.attention.padding import padded, padded_to, zeroed
 
 
-class Blocks(NamedTuple):
+class FavorBlocks(NamedTuple):
     """Numbers of positions and features of a block, powers of two, and of warps of a program."""
 
     positions: int
@@ -66,23 +66,29 @@ class Blocks(NamedTuple):
 class _Options(NamedTuple):
     epsilon: float
     interpret: bool
-    summary: Blocks
-    queries: Blocks
-    d_queries: Blocks
-    d_summary: Blocks
-    d_keys: Blocks
+    summary: FavorBlocks
+    queries: FavorBlocks
+    d_queries: FavorBlocks
+    d_summary: FavorBlocks
+    d_keys: FavorBlocks
 
 
 # The fastest of some on an H200 (`python -m benchmarks.gpu_kernels --kernels=favor`). Sizes for
 # wider heads were not timed: with these Triton keeps everything in registers.
 _NARROW = (
-    Blocks(64, 64),
-    Blocks(128, 32),
-    Blocks(128, 64),
-    Blocks(64, 64),
-    Blocks(64, 64),
+    FavorBlocks(64, 64),
+    FavorBlocks(128, 32),
+    FavorBlocks(128, 64),
+    FavorBlocks(64, 64),
+    FavorBlocks(64, 64),
 )
-_WIDE = (Blocks(64, 64), Blocks(64, 64), Blocks(64, 32), Blocks(64, 64), Blocks(64, 32))
+_WIDE = (
+    FavorBlocks(64, 64),
+    FavorBlocks(64, 64),
+    FavorBlocks(64, 32),
+    FavorBlocks(64, 64),
+    FavorBlocks(64, 32),
+)
 _NARROW_HEAD = 32
 _STAGES = 2
 
@@ -97,7 +103,7 @@ _AXES = {
 }
 
 
-def favor_kernels(
+def favor_attention_by_kernels(
     q: Heads,
     k: Heads,
     v: Heads,
@@ -105,7 +111,7 @@ def favor_kernels(
     projection: Float[Array, "features head_dim"],
     epsilon: float,
     *,
-    blocks: Blocks | None = None,
+    blocks: FavorBlocks | None = None,
     interpret: bool = False,
 ) -> Heads:
     """Attend by the features of `projection`.

@@ -39,7 +39,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Bool, Float
 
-from models.attention.chunked import Blocks
+from models.attention.blocks import Blocks
 from models.attention.flash_programs import flash_dk_dv, flash_dq, flash_forward
 from models.attention.padding import ends, padded
 from models.dropout import keep_probability, weight_seeds

@@ -178,9 +178,9 @@ def performer_attention(
     common = common_dtype(q.dtype, k.dtype, v.dtype)  # kernels take no mixed dtypes
     if kernel_choice.preferred_for_features(common, *projection.shape, this_machine()):
         # Pallas is slow to import.
-        from models.attention.favor_kernels import favor_kernels
+        from models.attention.favor_kernels import favor_attention_by_kernels
 
-        return favor_kernels(q, k, v, mask, projection, epsilon)
+        return favor_attention_by_kernels(q, k, v, mask, projection, epsilon)
     dtype = accumulation_dtype(q.dtype)
     q_scaled, k_scaled = (x.astype(dtype) * x.shape[-1] ** -0.25 for x in (q, k))
     arrays = (q_scaled, k_scaled, v.astype(dtype), mask, projection.astype(dtype))

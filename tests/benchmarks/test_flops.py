@@ -7,7 +7,8 @@ from flax import nnx
 
 from benchmarks.flops import product_flops
 from models.attention import make
-from models.attention.chunked import Blocks, chunked_attention
+from models.attention.blocks import Blocks
+from models.attention.chunked import chunked_attention
 from models.attention.cudnn import prefix_attention
 from models.attention.linformer import linformer_attention
 from models.attention.standard import standard_attention

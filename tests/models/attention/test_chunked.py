@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from models.attention import chunked
-from models.attention.blocks import copies_on_a_device, tile_bytes
-from models.attention.chunked import Blocks, blocks_of, chunked_attention
+from models.attention.blocks import Blocks, copies_on_a_device, tile_bytes
+from models.attention.chunked import blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
 from models.machine import Machine

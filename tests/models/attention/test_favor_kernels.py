@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.attention.favor_kernels import Blocks, favor_kernels
+from models.attention.favor_kernels import FavorBlocks, favor_attention_by_kernels
 from models.attention.performer import (
     SOFTMAX_EPSILON,
     orthogonal_features,
@@ -27,11 +27,11 @@ from tests.models.attention.arrays import (
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 FEATURES, WIDTH = 64, 16
-SMALL = Blocks(positions=16, features=32)
+SMALL = FavorBlocks(positions=16, features=32)
 PROJECTION = orthogonal_features(jax.random.key(7), FEATURES, WIDTH)
 GPU = Machine("gpu", runs_kernels=True)
 
-interpreted = functools.partial(favor_kernels, blocks=SMALL, interpret=True)
+interpreted = functools.partial(favor_attention_by_kernels, blocks=SMALL, interpret=True)
 with_and_without_epsilon = pytest.mark.parametrize("epsilon", [SOFTMAX_EPSILON, 0.0])
 
 
@@ -87,8 +87,8 @@ def test_features_that_nearly_underflow_have_finite_gradients():
 
 def test_the_sizes_of_blocks_change_only_the_order_of_sums():
     arrays, mask = inputs(37), masks(37)
-    attend = functools.partial(favor_kernels, interpret=True)
-    for blocks in (Blocks(16, 16), Blocks(32, 64), None):
+    attend = functools.partial(favor_attention_by_kernels, interpret=True)
+    for blocks in (FavorBlocks(16, 16), FavorBlocks(32, 64), None):
         found = out_and_gradients(
             attention_of(functools.partial(attend, blocks=blocks), mask), *arrays
         )
@@ -219,7 +219,9 @@ def test_on_a_gpu(epsilon, head_dim):
     projection = orthogonal_features(jax.random.key(7), 256, head_dim)
     mask = masks(300)
     plain = attention_of(performer_attention, mask, epsilon, projection)
-    found = out_and_gradients(attention_of(favor_kernels, mask, epsilon, projection), *arrays)
+    found = out_and_gradients(
+        attention_of(favor_attention_by_kernels, mask, epsilon, projection), *arrays
+    )
     with jax.default_matmul_precision("float32"):
         expected = out_and_gradients(plain, *cast(arrays))
     assert_rounded(found, expected, roundings=4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention.chunked import Blocks
+from models.attention.blocks import Blocks
 from models.attention.flash import flash_attention
 from models.attention.standard import StandardAttention, standard_attention
 from models.machine import Machine, assumed
