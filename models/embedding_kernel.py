@@ -142,7 +142,7 @@ def _gradients(d_ref, ids_ref, seeds_ref, *refs, examples, dropout, ranges):
     def example(number, sums):
         d = d_ref[number]
         if seeds_ref is not None:
-            d = kernel_math.dropped(d, dropout, seeds_ref[number]).astype(d.dtype)
+            d = kernel_math.dropped_in_kernel(d, dropout, seeds_ref[number]).astype(d.dtype)
         start, token_sums = 0, []
         for total in sums[:ranges]:
             range_ids = start + jnp.arange(len(total), dtype=jnp.int32)[None]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from models.kernel_choice import LEAST_SIDE
-from models.kernel_math import dropped, product, product_over_rows
+from models.kernel_math import dropped_in_kernel, product, product_over_rows
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 _ERF_P = 0.3275911
@@ -170,6 +170,6 @@ def _dropping(seeds, dropout):
     """Return a function that applies mask `number` to a block [rows, entries]."""
 
     def drop(number, x):
-        return dropped(x, dropout, seeds[number][...]) if seeds else x
+        return dropped_in_kernel(x, dropout, seeds[number][...]) if seeds else x
 
     return drop

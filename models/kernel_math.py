@@ -20,7 +20,7 @@ def product_over_rows(a: Float[Array, "rows m"], b: Float[Array, "rows n"]) -> F
     return jax.lax.dot_general(a, b, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
 
 
-def dropped(
+def dropped_in_kernel(
     x: Float[Array, "rows width"], dropout: float, seeds: UInt[Array, " rows"]
 ) -> Float[Array, "rows width"]:
     """`models.dropout.dropped` for a block of rows, in float32."""
