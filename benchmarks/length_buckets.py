@@ -87,7 +87,7 @@ def compare(
 
     def evaluate(index: int) -> None:
         trainer, (state, _) = trainers[index], states[index]
-        trainer.evaluation(state.params, state.rest, "test").to_the_end(paces[index])
+        trainer.new_evaluation(state.params, state.rest, "test").to_the_end(paces[index])
 
     for index, trainer in enumerate(trainers):
         state = jax.block_until_ready(trainer.init())

@@ -126,7 +126,7 @@ def compile_program(case: TrainCase, program: str, chip: Chip, mesh: Mesh) -> ja
         programs, state = programs_on(trainer, mesh), trainer.abstract_state()
         function, arguments = programs.train, trainer.train_arguments(state, 0, 1)
         if program == "evaluation":
-            evaluation = trainer.evaluation(state.params, state.rest, "test")
+            evaluation = trainer.new_evaluation(state.params, state.rest, "test")
             function, arguments = programs.logits, evaluation.arguments(1)
         return function.lower(*abstract(arguments, mesh)).compile()
 

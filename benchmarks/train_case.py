@@ -114,7 +114,7 @@ class Measurement:
         scores = np.zeros(len(trainer.config.seeds), np.float32)
 
         def evaluate(state: TrainState) -> TrainState:
-            trainer.evaluation(state.params, state.rest, "test").to_the_end(self._pace)
+            trainer.new_evaluation(state.params, state.rest, "test").to_the_end(self._pace)
             return state
 
         return {

@@ -87,7 +87,7 @@ def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation
         rest: Untrained arrays, [seeds, ...].
         split: Name of the split.
     """
-    return trainer.evaluation(params, rest, split).to_the_end(Pace())
+    return trainer.new_evaluation(params, rest, split).to_the_end(Pace())
 
 
 def _are_equal(one: Any, other: Any) -> bool:

@@ -57,7 +57,7 @@ class SavedEvaluations:
             before_call: Function of the expected seconds of a call, called before each call; it may
                 raise, and it may `save`.
         """
-        run = self._trainer.evaluation(params, rest, split)
+        run = self._trainer.new_evaluation(params, rest, split)
         self._resume(name, run)
         self._runs[name] = run
         return run.to_the_end(self._paces[split], before_call)

@@ -142,11 +142,9 @@ class Trainer:
         metric = np.zeros(len(self.config.seeds))
 
         def submit_evaluation(split: str) -> None:
-            def new_evaluation() -> EvaluationRun:
-                return self.evaluation(abstract.params, abstract.rest, split)
-
-            submit(split, programs.logits, lambda: new_evaluation().arguments(1))
-            submit(split, programs.scores, lambda: new_evaluation().score_arguments)
+            begin = functools.partial(self.new_evaluation, abstract.params, abstract.rest, split)
+            submit(split, programs.logits, lambda: begin().arguments(1))
+            submit(split, programs.scores, lambda: begin().score_arguments)
 
         submit("train", programs.train, lambda: self.train_arguments(abstract, 0, 1))
         submit_evaluation("validation")
@@ -196,8 +194,8 @@ class Trainer:
         arguments = self._metric_arguments(train_state, val_loss, self.config.train.steps)
         return self.ahead.call("check_end", self.programs.check_end, *arguments)
 
-    def evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
-        """New evaluation of every example of a split, once; nothing is computed yet."""
+    def new_evaluation(self, params: nnx.State, rest: nnx.State, split: str) -> EvaluationRun:
+        """Begin an evaluation of every example of a split, once; nothing is computed yet."""
         config = self.config
         return EvaluationRun(
             self.programs,

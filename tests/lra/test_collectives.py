@@ -186,7 +186,7 @@ def test_seeds_on_devices_of_their_own_say_nothing(tiny_trainer):
 def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
     trainer = tiny_trainer("listops", attention, "seeds=(0, 1)", *ALL_DEVICES)
     state = trainer.init()
-    run = trainer.evaluation(state.params, state.rest, "validation")
+    run = trainer.new_evaluation(state.params, state.rest, "validation")
     text = trainer.programs.logits.lower(*run.arguments(2)).compile().as_text()
     assert communication(text) == []
 
@@ -194,7 +194,7 @@ def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
 def test_scores_gather_the_logits_once(tiny_trainer):
     trainer = tiny_trainer("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES)
     state = trainer.init()
-    run = trainer.evaluation(state.params, state.rest, "validation")
+    run = trainer.new_evaluation(state.params, state.rest, "validation")
     text = trainer.programs.scores.lower(*run.score_arguments).compile().as_text()
     calls = filter(None, map(CALL.search, text.splitlines()))
     assert {call[2] for call in calls} == {"all-gather"}

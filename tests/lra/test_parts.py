@@ -179,7 +179,7 @@ def test_an_evaluation_by_length_is_that_in_order(both, task):
 def test_a_resumed_evaluation_goes_on_in_the_same_order(both):
     _, cut = both("listops", "linear")
     state = cut.init()
-    broken, resumed = (cut.evaluation(state.params, state.rest, "test") for _ in range(2))
+    broken, resumed = (cut.new_evaluation(state.params, state.rest, "test") for _ in range(2))
 
     def stop(_):
         if broken.done:

@@ -32,7 +32,7 @@ def test_optimisation_is_lower_on_cpus_unless_flags_say_otherwise(
 def test_products_are_taken_in_the_precision_asked_for(tiny_trainer, asked, named):
     trainer = tiny_trainer("listops", "linear", f"matmul_precision={asked}")
     state = trainer.abstract_state()
-    evaluation = trainer.evaluation(state.params, state.rest, "validation")
+    evaluation = trainer.new_evaluation(state.params, state.rest, "validation")
     for program, arguments in (
         (trainer.programs.train, trainer.train_arguments(state, 0, 1)),
         (trainer.programs.logits, evaluation.arguments(1)),
