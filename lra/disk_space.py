@@ -16,7 +16,7 @@ from lra.errors import UserError
 _LIMIT = errno.EFBIG  # of `ulimit -f`
 _FULL = (errno.ENOSPC, errno.EDQUOT, _LIMIT)
 _TEXTS = [os.strerror(code) for code in _FULL]
-# To these, threads and futures of Orbax report errors that it raises as well, with tracebacks.
+# Orbax's threads and futures also log, with tracebacks, errors that it raises: these loggers.
 _LOGGERS = ("absl", "asyncio")
 _OURS = "no space left"  # how messages of this project begin
 
@@ -27,14 +27,14 @@ def is_full(error: BaseException) -> bool:
 
 
 def cure(error: BaseException, full: str = "free some space") -> str:
-    """Say what to do about an error for which `is_full`: `full`, or raise the limit it tells of."""
+    """Return the advice for a full disk: `full`, or, for a file-size limit, to raise that limit."""
     if getattr(error, "errno", None) == _LIMIT or os.strerror(_LIMIT) in str(error):
         return "raise the limit on the size of a file (ulimit -f)"
     return full
 
 
 def is_told_in(line: str) -> bool:
-    """Whether a line of a process's output tells of that, in the system's words or in ours."""
+    """Whether a line of output reports a full disk, quota or limit."""
     return any(text.lower() in line.lower() for text in (*_TEXTS, _OURS))
 
 

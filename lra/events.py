@@ -1,7 +1,8 @@
 """TensorBoard event files of a run, written by tensorboardX.
 
-Its `SummaryWriter` writes in a thread, which a full disk ends, and then blocks for ever. So events
-are written in the calling thread, where an error can be told.
+Its `SummaryWriter` writes in a background thread. A full disk kills that thread, and calls block
+forever once its queue is full. So events are written in the calling thread, where an error can be
+reported.
 """
 
 import importlib.util

@@ -33,7 +33,10 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike, *, instead_of: str | os.PathLike = "") -> Iterator[None]:
-    """Let errors that name no file, as those of writing, or `instead_of`, name `path`."""
+    """Make `path` the file name of an OSError raised in the block.
+
+    Only of one that names no file, such as that of a write, or that names `instead_of`.
+    """
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ def near_key(key: str, known: Iterable[str]) -> str:
     """Hint for an unknown key: attentions that have it, a similar key, or those that there are.
 
     The hint is ` (an option of x)`, ` (did you mean 'x'?)` or ` (known: x, y)`. The last has the
-    keys of the same section, or the sections if there is no such one.
+    keys of the same section, or the sections if there is none.
     """
     option = key.removeprefix("model.attention.")
     attentions = [name for name, options in default.ATTENTIONS.items() if option in options]

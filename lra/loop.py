@@ -55,8 +55,8 @@ def train(
         The exit status: 0, `STATUS_STOPPED`, `STATUS_ALL_DIVERGED`, or `nans.STATUS_NAN`.
 
     Raises:
-        UserError: If the data are not prepared or damaged, the configuration does not fit them, or
-            the workdir cannot be used.
+        UserError: If the data are missing or damaged, the configuration does not fit them, or the
+            workdir cannot be used.
     """
     stop = stop or Stop()
     if tensorboard:
@@ -155,7 +155,7 @@ class Run:
                 self._reporter.say(advice)
             while not self._is_complete():
                 self._evaluate_if_due()
-                self._train_to_next_boundary()
+                self._train_to_next_stop()
             return self._finish()
         except Stopped:
             return self._interrupted()
@@ -195,7 +195,7 @@ class Run:
         self._evaluations.forget()
         self._reporter.evaluated(step, evaluation, self._alive)
 
-    def _train_to_next_boundary(self) -> None:
+    def _train_to_next_stop(self) -> None:
         """Train up to the next evaluation or redraw."""
         end = self._timetable.next_stop(self._step)
         if self._timetable.redraws(self._step):

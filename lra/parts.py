@@ -19,9 +19,9 @@ from models.attention.padding import ends
 T = TypeVar("T")
 # Loss and accuracy, and the gradients of the parameters.
 LossAndGradients = tuple[tuple[Array, Array], nnx.State]
-# These of parameters, a batch, its keys, and its packed length (None if it is not packed).
+# Function from parameters, a batch, its keys and its packed length (None: not packed) to the above.
 LossFunction = Callable[[Any, Batch, Array, int | None], LossAndGradients]
-# `mean_over_parts` for the parts and lengths of a run.
+# `mean_over_parts` with its keyword arguments bound for a run.
 MeanOverParts = Callable[[LossFunction, Any, Batch, Array], LossAndGradients]
 
 

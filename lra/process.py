@@ -24,7 +24,7 @@ def machine_memory_bytes() -> int | None:
 def peak_memory_bytes() -> int:
     """Peak resident memory of this process so far, in bytes."""
     with contextlib.suppress(OSError, ValueError, IndexError):  # without such a file or line
-        # Of Linux; there ru_maxrss begins with the peak of the process that started this one.
+        # Linux only. There `ru_maxrss` would include the peak of the parent process.
         status = pathlib.Path("/proc/self/status").read_text()
         return int(status.partition("VmHWM:")[2].split(maxsplit=1)[0]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024

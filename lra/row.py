@@ -120,7 +120,7 @@ class Row:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the run's device is a CPU: names of others have no number of cores."""
+        """Whether the device is a CPU: only names of CPUs end with a number of cores."""
         return bool(_CORES.search(self.device or ""))
 
     @property

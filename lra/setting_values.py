@@ -27,8 +27,8 @@ CHOICES_OF = {
     },
     "performer": {"kernel": ("softmax", "relu")},
 }
-# Keys whose values must be at least 1, from 0 on, or fractions, then such options of attentions.
-# Other keys are checked below; models check what depends on the data.
+# Keys whose values must be at least 1, at least 0, or in [0, 1); then options of attentions
+# likewise. Other keys are checked below; models check what depends on the data.
 _POSITIVE = (
     "model.num_layers",
     "model.dim",

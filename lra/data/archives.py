@@ -94,7 +94,10 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from None
 
     def _proc_member(self, archive: tarfile.TarFile) -> "_Header":
-        """Read what belongs to this header; tarfile calls this for each, and has it overridden."""
+        """Read what belongs to this header.
+
+        tarfile calls it for every header and intends it to be overridden.
+        """
         if self.type == tarfile.GNUTYPE_SPARSE:
             raise tarfile.ReadError("a sparse file")
         if self.type in _EXTENDED_HEADERS and not 0 <= self.size <= _MAX_EXTENDED_HEADER_BYTES:
