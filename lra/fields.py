@@ -87,10 +87,10 @@ def can_be_shown(value: Any) -> bool:
     return not isinstance(value, int | float) or -_LARGEST <= value <= _LARGEST
 
 
-def unfitting(values: Mapping[str, Any], demanded: Rules, forbidden: Rules) -> list[str]:
+def unfitting(values: Mapping[str, Any], required: Rules, forbidden: Rules) -> list[str]:
     """Fields that are None although `status` requires them, or set although it forbids them."""
     status = values["status"]
-    missing = [name for name in demanded[status] if values.get(name) is None]
+    missing = [name for name in required[status] if values.get(name) is None]
     return missing + [name for name in forbidden[status] if values.get(name) is not None]
 
 

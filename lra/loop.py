@@ -22,7 +22,7 @@ from lra.events import check_events
 from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
 from lra.protocol import protocol_of
 from lra.records import write_once
-from lra.reporter import Reporter, Silence, describe, describe_start
+from lra.reporter import NullReporter, Reporter, describe, describe_start
 from lra.results import STATUS_ALL_DIVERGED, make_rows, status_of_complete
 from lra.settings import flatten
 from lra.state import TrainState, still_training
@@ -135,7 +135,7 @@ class Run:
         if will_train and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
         self._state = initial_state(trainer) if state is None else state
-        self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else Silence()
+        self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else NullReporter()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
         self._evaluations = SavedEvaluations(trainer, folder.evaluations)
@@ -155,7 +155,7 @@ class Run:
                 self._reporter.say(advice)
             while not self._is_complete():
                 self._evaluate_if_due()
-                self._train_to_next_stop()
+                self._train_to_next_boundary()
             return self._finish()
         except Stopped:
             return self._interrupted()
@@ -195,9 +195,9 @@ class Run:
         self._evaluations.forget()
         self._reporter.evaluated(step, evaluation, self._alive)
 
-    def _train_to_next_stop(self) -> None:
+    def _train_to_next_boundary(self) -> None:
         """Train up to the next evaluation or redraw."""
-        end = self._timetable.next_stop(self._step)
+        end = self._timetable.next_boundary(self._step)
         if self._timetable.redraws(self._step):
             self._state = self._trainer.redraw(self._state, self._step)
         while self._step < end and any(self._alive):

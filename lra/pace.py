@@ -79,7 +79,7 @@ class Timetable:
         """Whether the step after `step` steps begins with new untrained arrays."""
         return self._redraw_every > 0 and 0 < step < self._steps and step % self._redraw_every == 0
 
-    def next_stop(self, step: int) -> int:
+    def next_boundary(self, step: int) -> int:
         """Step of the next evaluation or redraw after `step`, at most the last step."""
         periods = [period for period in (self._eval_every, self._redraw_every) if period]
         return min(self._steps, *((step // period + 1) * period for period in periods))

@@ -133,7 +133,7 @@ class Reporter:
         self._events.flush()
 
 
-class Silence:
+class NullReporter:
     """A reporter that does nothing, for all hosts of a run but the one that reports."""
 
     def say(self, *_: object) -> None:

@@ -63,11 +63,11 @@ def load_config(spec: str, overrides: Iterable[str] = ()) -> config_dict.ConfigD
             _check_is_tuple(key, value, known[key])
     config = _parse(spec, last_of_each_key(overrides))
     check(config)
-    _write_alike(config)
+    _canonicalise(config)
     return config.lock()
 
 
-def _write_alike(config: config_dict.ConfigDict) -> None:
+def _canonicalise(config: config_dict.ConfigDict) -> None:
     """Write values that mean the same in one way, since rows are told apart by their text."""
     options = config.model.attention
     if options.name == "linformer":  # order and repetitions in its `share` have no meaning

@@ -92,19 +92,19 @@ def mesh_sizes(
     if seed and num_seeds % seed:
         raise UserError(
             f"{num_seeds} seeds do not divide among mesh.seed={seed}; fitting: "
-            f"{_divisors(num_seeds, available // (data or 1))}"
+            f"{_list_of_divisors(num_seeds, available // (data or 1))}"
         )
     fitting = [
         (s, d)
-        for s in ([seed] if seed else _divisors_of(num_seeds, available // (data or 1)))
-        for d in ([data] if data else _divisors_of(math.gcd(*batch_sizes), available // s))
+        for s in ([seed] if seed else _divisors(num_seeds, available // (data or 1)))
+        for d in ([data] if data else _divisors(math.gcd(*batch_sizes), available // s))
     ]
     seed, data = max(fitting, key=lambda mesh: (_has_all_hosts(mesh), math.prod(mesh), mesh))
     for batch in batch_sizes:
         if batch % data:
             raise UserError(
                 f"a batch of {batch} does not divide among mesh.data={data}; fitting: "
-                f"{_divisors(math.gcd(*batch_sizes), available // seed)}"
+                f"{_list_of_divisors(math.gcd(*batch_sizes), available // seed)}"
             )
     if not _has_all_hosts((seed, data)):
         meshes = _meshes_of_all_hosts(num_seeds, math.gcd(*batch_sizes))
@@ -125,8 +125,8 @@ def _meshes_of_all_hosts(num_seeds: int, batch: int) -> str:
     available = jax.device_count()
     meshes = [
         f"{seed} x {data}"
-        for seed in _divisors_of(num_seeds, available)
-        for data in _divisors_of(batch, available // seed)
+        for seed in _divisors(num_seeds, available)
+        for data in _divisors(batch, available // seed)
         if _has_all_hosts((seed, data))
     ]
     return ", ".join(meshes) or f"none, unless {jax.process_count()} divides seeds x batch"
@@ -176,9 +176,9 @@ def call(program: Callable, *arguments: Any) -> Any:
         return program(*arguments)
 
 
-def _divisors_of(number: int, limit: int) -> list[int]:
+def _divisors(number: int, limit: int) -> list[int]:
     return [n for n in range(1, min(number, limit) + 1) if number % n == 0]
 
 
-def _divisors(number: int, limit: int) -> str:
-    return ", ".join(map(str, _divisors_of(number, limit)))
+def _list_of_divisors(number: int, limit: int) -> str:
+    return ", ".join(map(str, _divisors(number, limit)))

@@ -40,7 +40,7 @@ def stops(timetable, steps):
     """Where the calls of a run end at the latest."""
     found = [0]
     while found[-1] < steps:
-        found.append(timetable.next_stop(found[-1]))
+        found.append(timetable.next_boundary(found[-1]))
     return found[1:]
 
 
