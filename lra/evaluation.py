@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 
 from lra import arrays
 from lra.errors import UserError
@@ -78,7 +79,7 @@ def evaluate_workdir(
         )
 
 
-def evaluate(trainer: Trainer, params: Any, rest: Any, split: str) -> Evaluation:
+def evaluate(trainer: Trainer, params: nnx.State, rest: nnx.State, split: str) -> Evaluation:
     """Evaluate every example of a split, once, for all seeds.
 
     Args:

@@ -14,9 +14,9 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Callable, Collection
-from typing import Any
 
 import numpy as np
+from flax import nnx
 
 from lra import hosts
 from lra.disk_space import room_for
@@ -45,7 +45,12 @@ class SavedEvaluations:
         self._paces: dict[str, Pace] = collections.defaultdict(Pace)
 
     def evaluate(
-        self, name: str, params: Any, rest: Any, split: str, before_call: Callable[[float], None]
+        self,
+        name: str,
+        params: nnx.State,
+        rest: nnx.State,
+        split: str,
+        before_call: Callable[[float], None],
     ) -> Evaluation:
         """Evaluate the batches that earlier processes have not evaluated.
 

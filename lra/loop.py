@@ -7,9 +7,9 @@ many steps were made in a call, do not affect its parameters and accuracies.
 import contextlib
 import os
 import time
-from typing import Any
 
 import numpy as np
+from flax import nnx
 from ml_collections import config_dict
 
 from lra import ahead, environment, hosts, nans
@@ -240,7 +240,7 @@ class Run:
                 )
         self._alive = still_training(diverged_step)
 
-    def _evaluate(self, name: str, params: Any, rest: Any, split: str) -> Evaluation:
+    def _evaluate(self, name: str, params: nnx.State, rest: nnx.State, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
             self._stop_unless_time_for(seconds)
             self._note_work()
