@@ -41,6 +41,10 @@ class CallMetrics(NamedTuple):
     diverged_step: Int[Array, " seeds"]
 
 
+# Function from the state and two arrays, such as a metric and a step, to the new state.
+_Update = Callable[[TrainState, Array, Array], TrainState]
+
+
 class Programs(NamedTuple):
     """Compiled functions of arrays that stay on the devices.
 
@@ -55,15 +59,15 @@ class Programs(NamedTuple):
         replicate: Gives all devices the whole arrays.
     """
 
-    keys: Callable
-    init: Callable
-    train: Callable
-    redraw: Callable
-    update_best: Callable
-    check_end: Callable
-    logits: Callable
-    scores: Callable
-    replicate: Callable
+    keys: Callable[[Array], tuple[Array, Array]]
+    init: Callable[[Array], TrainState]
+    train: Callable[..., tuple[TrainState, CallMetrics]]
+    redraw: _Update
+    update_best: _Update
+    check_end: _Update
+    logits: Callable[..., Array]
+    scores: Callable[[Array, Array, Array, int], tuple[Array, Array, Array]]
+    replicate: Callable[[Any], Any]
 
 
 def make_programs(
@@ -87,23 +91,7 @@ def make_programs(
         shardings: Shardings of inputs and outputs.
         donate: Whether calls donate the buffers of the state they are given.
     """
-    # Several devices would have to agree on what is padding in all their sequences.
-    loops_over_blocks = contextlib.nullcontext if shardings.mesh.size == 1 else whole_sequences
-    copies = len(config.seeds) / shardings.mesh.size
-
-    def compiled(name: str, function: Callable, *, donated: bool = False, **more: Any) -> Callable:
-        """Jit `function` as a program that profiles and logs show as `name`."""
-
-        def traced(*args):
-            precision = jax.default_matmul_precision(config.matmul_precision)
-            with precision, loops_over_blocks(), copies_on_a_device(copies):
-                return function(*args)
-
-        traced.__name__ = name
-        donated_arguments = 0 if donated and donate else ()
-        options = compiler_options()
-        return jax.jit(traced, donate_argnums=donated_arguments, compiler_options=options, **more)
-
+    compiled = _compiler(config, shardings, donate)
     mean_over_parts = functools.partial(
         parts.mean_over_parts,
         parts=plan.parts,
@@ -141,6 +129,30 @@ def make_programs(
         scores=compiled("scores", score, static_argnums=3, **replicated),
         replicate=compiled("replicate", lambda tree: tree, **replicated),
     )
+
+
+def _compiler(
+    config: config_dict.ConfigDict, shardings: Shardings, donate: bool
+) -> Callable[..., Callable]:
+    """Return a function that jits another as a program of the run; see `make_programs`."""
+    # Several devices would have to agree on what is padding in all their sequences.
+    loops_over_blocks = contextlib.nullcontext if shardings.mesh.size == 1 else whole_sequences
+    copies = len(config.seeds) / shardings.mesh.size
+
+    def compiled(name: str, function: Callable, *, donated: bool = False, **more: Any) -> Callable:
+        """Jit `function` as a program that profiles and logs show as `name`."""
+
+        def traced(*args):
+            precision = jax.default_matmul_precision(config.matmul_precision)
+            with precision, loops_over_blocks(), copies_on_a_device(copies):
+                return function(*args)
+
+        traced.__name__ = name
+        donated_arguments = 0 if donated and donate else ()
+        options = compiler_options()
+        return jax.jit(traced, donate_argnums=donated_arguments, compiler_options=options, **more)
+
+    return compiled
 
 
 def compiler_options() -> dict[str, Any] | None:
