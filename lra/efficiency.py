@@ -25,6 +25,38 @@ DTYPES = ("float32", "bfloat16")
 STATUSES = ("ok", "extrapolated", "out_of_memory", "unsupported")
 MEMORY_SOURCES = ("xla", "device", "process")
 
+_CHOICES = {
+    "kind": (KIND,),
+    "benchmark": BENCHMARKS,
+    "mode": MODES,
+    "dtype": DTYPES,
+    "status": STATUSES,
+    "memory_source": (*MEMORY_SOURCES, None),
+}
+_SECONDS = ("seconds", "seconds_min", "seconds_max")
+_TIMES = (*_SECONDS, "repeats")
+_SIZES = ("length", "batch", "dim", "heads", "head_dim")
+_MEMORIES = ("peak_memory_mb", *(f"{source}_memory_mb" for source in MEMORY_SOURCES))
+# Wider than any measurement, but such that reports can divide numbers and take logarithms.
+_RANGES = {
+    **dict.fromkeys(_SIZES, (1, 10**12)),
+    **dict.fromkeys(_SECONDS, (1e-12, 1e15)),
+    **dict.fromkeys(_MEMORIES, (1e-12, 1e15)),
+}
+# Fields that a row of each status must have, and must not have.
+_REQUIRED = {
+    "ok": (),
+    "extrapolated": ("note",),
+    "out_of_memory": ("note",),
+    "unsupported": ("note",),
+}
+_FORBIDDEN = {
+    "ok": (),
+    "extrapolated": ("seconds_min", "seconds_max", "repeats"),
+    "out_of_memory": _TIMES,
+    "unsupported": (*_TIMES, "peak_memory_mb"),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CostRow:
@@ -169,39 +201,6 @@ def _from_values(values: dict[str, Any]) -> CostRow:
         raise UserError(f"schema {schema} is unknown, this version reads {SCHEMA}; update the code")
     _check(values)
     return CostRow(**values)
-
-
-_CHOICES = {
-    "kind": (KIND,),
-    "benchmark": BENCHMARKS,
-    "mode": MODES,
-    "dtype": DTYPES,
-    "status": STATUSES,
-    "memory_source": (*MEMORY_SOURCES, None),
-}
-_SECONDS = ("seconds", "seconds_min", "seconds_max")
-_TIMES = (*_SECONDS, "repeats")
-_SIZES = ("length", "batch", "dim", "heads", "head_dim")
-_MEMORIES = ("peak_memory_mb", *(f"{source}_memory_mb" for source in MEMORY_SOURCES))
-# Wider than any measurement, but such that reports can divide numbers and take logarithms.
-_RANGES = {
-    **dict.fromkeys(_SIZES, (1, 10**12)),
-    **dict.fromkeys(_SECONDS, (1e-12, 1e15)),
-    **dict.fromkeys(_MEMORIES, (1e-12, 1e15)),
-}
-# Fields that a row of each status must have, and must not have.
-_REQUIRED = {
-    "ok": (),
-    "extrapolated": ("note",),
-    "out_of_memory": ("note",),
-    "unsupported": ("note",),
-}
-_FORBIDDEN = {
-    "ok": (),
-    "extrapolated": ("seconds_min", "seconds_max", "repeats"),
-    "out_of_memory": _TIMES,
-    "unsupported": (*_TIMES, "peak_memory_mb"),
-}
 
 
 def _check(values: dict[str, Any]) -> None:

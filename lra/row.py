@@ -22,6 +22,19 @@ LRA_DATA = ("official", "generated")
 
 _CORES = re.compile(r"\(\d+ cores?\)$")  # as `environment.cpu_name` ends
 
+_FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
+# Fields that a row of each status must have, and must not have.
+_REQUIRED = {
+    "ok": (*_FRACTIONS, "best_step", "params"),
+    "diverged": ("params",),
+    "failed": ("error",),
+}
+_FORBIDDEN = {
+    "ok": ("diverged_step", "error"),
+    "diverged": (*_FRACTIONS, "best_step", "error"),
+    "failed": (*_FRACTIONS, "best_step", "diverged_step"),
+}
+
 Key = tuple[str, str, str, int, str, str]
 
 
@@ -209,20 +222,6 @@ def _from_schema_0(values: dict[str, Any]) -> dict[str, Any]:
     val_is_test = values.get("task") == "text" and not overrides.get("data.holdout")
     added = {"val_is_test": val_is_test, "config": {}, "schema": 1}
     return added | {name: value for name, value in values.items() if name != "schema"}
-
-
-_FRACTIONS = ("test_accuracy", "val_accuracy", "test_accuracy_last")
-# Fields that a row of each status must have, and must not have.
-_REQUIRED = {
-    "ok": (*_FRACTIONS, "best_step", "params"),
-    "diverged": ("params",),
-    "failed": ("error",),
-}
-_FORBIDDEN = {
-    "ok": ("diverged_step", "error"),
-    "diverged": (*_FRACTIONS, "best_step", "error"),
-    "failed": (*_FRACTIONS, "best_step", "diverged_step"),
-}
 
 
 def _check(values: dict[str, Any]) -> None:

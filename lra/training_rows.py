@@ -15,6 +15,20 @@ from lra.fields import check_fields, dump, load
 
 Row = dict[str, Any]
 
+_WHAT = "row of a training step"
+# Reports divide by these, or take their logarithms.
+_DIVISORS = (
+    "seeds",
+    "batch",
+    "steps_per_second",
+    "examples_per_second",
+    "eval_examples_per_second",
+    "peak_flops_per_second",
+    "num_devices",
+    "ratio",
+    "fastest_ratio",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _CaseRow:
@@ -217,18 +231,3 @@ def _parse(line: bytes, kind: type) -> Row:
     if zero:
         raise UserError(f"not a {_WHAT}: {zero[0]} cannot be 0")
     return values
-
-
-_WHAT = "row of a training step"
-# Reports divide by these, or take their logarithms.
-_DIVISORS = (
-    "seeds",
-    "batch",
-    "steps_per_second",
-    "examples_per_second",
-    "eval_examples_per_second",
-    "peak_flops_per_second",
-    "num_devices",
-    "ratio",
-    "fastest_ratio",
-)
