@@ -15,8 +15,9 @@ import tempfile
 from benchmarks.cases import Case, Contender, parse_methods, parse_widths
 from benchmarks.worker import check_threads, hold_to, timed
 from lra.command_line import ArgumentParser, positive_integer, run
-from lra.efficiency import DTYPES, MODES
+from lra.efficiency import MODES
 from lra.errors import UserError
+from lra.setting_values import DTYPES
 
 
 def main(argv: list[str]) -> int:

@@ -9,6 +9,7 @@ from lra import efficiency
 from lra.command_line import positive_integer
 from lra.errors import UserError
 from lra.near_names import near_match
+from lra.setting_values import DTYPES
 
 ALL_METHODS = (
     "standard:implementation=xla,standard:implementation=chunked,nystrom:num_landmarks=64,"
@@ -89,7 +90,7 @@ def settle(options: argparse.Namespace) -> dict:
         if getattr(options, name) is not None and not 0 < getattr(options, name) < float("inf"):
             raise UserError(f"--{name} must be greater than 0")
     flags["modes"] = _choose("modes", flags["modes"], efficiency.MODES)
-    flags["dtypes"] = _choose("dtypes", flags["dtypes"], efficiency.DTYPES)
+    flags["dtypes"] = _choose("dtypes", flags["dtypes"], DTYPES)
     flags["widths"] = parse_widths(flags["widths"])
     flags["lengths"] = _positive("lengths", flags["lengths"].split(","))
     batches = flags["batch"].split(",")

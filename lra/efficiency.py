@@ -16,12 +16,12 @@ from lra.fields import check_fields, dump, load, unfitting
 from lra.metrics import KINDS as METRICS_KINDS
 from lra.row import Row, now
 from lra.row import from_values as row_from_values
+from lra.setting_values import DTYPES
 
 SCHEMA = 1
 KIND = "cost"
 BENCHMARKS = ("module", "model", "fixed_tokens")
 MODES = ("forward", "forward_backward")
-DTYPES = ("float32", "bfloat16")
 STATUSES = ("ok", "extrapolated", "out_of_memory", "unsupported")
 MEMORY_SOURCES = ("xla", "device", "process")
 
