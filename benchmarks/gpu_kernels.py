@@ -30,6 +30,7 @@ from models.attention.blocks import Blocks
 from models.attention.convolution import three_blocks
 from models.attention.favor_kernels import FavorBlocks, favor_attention_by_kernels
 from models.attention.low_rank import low_rank_attention
+from models.attention.nystrom import PINV_ITERATIONS
 from models.attention.reformer_kernels import chunk_attention
 from models.machine import this_machine
 
@@ -232,7 +233,7 @@ def _chunks() -> tuple[Callable, tuple]:
 
 def _pinv() -> tuple[Callable, tuple]:
     a = jax.nn.softmax(_normal(0, _BATCH, _HEADS, 64, 64, dtype=jnp.float32))
-    return lambda a, z: pinv_kernel.iterate(a, z, 6), (a, jnp.swapaxes(a, -1, -2) / 3)
+    return lambda a, z: pinv_kernel.iterate(a, z, PINV_ITERATIONS), (a, jnp.swapaxes(a, -1, -2) / 3)
 
 
 def _convolution() -> tuple[Callable, tuple]:

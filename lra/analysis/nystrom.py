@@ -16,9 +16,8 @@ from jaxtyping import Array
 
 from lra.analysis.inputs import Inputs
 from lra.analysis.matrices import Errors, exact_matrix, matrix_errors
-from models.attention.nystrom import nystrom_factors
+from models.attention.nystrom import PINV_ITERATIONS, nystrom_factors
 
-DEFAULT_ITERATIONS = 6
 # The third-order convergence starts late: a singular value s of the landmarks' matrix A is
 # inverted after about log(|A|^2 / s^2) / log(13/4) steps.
 ITERATIONS = (1, 2, 4, 6, 8, 12, 16, 32)
@@ -31,7 +30,7 @@ def landmarks_of(length: int) -> list[int]:
 
 @functools.partial(jax.jit, static_argnames=("num_landmarks", "iterations"))
 def nystrom_matrix(
-    q: Array, k: Array, mask: Array, *, num_landmarks: int, iterations: int = DEFAULT_ITERATIONS
+    q: Array, k: Array, mask: Array, *, num_landmarks: int, iterations: int = PINV_ITERATIONS
 ) -> Array:
     """Return F Z B, [batch, heads, length, length]; rows of masked queries are 0."""
     f, z, b = nystrom_factors(q, k, mask, num_landmarks=num_landmarks, pinv_iterations=iterations)

@@ -4,8 +4,8 @@
     F = softmax(Q K~^T / sqrt(d))   A = softmax(Q~ K~^T / sqrt(d))   B = softmax(Q~ K^T / sqrt(d))
 
 The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is the
-result of six steps of an iteration towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed as
-above, B V and F (...) are attention from and to the landmarks (`models.attention.low_rank`), so
+result of `pinv_iterations` steps (six) towards the pseudo-inverse of A (Eq. 14, Lemma 1). Bracketed
+as above, B V and F (...) are attention from and to the landmarks (`models.attention.low_rank`), so
 that neither F nor B is ever stored: time O(n m d + m^3), memory O(n d + m^2).
 
 Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
@@ -47,6 +47,7 @@ from models.dtypes import accumulation_dtype
 from models.largest import largest
 from models.machine import this_machine
 
+PINV_ITERATIONS = 6  # paper, below Eq. 14: "about 6 iterations"
 _EXACT = jax.lax.Precision.HIGHEST  # by default GPUs and TPUs round operands to 10 or 7 bits
 
 
@@ -67,7 +68,7 @@ class Factors(NamedTuple):
 
 
 def iterative_pinv(
-    a: Float[Array, "*batch m m"], iterations: int = 6
+    a: Float[Array, "*batch m m"], iterations: int = PINV_ITERATIONS
 ) -> Float[Array, "*batch m m"]:
     """Approximate the Moore-Penrose inverse of each matrix by matrix products only.
 
@@ -105,7 +106,7 @@ def iterative_pinv(
 
 
 def nystrom_factors(
-    q: Heads, k: Heads, mask: Mask, *, num_landmarks: int, pinv_iterations: int = 6
+    q: Heads, k: Heads, mask: Mask, *, num_landmarks: int, pinv_iterations: int = PINV_ITERATIONS
 ) -> Factors:
     """Compute the three factors of the softmax matrix, in at least float32.
 
@@ -133,7 +134,7 @@ def nystrom_attention(
     mask: Mask,
     *,
     num_landmarks: int,
-    pinv_iterations: int = 6,
+    pinv_iterations: int = PINV_ITERATIONS,
     conv_kernel: Float[Array, "heads width"] | None = None,
 ) -> Heads:
     """Attend through `num_landmarks` landmarks, and add the convolution of v if given a kernel.
@@ -211,7 +212,7 @@ class NystromAttention(Attention):
         shared: Attention | None = None,
         rngs: nnx.Rngs,
         num_landmarks: int = 64,
-        pinv_iterations: int = 6,
+        pinv_iterations: int = PINV_ITERATIONS,
         conv_kernel: int = 35,
     ):
         """Check the options and draw the kernel [heads, conv_kernel] in float32.
@@ -219,7 +220,7 @@ class NystromAttention(Attention):
         Args:
             length, heads, head_dim, layer, shared, rngs: See `models.attention.make`.
             num_landmarks: Number m of landmarks, 1 to length (64 in mlpen/Nystromformer, LRA/code).
-            pinv_iterations: Steps towards the pseudo-inverse (6, paper below Eq. 14).
+            pinv_iterations: Steps towards the pseudo-inverse (`PINV_ITERATIONS`).
             conv_kernel: Width of the convolution kernel (35 in mlpen/Nystromformer, LRA/code); 0:
                 no convolution.
 
