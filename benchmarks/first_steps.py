@@ -128,7 +128,7 @@ def cell(losses: list[float | None]) -> str:
 
 def _row(
     task: str, attention: str, losses: list[float], options: argparse.Namespace
-) -> training_rows.Row:
+) -> training_rows.StepValues:
     from lra import environment
 
     return {

@@ -12,7 +12,7 @@ from benchmarks.table_hours import cells_of_flags
 from benchmarks.train_case import EXAMPLES, TrainCase, make_trainer, model_flops
 from lra.command_line import run
 from lra.published import TABLE3, TABLE_TASKS
-from lra.training_rows import Row
+from lra.training_rows import StepValues
 
 
 def main(argv: list[str]) -> int:
@@ -25,14 +25,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def share(row: Row) -> float:
+def share(row: StepValues) -> float:
     """Return the row's share of the rate of a matrix product, by the operations of real tokens."""
     case = TrainCase(row["task"], row["attention"], row["seeds"], row["dtype"], row["batch"])
     flops = row["seeds"] * model_flops(make_trainer(case, EXAMPLES))
     return flops * row["steps_per_second"] / (row["peak_flops_per_second"] * row["num_devices"])
 
 
-def _text(row: Row | None) -> str:
+def _text(row: StepValues | None) -> str:
     return "–" if row is None else f"{share(row):.1%}"
 
 

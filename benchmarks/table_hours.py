@@ -14,9 +14,9 @@ from lra import training_rows
 from lra.command_line import ArgumentParser, run
 from lra.errors import UserError
 from lra.published import TABLE3, TABLE_TASKS
-from lra.training_rows import Row, StepRow
+from lra.training_rows import StepRow, StepValues
 
-Rows = Mapping[tuple[str, str], Row]
+Rows = Mapping[tuple[str, str], StepValues]
 
 # In names of devices (`environment.device_name`).
 _WITHOUT_KERNELS = ("(LRA_KERNELS=off)", "(no kernels")
@@ -52,7 +52,7 @@ def cells_of_flags(argv: list[str], name: str, description: str) -> Rows:
     return rows
 
 
-def cells(rows: list[Row], device: str, dtype: str) -> Rows:
+def cells(rows: list[StepValues], device: str, dtype: str) -> Rows:
     """Return the latest row per cell with one seed, one device and the protocol's model and batch.
 
     Rows with deterministic operations count only where there are no others.

@@ -20,7 +20,7 @@ from lra.files import write_atomically
 from lra.report.formats import plain
 from lra.report.provenance import short_commit
 from lra.report.tables import Table
-from lra.training_rows import PeerRow, Row, StepRow
+from lra.training_rows import PeerRow, StepRow, StepValues
 
 STEPS, PEERS, PAGE = "train_step.jsonl", "torch_train_step.jsonl", "TRAINING.md"
 
@@ -53,9 +53,9 @@ def page(folder: pathlib.Path) -> str:
     return "\n".join(lines)
 
 
-def _failed(rows: Iterable[Row], benchmark: str) -> Iterator[str]:
+def _failed(rows: Iterable[StepValues], benchmark: str) -> Iterator[str]:
     """Describe the cases of a benchmark that failed, and have no later row of success."""
-    failures: dict[tuple, Row] = {}
+    failures: dict[tuple, StepValues] = {}
     for row in rows:
         case = row["task"], row["attention"], row.get("seeds")
         conditions = row.get("batch"), row.get("dtype"), tuple(row.get("overrides", ()))
@@ -79,16 +79,16 @@ _LEGEND = (
 )
 
 
-def _rows(path: pathlib.Path, kind: type) -> list[Row]:
+def _rows(path: pathlib.Path, kind: type) -> list[StepValues]:
     return training_rows.read(path, kind) if path.exists() else []
 
 
-def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
-    def conditions(row: Row) -> tuple:
+def _step_tables(rows: Iterable[StepValues]) -> Iterator[Table]:
+    def conditions(row: StepValues) -> tuple:
         fields = ("num_devices", "dtype", "matmul_precision", "deterministic")
         return (*_provenance(row), *(row[name] for name in fields))
 
-    def case(row: Row) -> tuple:
+    def case(row: StepValues) -> tuple:
         fields = ("task", "attention", "seeds", "batch")
         return (*(row[name] for name in fields), *row.get("overrides", ()))
 
@@ -107,8 +107,8 @@ def _step_tables(rows: Iterable[Row]) -> Iterator[Table]:
         yield Table(title, caption, training_tables.STEP_TITLES, lines, notes, words=(0, 1, 4))
 
 
-def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
-    def conditions(row: Row) -> tuple:
+def _peer_tables(rows: Iterable[StepValues]) -> Iterator[Table]:
+    def conditions(row: StepValues) -> tuple:
         sizes = (row[name] for name in ("task", "length", "batch", "threads"))
         return (*_provenance(row), *sizes, row.get("compiled", False), row["versions"].get("torch"))
 
@@ -130,20 +130,22 @@ def _peer_tables(rows: Iterable[Row]) -> Iterator[Table]:
         yield Table(title, caption, training_tables.PEER_TITLES, lines, notes)
 
 
-def _provenance(row: Row) -> tuple:
+def _provenance(row: StepValues) -> tuple:
     return row["device"], row["commit"], row["versions"].get("jax")
 
 
-def _versions_text(row: Row, *packages: str) -> str:
+def _versions_text(row: StepValues, *packages: str) -> str:
     known = [f"{name} {row['versions'][name]}" for name in packages if name in row["versions"]]
     return f"commit {short_commit(row['commit'])}, {', '.join(known)}"
 
 
 def _groups(
-    rows: Iterable[Row], conditions: Callable[[Row], tuple], case: Callable[[Row], tuple]
-) -> list[list[Row]]:
+    rows: Iterable[StepValues],
+    conditions: Callable[[StepValues], tuple],
+    case: Callable[[StepValues], tuple],
+) -> list[list[StepValues]]:
     """Group successful rows by their conditions; of several rows of a case, keep the latest."""
-    groups: dict[tuple, dict[tuple, Row]] = {}
+    groups: dict[tuple, dict[tuple, StepValues]] = {}
     for row in rows:
         if "failed" not in row:
             groups.setdefault(conditions(row), {})[case(row)] = row

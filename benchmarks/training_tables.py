@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable
 
 from lra.published import TABLE3
-from lra.training_rows import Row
+from lra.training_rows import StepValues
 
 _CELLS = {(task, attention) for attention, tasks in TABLE3.items() for task in tasks}
 
@@ -30,14 +30,14 @@ STEP_HEADER = _header(STEP_TITLES)
 PEER_HEADER = _header(PEER_TITLES)
 
 
-def step_line(row: Row) -> str:
+def step_line(row: StepValues) -> str:
     """Format a row as a line of the table under `STEP_HEADER`."""
     if "failed" in row:
         return _pipe([row["task"], _model(row), str(row["seeds"]), "failed"])
     return _pipe(step_cells(row))
 
 
-def step_cells(row: Row) -> list[str]:
+def step_cells(row: StepValues) -> list[str]:
     """Format the cells of a row under `STEP_TITLES`."""
     cost, hours = row.get("cost_against_one_seed"), row.get("protocol_hours")
     return [
@@ -57,7 +57,7 @@ def step_cells(row: Row) -> list[str]:
     ]
 
 
-def _model(row: Row) -> str:
+def _model(row: StepValues) -> str:
     """Name the attention and what else is not the default: `nystrom, num_landmarks=16`."""
     keys = (each.removeprefix("model.") for each in row.get("overrides", ()))
     return ", ".join([row["attention"], *(key.removeprefix("attention.") for key in keys)])
@@ -68,7 +68,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"
 
 
-def _utilisation(row: Row) -> str:
+def _utilisation(row: StepValues) -> str:
     """Format the share of peak FLOP/s; only a bound for older rows, which count padding."""
     flops, most = (row.get(f"{which}flops_per_step") for which in ("real_", ""))
     if flops is None and most is None:
@@ -78,7 +78,7 @@ def _utilisation(row: Row) -> str:
     return f"{bound}{flops * row['steps_per_second'] / peak:.1%}"
 
 
-def sums(rows: Iterable[Row]) -> list[str]:
+def sums(rows: Iterable[StepValues]) -> list[str]:
     """Return a line per number of seeds: total hours of whole runs, and the number of cells.
 
     Rows with overrides are no cells of the table.
@@ -96,14 +96,14 @@ def sums(rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def peer_line(row: Row) -> str:
+def peer_line(row: StepValues) -> str:
     """Format a row as a line of the table under `PEER_HEADER`."""
     if "failed" in row:
         return _pipe([row["attention"], "failed"])
     return _pipe(peer_cells(row))
 
 
-def peer_cells(row: Row) -> list[str]:
+def peer_cells(row: StepValues) -> list[str]:
     """Format the cells of a row under `PEER_TITLES`."""
     ours, torch = row["ours"], row["torch"]
     return [
@@ -119,7 +119,7 @@ def peer_cells(row: Row) -> list[str]:
     ]
 
 
-def means(rows: Iterable[Row]) -> list[str]:
+def means(rows: Iterable[StepValues]) -> list[str]:
     """Return lines with the geometric mean and minimum of both ratios, PyTorch's time over ours."""
     rows, lines = list(rows), []
     for title, key in (("medians", "ratio"), ("fastest turns", "fastest_ratio")):

@@ -13,7 +13,7 @@ from lra import records
 from lra.errors import UserError
 from lra.fields import check_fields, dump, load
 
-Row = dict[str, Any]
+StepValues = dict[str, Any]  # a row: its values by field
 
 _WHAT = "row of a training step"
 # Reports divide by these, or take their logarithms.
@@ -179,7 +179,7 @@ class _Failure:
     seeds: int | None
 
 
-def append(path: str | os.PathLike, row: Row, kind: type) -> None:
+def append(path: str | os.PathLike, row: StepValues, kind: type) -> None:
     """Append a row of class `kind` durably.
 
     Raises:
@@ -197,7 +197,7 @@ def check(path: str | os.PathLike | None, kind: type) -> None:
         records.append_new(path, lambda present: [], functools.partial(_parse, kind=kind))
 
 
-def read(path: str | os.PathLike, kind: type) -> list[Row]:
+def read(path: str | os.PathLike, kind: type) -> list[StepValues]:
     """Read the rows of a file in order; those of failed cases have the field `failed`.
 
     Args:
@@ -211,7 +211,7 @@ def read(path: str | os.PathLike, kind: type) -> list[Row]:
     return records.read(path, functools.partial(_parse, kind=kind))
 
 
-def _parse(line: bytes, kind: type) -> Row:
+def _parse(line: bytes, kind: type) -> StepValues:
     values = load(line)
     if not isinstance(values, dict):
         raise UserError("not a row of a training step: no object")
