@@ -10,9 +10,8 @@ import jax
 from jax.extend import core
 
 from models.attention import flash
-from models.attention.blocks import whole_sequences
 from models.attention.standard import standard_attention
-from models.machine import assumed, this_machine
+from models.machine import assumed, this_machine, whole_sequences
 
 _CUDNN_PRODUCTS = {
     "dot_product_attention_fwd_wrapper": 2,

@@ -25,9 +25,9 @@ from benchmarks.cases import Case, Contender
 from benchmarks.hlo_cost import cost_of, memory_of
 from lra import environment
 from models.attention import make, options_of
-from models.attention.blocks import whole_sequences
 from models.attention.contract import Attention
 from models.block import MultiHeadAttention
+from models.machine import whole_sequences
 
 _TEXT_CLASSES = 2
 

@@ -26,8 +26,7 @@ from lra.plan import Buckets, Plan
 from lra.sharding import Shardings
 from lra.state import TrainState
 from lra.tasks import Task
-from models.attention.blocks import copies_on_a_device, whole_sequences
-from models.machine import this_backend
+from models.machine import copies_on_a_device, this_backend, whole_sequences
 
 _SEEDS = "seeds"  # the mapped axis
 _LEVEL = "xla_backend_optimization_level"

@@ -1,10 +1,15 @@
-"""Properties of the machine by which a model chooses its implementation."""
+"""Properties of the machine by which a model chooses its implementation.
+
+The context managers change them for functions traced within; a function that was traced before
+keeps its trace.
+"""
 
 import contextlib
 import contextvars
+import math
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -39,19 +44,49 @@ class Machine(NamedTuple):
 
 
 _assumed: contextvars.ContextVar[Machine | None] = contextvars.ContextVar("machine", default=None)
+_skips_padding = contextvars.ContextVar("skips_padding", default=True)
+_copies = contextvars.ContextVar("copies", default=1.0)
+
+
+def assumed(machine: Machine) -> contextlib.AbstractContextManager[None]:
+    """Trace programs for `machine` within the context, to compile them ahead of time."""
+    return _within(_assumed, machine)
+
+
+def whole_sequences() -> contextlib.AbstractContextManager[None]:
+    """Trace loops over blocks with a fixed number of steps within the context, padding included.
+
+    This is for analyses that count operations, and for batches sharded over devices, which would
+    have to communicate to agree on a number of steps.
+    """
+    return _within(_skips_padding, False)
+
+
+def copies_on_a_device(copies: float) -> contextlib.AbstractContextManager[None]:
+    """Trace functions of which each device will compute `copies` within the context.
+
+    With several seeds, mapped by `vmap`, it is more than 1; where devices share a batch, less.
+    """
+    return _within(_copies, copies)
 
 
 @contextlib.contextmanager
-def assumed(machine: Machine) -> Iterator[None]:
-    """Trace programs for `machine` within the context, to compile them ahead of time.
-
-    A function that was traced before keeps its trace.
-    """
-    token = _assumed.set(machine)
+def _within(variable: contextvars.ContextVar, value: Any) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _assumed.reset(token)
+        variable.reset(token)
+
+
+def skips_padding() -> bool:
+    """Return whether loops over blocks may end at the last real position of their batch."""
+    return _skips_padding.get()
+
+
+def heads_on_a_device(heads: int) -> int:
+    """Return how many of the heads of a batch, and of its copies, a device computes at once."""
+    return math.ceil(heads * _copies.get())
 
 
 def this_backend() -> str:

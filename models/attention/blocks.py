@@ -3,12 +3,8 @@
 Arrays are [batch, heads, length, width] unless an axis is given; a loop updates them in place.
 """
 
-import contextlib
-import contextvars
 import dataclasses
 import functools
-import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -17,7 +13,7 @@ from jaxtyping import Array, Bool, Int
 
 from models.attention.padding import ends, round_up
 from models.dtypes import accumulation_dtype
-from models.machine import Machine, this_backend
+from models.machine import Machine, skips_padding, this_backend
 
 _MULTIPLE = 8
 
@@ -55,46 +51,6 @@ def even_size(length: int, largest: int) -> int:
     return round_up(-(-length // count), _MULTIPLE)
 
 
-_skips_padding = contextvars.ContextVar("skips_padding", default=True)
-
-
-@contextlib.contextmanager
-def whole_sequences() -> Iterator[None]:
-    """Trace loops over blocks with a fixed number of steps within the context, padding included.
-
-    This is for analyses that count operations, and for batches sharded over devices, which would
-    have to communicate to agree on a number of steps. A function that was traced before keeps its
-    trace.
-    """
-    token = _skips_padding.set(False)
-    try:
-        yield
-    finally:
-        _skips_padding.reset(token)
-
-
-_copies = contextvars.ContextVar("copies", default=1.0)
-
-
-@contextlib.contextmanager
-def copies_on_a_device(copies: float) -> Iterator[None]:
-    """Trace functions of which each device will compute `copies` within the context.
-
-    With several seeds, mapped by `vmap`, it is more than 1; where devices share a batch, less. A
-    function that was traced before keeps its trace.
-    """
-    token = _copies.set(copies)
-    try:
-        yield
-    finally:
-        _copies.reset(token)
-
-
-def heads_on_a_device(heads: int) -> int:
-    """Return how many of the heads of a batch, and of its copies, a device computes at once."""
-    return math.ceil(heads * _copies.get())
-
-
 def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] | int:
     """Return the number of blocks that a loop should visit.
 
@@ -105,7 +61,7 @@ def used_blocks(mask: Bool[Array, "batch length"], size: int) -> Int[Array, ""] 
     Under `vmap` the number is the same for all batch elements. With separate numbers, every step of
     the loop would copy the arrays of the elements that have finished.
     """
-    if this_backend() != "cpu" or not _skips_padding.get():
+    if this_backend() != "cpu" or not skips_padding():
         return mask.shape[1] // size
     return (_end(mask) + size - 1) // size
 

@@ -43,7 +43,6 @@ from models.attention.blocks import (
     Blocks,
     add_to_block,
     even_size,
-    heads_on_a_device,
     read_block,
     restored,
     row_sums,
@@ -57,7 +56,7 @@ from models.attention.blocks import (
 from models.attention.padding import padded
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
-from models.machine import Machine, this_machine
+from models.machine import Machine, heads_on_a_device, this_machine
 
 # Sizes per head. Forward and backward with dropout, 2 heads of 32: on one CPU core none of eight
 # shapes with 128 to 512 queries and 256 to 2,048 keys beat 256 x 512 by 2 %; on two cores 256 x 512
@@ -84,7 +83,7 @@ def blocks_of(queries: int, keys: int, *, heads: int, machine: Machine) -> Block
     Args:
         queries, keys: Numbers of queries and keys of each head.
         heads: Number of heads in the whole batch. Axes added by `vmap`, and devices that share the
-            batch, count on TPUs only (`blocks.copies_on_a_device`).
+            batch, count on TPUs only (`machine.copies_on_a_device`).
         machine: Machine that computes.
     """
     if machine.backend == "cpu":

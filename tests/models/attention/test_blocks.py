@@ -12,10 +12,9 @@ from models.attention.blocks import (
     stored,
     tile_bytes,
     used_blocks,
-    whole_sequences,
     write_block,
 )
-from models.machine import Machine, assumed
+from models.machine import Machine, assumed, whole_sequences
 
 FORMATS = [jnp.bfloat16, jnp.float16, jnp.float32]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from models.attention import chunked
-from models.attention.blocks import Blocks, copies_on_a_device, tile_bytes
+from models.attention.blocks import Blocks, tile_bytes
 from models.attention.chunked import blocks_of, chunked_attention
 from models.attention.contract import masked_softmax
 from models.attention.standard import standard_attention
-from models.machine import Machine
+from models.machine import Machine, copies_on_a_device
 from tests.models.attention.arrays import (
     assert_rounded,
     assert_same,
