@@ -46,21 +46,21 @@ def draw_errors(rows: Rows, error: str) -> Any:
     figure, axes = pyplot.subplots(
         lines, columns, figsize=(COLUMN, max(2.6, 0.7 + 1.4 * lines)), sharey=True, squeeze=False
     )
-    for axis in axes.flat[len(panels) :]:
-        axis.remove()
+    for ax in axes.flat[len(panels) :]:
+        ax.remove()
     looks = styles(method for method, _, _ in panels)
-    for axis, panel in zip(axes.flat, panels, strict=False):
+    for ax, panel in zip(axes.flat, panels, strict=False):
         method, variant, option = panel
         for data in kinds(rows):
             panel_rows = [r for r in rows if _panel(r) == panel and r["data"] == data]
-            _draw_curve(axis, panel_rows, error, looks[method], data)
-        _draw_own(axis, panel, rows, error, panels)
-        _sizes_axis(axis, {row["size"] for row in rows if _panel(row) == panel})
-        axis.set_title(attention_title(method) + (f", {variant}" if variant else ""))
-        axis.set_xlabel(OPTION_TITLES.get(option, option))
+            _draw_curve(ax, panel_rows, error, looks[method], data)
+        _draw_own(ax, panel, rows, error, panels)
+        _sizes_axis(ax, {row["size"] for row in rows if _panel(row) == panel})
+        ax.set_title(attention_title(method) + (f", {variant}" if variant else ""))
+        ax.set_xlabel(OPTION_TITLES.get(option, option))
     axes[0, 0].set_ylim(_LEAST, _highest(rows, error))
-    for axis in axes.flat[: len(panels)]:
-        logarithmic(axis)
+    for ax in axes.flat[: len(panels)]:
+        logarithmic(ax)
     result = "attention matrix" if error == "matrix_error" else "output"
     figure.supylabel(f"relative error of the {result}", fontsize=RC["axes.labelsize"])
     _legend_of_data(figure, rows)
@@ -87,10 +87,10 @@ def draw_iterations(rows: Rows) -> Any:
         upper.set_xlabel("landmarks")
         lower.set_xlabel("iterations")
     axes[0, 0].set_ylim(_LEAST, _MOST)
-    for axis in axes.flat:
-        logarithmic(axis)
-    for axis, title in zip(axes[:, -1], ("iterations", "landmarks"), strict=True):
-        axis.legend(title=title, title_fontsize=6.5, fontsize=6, handlelength=2, labelspacing=0.2)
+    for ax in axes.flat:
+        logarithmic(ax)
+    for ax, title in zip(axes[:, -1], ("iterations", "landmarks"), strict=True):
+        ax.legend(title=title, title_fontsize=6.5, fontsize=6, handlelength=2, labelspacing=0.2)
     figure.supylabel("relative error of the attention matrix", fontsize=RC["axes.labelsize"])
     return figure
 
@@ -110,7 +110,7 @@ def _highest(rows: Rows, error: str) -> float:
     return min(_MOST, 1.3 * max(1.0, *(row[error] for row in rows)))
 
 
-def _draw_curve(axis: Any, rows: Rows, error: str, style: tuple, data: str) -> None:
+def _draw_curve(ax: Any, rows: Rows, error: str, style: tuple, data: str) -> None:
     colour, marker, _ = style
     trained = data == "trained"
     look = {"color": colour, "marker": marker, "markerfacecolor": colour if trained else "white"}
@@ -119,14 +119,14 @@ def _draw_curve(axis: Any, rows: Rows, error: str, style: tuple, data: str) -> N
         if rows[0][name] is None:  # the rank is not known
             continue
         sizes, errors = _mean(rows, "size", name)
-        axis.plot(sizes, np.maximum(errors, _LEAST / 2), linestyle=line, **style)
+        ax.plot(sizes, np.maximum(errors, _LEAST / 2), linestyle=line, **style)
 
 
-def _draw_own(axis: Any, panel: tuple, rows: Rows, error: str, panels: list[tuple]) -> None:
+def _draw_own(ax: Any, panel: tuple, rows: Rows, error: str, panels: list[tuple]) -> None:
     """Draw a star for the model's own attention, in the last panel of this attention."""
     own = [row for row in stars(rows) if row["method"] == panel[0]]
     if own and panel == [p for p in panels if p[0] == panel[0]][-1]:
-        axis.plot(
+        ax.plot(
             *_mean(own, "size", error),
             marker="*",
             markersize=9,
@@ -136,11 +136,11 @@ def _draw_own(axis: Any, panel: tuple, rows: Rows, error: str, panels: list[tupl
         )
 
 
-def _draw_family(axis: Any, rows: Rows, x: str, by: str, values: Iterable[int]) -> None:
+def _draw_family(ax: Any, rows: Rows, x: str, by: str, values: Iterable[int]) -> None:
     """Draw one line for each of the values of `by`."""
     values = list(values)
     for index, value in enumerate(values):
-        axis.plot(
+        ax.plot(
             *_mean([row for row in rows if row[by] == value], x, "matrix_error"),
             color=shade(index, len(values)),
             marker=_MARKERS[index],
@@ -150,16 +150,16 @@ def _draw_family(axis: Any, rows: Rows, x: str, by: str, values: Iterable[int]) 
         )
 
 
-def _sizes_axis(axis: Any, sizes: set[int]) -> None:
+def _sizes_axis(ax: Any, sizes: set[int]) -> None:
     from matplotlib.ticker import NullLocator
 
     sizes = sorted(sizes)
-    axis.set_xscale("log", base=2)
+    ax.set_xscale("log", base=2)
     # Labels of neighbours less than a factor of about 2 apart would touch.
     shown = [s for i, s in enumerate(sizes) if i + 1 == len(sizes) or sizes[i + 1] >= 1.9 * s]
     shown = shown[-1::-2] if len(shown) > 6 else shown
-    axis.set_xticks(shown, [f"{size}" for size in shown], fontsize=6.5)
-    axis.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticks(shown, [f"{size}" for size in shown], fontsize=6.5)
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def _legend_of_data(figure: Any, rows: Rows) -> None:

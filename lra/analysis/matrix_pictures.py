@@ -32,17 +32,17 @@ def draw_heat_maps(maps: list[HeatMap]) -> Any:
     height = 0.35 + 2 * (COLUMN - 0.25) / columns
     figure, axes = pyplot.subplots(2, columns, figsize=(COLUMN, height), squeeze=False)
     figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0.02)
-    for axis in axes[:, len(maps) :].flat:
-        axis.remove()
+    for ax in axes[:, len(maps) :].flat:
+        ax.remove()
     for column, heat_map in zip(axes.T, maps, strict=False):
         # On a linear scale a few large weights would leave the rest dark.
         weights = heat_map.exact[heat_map.exact > 0]  # none of padding
         scale = PowerNorm(0.5, vmin=0, vmax=float(np.percentile(weights, 99.5)), clip=True)
-        for axis, matrix in zip(column, (heat_map.exact, heat_map.approximated), strict=True):
-            axis.imshow(matrix, norm=scale, cmap=COLOURS, interpolation="nearest")
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.grid(False)
+        for ax, matrix in zip(column, (heat_map.exact, heat_map.approximated), strict=True):
+            ax.imshow(matrix, norm=scale, cmap=COLOURS, interpolation="nearest")
+            ax.set_xticks([])
+            ax.set_yticks([])
+            ax.grid(False)
         title = f"layer {heat_map.layer + 1}\nhead {heat_map.head + 1}"
         column[0].set_title(title, fontsize=RC["xtick.labelsize"])
     axes[0, 0].set_ylabel("exact")
@@ -100,7 +100,7 @@ def draw_theorem(rows: Rows) -> Any:
     epsilons = sorted({row["epsilon"] for row in rows})
     ticks, label = _epsilons_and_ranks(rows)
     titles = {"printed": "relative to |Pw|", "proven": "row by row, to |u| |w|"}
-    for axis, (name, title) in zip(axes, titles.items(), strict=True):
+    for ax, (name, title) in zip(axes, titles.items(), strict=True):
         for data in kinds(rows):
             data_rows = [row for row in rows if row["data"] == data]
             errors = np.array(
@@ -113,14 +113,14 @@ def draw_theorem(rows: Rows) -> Any:
             look = {"marker": "o" if data == "trained" else "s", "color": colour}
             if data == "random":
                 look |= {"linestyle": RANDOM_LINE, "markerfacecolor": "white"}
-            axis.plot(epsilons, errors[:, 1], label=DATA[data], **look)
-            axis.fill_between(
+            ax.plot(epsilons, errors[:, 1], label=DATA[data], **look)
+            ax.fill_between(
                 epsilons, errors[:, 0], errors[:, 2], color=colour, alpha=0.15, linewidth=0
             )
-        axis.plot(epsilons, epsilons, color="#000000", linewidth=0.8, label="ε")
-        logarithmic(axis)
-        axis.set_xticks(epsilons, ticks, fontsize=6)
-        axis.set_title(title)
+        ax.plot(epsilons, epsilons, color="#000000", linewidth=0.8, label="ε")
+        logarithmic(ax)
+        ax.set_xticks(epsilons, ticks, fontsize=6)
+        ax.set_title(title)
     axes[0].set_ylabel("error")
     figure.supxlabel(label, fontsize=RC["axes.labelsize"])
     handles, _ = axes[0].get_legend_handles_labels()
@@ -143,19 +143,19 @@ def _epsilons_and_ranks(rows: Rows) -> tuple[list[str], str]:
     return ticks, label
 
 
-def _draw_shares(axis: Any, rows: Rows, layers: int, heads: int) -> None:
+def _draw_shares(ax: Any, rows: Rows, layers: int, heads: int) -> None:
     shares = np.zeros((layers, heads))
     for row in rows:
         shares[row["layer"], row["head"]] = row["at_quarter"]
-    axis.imshow(shares, vmin=0.25, vmax=1, cmap=COLOURS, aspect="auto")
+    ax.imshow(shares, vmin=0.25, vmax=1, cmap=COLOURS, aspect="auto")
     if layers * heads <= 64:
         for (layer, head), share in np.ndenumerate(shares):
             colour = "black" if share > 0.6 else "white"
-            axis.text(head, layer, f"{share:.2f}", ha="center", va="center", color=colour)
-    axis.grid(False)
-    axis.set_xticks(range(heads), [f"{head + 1}" for head in range(heads)])
-    axis.set_yticks(range(layers), [f"{layer + 1}" for layer in range(layers)])
-    axis.set_xlabel("head")
-    axis.set_ylabel("layer")
+            ax.text(head, layer, f"{share:.2f}", ha="center", va="center", color=colour)
+    ax.grid(False)
+    ax.set_xticks(range(heads), [f"{head + 1}" for head in range(heads)])
+    ax.set_yticks(range(layers), [f"{layer + 1}" for layer in range(layers)])
+    ax.set_xlabel("head")
+    ax.set_ylabel("layer")
     length = rows[0]["length"]
-    axis.set_title(f"share at {spectrum_rank(length)} of {length}")
+    ax.set_title(f"share at {spectrum_rank(length)} of {length}")
