@@ -18,6 +18,7 @@ import sys
 
 import numpy as np
 
+from benchmarks import markdown
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
 from lra import training_rows
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
     from lra.environment import check_jax  # here, since JAX is slow to import
 
     check_jax()
-    print(f"| task | {' | '.join(attentions)} |\n|---|{'---|' * len(attentions)}", flush=True)
+    print(markdown.header(["task", *attentions]), flush=True)
     trained = 0
     for task in tasks:
         cells = []
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
             if options.out:
                 row = _row(task, attention, losses, options)
                 training_rows.append(options.out, row, training_rows.LossRow)
-        print(f"| {task} | {' | '.join(cells)} |", flush=True)
+        print(markdown.line([task, *cells]), flush=True)
     if not trained:
         raise UserError("nothing could be trained, see above")
     return 0

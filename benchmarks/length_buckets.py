@@ -14,6 +14,7 @@ import time
 
 import jax
 
+from benchmarks import markdown
 from benchmarks.train_case import TrainCase, make_trainer, time_steps
 from benchmarks.train_step import choose
 from configs.default import ATTENTIONS
@@ -42,7 +43,7 @@ def main(argv: list[str]) -> int:
     tasks = choose(options.tasks, TABLE_TASKS, TABLE_TASKS)
     attentions = choose(options.attentions, ATTENTIONS, ATTENTIONS)
     check_jax()
-    print(f"| {' | '.join(_TITLES)} |\n|{'---|' * len(_TITLES)}", flush=True)
+    print(markdown.header(_TITLES), flush=True)
     cases = [TrainCase(task, name, 1, "float32") for task in tasks for name in attentions]
     compared = [_print_case(case, options.rounds, options.seconds) for case in cases]
     if not any(compared):
@@ -58,13 +59,13 @@ def _print_case(case: TrainCase, rounds: int, seconds: float) -> bool:
     ends = trainers[1].plan.eval_buckets.ends
     lengths = ", ".join(map(str, ends))
     if ends == (trainers[1].length,):
-        print(f"| {case.task} | {case.attention} | {lengths} |", flush=True)
+        print(markdown.line([case.task, case.attention, lengths]), flush=True)
         return False
     first_steps, steps, evaluations = compare(trainers, rounds, seconds)
     cells = [case.task, case.attention, lengths, *(f"{x:.0f}" for x in first_steps)]
     for padded, cut in (steps, evaluations):
         cells += [f"{padded:.3g}", f"{cut:.3g}", f"{cut / padded:.2f}"]
-    print(f"| {' | '.join(cells)} |", flush=True)
+    print(markdown.line(cells), flush=True)
     return True
 
 

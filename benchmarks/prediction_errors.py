@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from benchmarks import markdown
 from benchmarks.cases import OURS, Contender
 from benchmarks.measured import Measured, series_of
 from lra.command_line import ArgumentParser, run
@@ -52,13 +53,13 @@ def main(argv: list[str]) -> int:
         values[ratio.kind].append(ratio.value)
     if not values:
         raise UserError("these rows leave nothing to predict from others")
-    titles = f"| prediction | number | median | least | most | within {_NEAR:g} times |"
-    print(f"{titles}\n|{'---|' * titles.count(' | ')}---|")
+    titles = ("prediction", "number", "median", "least", "most", f"within {_NEAR:g} times")
+    print(markdown.header(titles))
     for kind, ratios in sorted(values.items()):
         numbers = statistics.median(ratios), min(ratios), max(ratios)
         near = sum(1 / _NEAR <= ratio <= _NEAR for ratio in ratios)
         cells = [kind, f"{len(ratios)}", *(f"{number:.2f}" for number in numbers), f"{near}"]
-        print(f"| {' | '.join(cells)} |")
+        print(markdown.line(cells))
     return 0
 
 

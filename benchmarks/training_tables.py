@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterable
 
+from benchmarks import markdown
 from lra.published import TABLE3
 from lra.training_rows import StepValues
 
@@ -16,25 +17,15 @@ PEER_TITLES = [
     *("attention", "ours ms/step", "PyTorch ms/step", "ratio", "of fastest turns"),
     *("parameters, ours", "PyTorch", "peak MB, ours", "PyTorch"),
 ]
-
-
-def _pipe(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _header(titles: list[str]) -> str:
-    return f"{_pipe(titles)}\n|{'---|' * len(titles)}"
-
-
-STEP_HEADER = _header(STEP_TITLES)
-PEER_HEADER = _header(PEER_TITLES)
+STEP_HEADER = markdown.header(STEP_TITLES)
+PEER_HEADER = markdown.header(PEER_TITLES)
 
 
 def step_line(row: StepValues) -> str:
     """Format a row as a line of the table under `STEP_HEADER`."""
     if "failed" in row:
-        return _pipe([row["task"], _model(row), str(row["seeds"]), "failed"])
-    return _pipe(step_cells(row))
+        return markdown.line([row["task"], _model(row), str(row["seeds"]), "failed"])
+    return markdown.line(step_cells(row))
 
 
 def step_cells(row: StepValues) -> list[str]:
@@ -99,8 +90,8 @@ def sums(rows: Iterable[StepValues]) -> list[str]:
 def peer_line(row: StepValues) -> str:
     """Format a row as a line of the table under `PEER_HEADER`."""
     if "failed" in row:
-        return _pipe([row["attention"], "failed"])
-    return _pipe(peer_cells(row))
+        return markdown.line([row["attention"], "failed"])
+    return markdown.line(peer_cells(row))
 
 
 def peer_cells(row: StepValues) -> list[str]:
