@@ -54,9 +54,9 @@ class TaskWriter:
         flags: Sequence[str] = (),
         data_label: str | None = None,
     ):
-        self.task = task
+        self.task, self._data_dir = task, pathlib.Path(data_dir)
         # Of a symlink, the target is replaced, not the link.
-        self.target = (pathlib.Path(data_dir) / task).resolve()
+        self.target = (self._data_dir / task).resolve()
         self._request, self._flags, self._data_label = request, list(flags), data_label
         self._partial = self.target.with_name(f".{self.target.name}.partial")
         self._files: dict[str, dict[str, Any]] = {}
@@ -65,7 +65,7 @@ class TaskWriter:
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> "TaskWriter":
-        check_holds_no_data(self.target.parent)
+        check_holds_no_data(self._data_dir)
         self.target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as resources:
             resources.enter_context(atomic_folder.locked(self.target))

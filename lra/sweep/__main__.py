@@ -98,6 +98,8 @@ def _tasks(options: argparse.Namespace) -> tuple[str, ...]:
 
 def _place(options: argparse.Namespace, sweep: Sweep, train: tuple[str, ...]) -> Place:
     workdir = pathlib.Path(options.workdir or f"runs/{pathlib.Path(options.sweep).stem}")
+    if (workdir / MANIFEST).is_file():
+        raise UserError(f"{workdir} holds prepared data; choose another --workdir")
     results = pathlib.Path(options.results).expanduser()
     if results.resolve() == workdir.resolve():
         raise UserError(
@@ -163,8 +165,6 @@ def _launch(sweep: Sweep, place: Place, options: argparse.Namespace, executor: A
 
 def _check_writable(workdir: pathlib.Path) -> None:
     """Raise UserError if the runs cannot be stored, before data are generated for them."""
-    if (workdir / MANIFEST).is_file():
-        raise UserError(f"{workdir} holds prepared data; choose another --workdir")
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=workdir).close()
