@@ -105,13 +105,13 @@ def _line_facts(group: Group, line: Line, *, apart: bool = False) -> Iterator[_F
         place = _place(group, line, task)
         compared = group.is_table3 and not apart
         published = TABLE3.get(line.attention, {}).get(task) if compared else None
-        parts = line.cells.get(task, [])
-        for cell in parts:
+        cells = line.cells.get(task, [])
+        for cell in cells:
             facts = place | _accuracies([cell], cell.stat, published) | _provenance(cell)
-            if len(parts) > 1:  # no difference is shown in the table either
+            if len(cells) > 1:  # no difference is shown in the table either
                 facts |= dict.fromkeys(_DIFFERENCE)
             yield facts
-        if not parts and not apart:
+        if not cells and not apart:
             yield place | _accuracies([], None, published)
 
 
@@ -133,24 +133,24 @@ def _place(group: Group, line: Line, task: str) -> _Facts:
 
 
 def _accuracies(
-    parts: Sequence[Cell],
+    cells: Sequence[Cell],
     stat: Callable[[str], Stat | None] | None,
     published: float | None,
 ) -> _Facts:
     """Return the accuracies of one cell, of the five cells of an average, or of an empty place.
 
     Args:
-        parts: The cells.
+        cells: The cells.
         stat: Function from a field's name to its statistics over the cells.
         published: Published accuracy in percent.
     """
     facts: _Facts = {"published": None if published is None else round(published / 100, 6)}
-    if not parts:
+    if not cells:
         return facts | {"status": "missing"}
-    rows = [(part.ok or part.rows)[0] for part in parts]
+    rows = [(cell.ok or cell.rows)[0] for cell in cells]
     facts |= _shared(rows, _SHARED)
-    facts |= {f"seeds_{s}": sum(part.number_of(s) for part in parts) for s in STATUSES}
-    facts["status"] = parts[0].status
+    facts |= {f"seeds_{s}": sum(cell.number_of(s) for cell in cells) for s in STATUSES}
+    facts["status"] = cells[0].status
     other_data = any(row.data not in LRA_DATA for row in rows)
     facts["mark"] = "other data" if other_data else ""
     for field in _ACCURACIES:
@@ -159,7 +159,7 @@ def _accuracies(
             facts[f"{field}_mean"] = round(statistic.mean, 6)
             facts[f"{field}_std"] = None if statistic.std is None else round(statistic.std, 6)
     if published is not None and not other_data and "test_accuracy_mean" in facts:
-        chance = noise(parts)
+        chance = noise(cells)
         facts["difference"] = round(facts["test_accuracy_mean"] - published / 100, 6)
         if chance:
             facts["difference_error"] = round(chance.std, 6)

@@ -117,14 +117,14 @@ def stat(values: Iterable[float | None]) -> Stat | None:
     return Stat(statistics.fmean(known), std, len(known))
 
 
-def average(parts: Sequence[Cell], field: str = "test_accuracy") -> Stat:
+def average(cells: Sequence[Cell], field: str = "test_accuracy") -> Stat:
     """Return statistics of the mean over cells with results, one cell per task.
 
     The standard deviation is that of a mean over single runs, one from each cell: sqrt(sum s^2)
     divided by the number of cells, or None if a cell has no s because it has one seed. The number
     of seeds is the smallest of any cell.
     """
-    stats = [part.stat(field) for part in parts]
+    stats = [cell.stat(field) for cell in cells]
     mean = statistics.fmean(each.mean for each in stats)
     std = None
     if all(each.std is not None for each in stats):
@@ -132,25 +132,25 @@ def average(parts: Sequence[Cell], field: str = "test_accuracy") -> Stat:
     return Stat(mean, std, min(each.n for each in stats))
 
 
-def seeds(parts: Sequence[Cell]) -> str:
+def seeds(cells: Sequence[Cell]) -> str:
     """Describe how many seeds a mean has: `3`, `2 of 3 seeds`, `1 to 3`, `14 of 15 runs`.
 
     Seeds of several cells are called runs.
     """
-    ok = [len(part.ok) for part in parts]
-    total = sum(len(part.rows) for part in parts)
+    ok = [len(cell.ok) for cell in cells]
+    total = sum(len(cell.rows) for cell in cells)
     if sum(ok) < total:
         return f"{sum(ok)} of {total} {'seeds' if len(ok) == 1 else 'runs'}"
     return f"{ok[0]}" if min(ok) == max(ok) else f"{min(ok)} to {max(ok)}"
 
 
-def number_formats(parts: Iterable[Cell], usual: str | None) -> str:
+def number_formats(cells: Iterable[Cell], usual: str | None) -> str:
     """Name the number formats: `float32 and bfloat16`; empty if all cells have the usual one."""
-    formats = dict.fromkeys(map(number_format, parts))
+    formats = dict.fromkeys(map(number_format, cells))
     return "" if set(formats) <= {usual} else " and ".join(formats)
 
 
-def cells(rows: Iterable[Row]) -> list[Cell]:
+def divide_into_cells(rows: Iterable[Row]) -> list[Cell]:
     """Divide the rows of one place in a table into cells, the one with most results first.
 
     Rows that differ in number format, overrides, data (mark or hash) or number of steps belong to
@@ -168,27 +168,27 @@ def cells(rows: Iterable[Row]) -> list[Cell]:
         for row in members:
             if row.status == "ok":
                 alike[row.steps, row.data_sha256].setdefault(row.seed, row)
-        parts = sorted(alike.values(), key=len, reverse=True)
+        cells = sorted(alike.values(), key=len, reverse=True)
         # Rows that name no data come last, so that there is a cell for them to join.
         for row in sorted(members, key=lambda row: (not row.final, row.data_sha256 is None)):
             if row.status != "ok":
-                _cell_to_join(row, parts).setdefault(row.seed, row)
-        result += [Cell(tuple(part[seed] for seed in sorted(part))) for part in parts]
+                _cell_to_join(row, cells).setdefault(row.seed, row)
+        result += [Cell(tuple(cell[seed] for seed in sorted(cell))) for cell in cells]
     return sorted(result, key=lambda cell: len(cell.ok), reverse=True)
 
 
-def _cell_to_join(row: Row, parts: list[dict[int, Row]]) -> dict[int, Row]:
-    """Return the cell of `parts` (largest first), or a new one, that a row without result joins.
+def _cell_to_join(row: Row, cells: list[dict[int, Row]]) -> dict[int, Row]:
+    """Return the cell of `cells` (largest first), or a new one, that a row without result joins.
 
     A failed run may have ended before it read its data, so its row need not name them.
     """
-    for part in parts:
-        if row.data_sha256 in {other.data_sha256 for other in part.values()}:
-            return part
-    if row.final or row.data_sha256 or not parts:
-        parts.append({})
-        return parts[-1]
-    return parts[0]
+    for cell in cells:
+        if row.data_sha256 in {other.data_sha256 for other in cell.values()}:
+            return cell
+    if row.final or row.data_sha256 or not cells:
+        cells.append({})
+        return cells[-1]
+    return cells[0]
 
 
 def _overrides(row: Row) -> str:
@@ -198,13 +198,13 @@ def _overrides(row: Row) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def differences(parts: list[Cell]) -> list[str]:
+def differences(cells: list[Cell]) -> list[str]:
     """Label each of several cells in one place by how it differs: `2,500 steps`, `data=mine`.
 
     Number formats are left out: `number_formats` names them. Protocol and overrides are named only
     if nothing else distinguishes two cells, as when the same options are spelled differently.
     """
-    rows = [(part.ok or part.rows)[0] for part in parts]
+    rows = [(cell.ok or cell.rows)[0] for cell in cells]
     labels: list[list[str]] = [[] for _ in rows]
     for texts in (
         [f"{row.steps:,} step{'' if row.steps == 1 else 's'}" for row in rows],
@@ -226,12 +226,12 @@ def number_format(cell: Cell) -> str:
     return number_format_of(cell.rows[0])
 
 
-def usual_platform(parts: Iterable[Cell]) -> Platform | None:
+def usual_platform(cells: Iterable[Cell]) -> Platform | None:
     """Return the platform with most results, preferably of runs that did not move.
 
     None if there are no results.
     """
-    rows = [row for part in parts for row in part.ok]
+    rows = [row for cell in cells for row in cell.ok]
     stayed = [row for row in rows if not row.moved]
     results = Counter(platform_of(row) for row in stayed or rows)
     return min(results, key=lambda platform: (-results[platform], str(platform)), default=None)

@@ -50,7 +50,7 @@ def short_names(keys: Iterable[str]) -> dict[str, str]:
     return {key: word if count[word] == 1 else key for key, word in last.items()}
 
 
-def told(rows: list[Row]) -> str:
+def describe_changes(rows: list[Row]) -> str:
     """Describe in a sentence which keys the rows change, with the values that all share."""
     several = varying(rows)
     parts = [k if k in several else f"{k}={v}" for k, v in of_protocol(rows[0]).items()]

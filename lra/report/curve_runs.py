@@ -53,7 +53,7 @@ def _data_of(folder: Workdir) -> str | None:
     return folder.load_facts()["data"] if folder.facts.exists() else None
 
 
-def united(runs: list[Run]) -> list[Run]:
+def merge_seeds(runs: list[Run]) -> list[Run]:
     """Unite runs of other seeds that were evaluated at the same steps, all with losses or none."""
     alike: dict[Hashable, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.config.seeds):

@@ -70,7 +70,7 @@ def histories(places: Iterable[str]) -> dict[tuple[str, ...], list[History]]:
     return {
         figure: _titled(of_figure, one_attention=len(figure) > 1)
         for task, runs in runs_by_task.items()
-        for figure, of_figure in _figures(task, curve_runs.united(runs)).items()
+        for figure, of_figure in _figures(task, curve_runs.merge_seeds(runs)).items()
     }
 
 

@@ -43,7 +43,7 @@ class _Run:
 _Runs = dict[str, _Run]
 
 
-def united(
+def merge_sections(
     sections: Mapping[Place, list[Row]], table: Mapping[str, list[Row]], lra_data: str
 ) -> dict[Place, list[Row]]:
     """Return the sections with the points of their sweeps that others have, the own rows first.

@@ -22,12 +22,12 @@ from lra.report.cells import (
     Cell,
     attention_order,
     attention_title,
-    cells,
+    divide_into_cells,
     number_format,
     task_title,
     value_order,
 )
-from lra.report.grids import united
+from lra.report.grids import merge_sections
 from lra.report.names import named_keys, slug_of
 from lra.report.provenance import FLOAT32, Program, number_format_of
 from lra.row import LRA_DATA, Row
@@ -146,10 +146,10 @@ def group(rows: Iterable[Row]) -> list[Group]:
     known = defaultdict(list)
     for row in table + own:
         known[_data_title(row)].append(row)
-    for (keys, data), others in sorted(united(members, known, _LRA_DATA_TITLE).items()):
+    for (keys, data), others in sorted(merge_sections(members, known, _LRA_DATA_TITLE).items()):
         only_options = not keys and data == _LRA_DATA_TITLE
         slug = "options" if only_options else slug_of(keys, data)
-        setting = f"{changes.told(others)} Data: {_marks(others)}."
+        setting = f"{changes.describe_changes(others)} Data: {_marks(others)}."
         other = "" if data == _LRA_DATA_TITLE else "other data"
         groups.append(_make_group(slug, setting, others, keys, other))
     return _numbered(groups)
@@ -216,7 +216,7 @@ def _make_group(
         Line(
             attention,
             changes.values(members[0], shown_keys[attention]) if members else {},
-            {task: cells(row for row in members if row.task == task) for task in tasks},
+            {task: divide_into_cells(row for row in members if row.task == task) for task in tasks},
             names,
         )
         for (attention, _), members in rows_by_line.items()
@@ -273,11 +273,11 @@ def _split_formats(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
     as many.
     """
     shown, apart = {}, {}
-    for task, parts in line.cells.items():
-        ranked = sorted(parts, key=lambda c: (-len(c.ok), formats.index(number_format(c))))
+    for task, cells in line.cells.items():
+        ranked = sorted(cells, key=lambda c: (-len(c.ok), formats.index(number_format(c))))
         chosen = number_format(ranked[0]) if ranked else ""
-        shown[task] = [cell for cell in parts if number_format(cell) == chosen]
-        others = [cell for cell in parts if number_format(cell) != chosen]
+        shown[task] = [cell for cell in cells if number_format(cell) == chosen]
+        others = [cell for cell in cells if number_format(cell) != chosen]
         if others:
             apart[task] = others
     return (
@@ -291,9 +291,9 @@ def _sort_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(tasks, key=lambda task: (order.index(task) if task in order else 99, task)))
 
 
-def _accuracy_order(parts: list[Cell]) -> float:
+def _accuracy_order(cells: list[Cell]) -> float:
     """Sort key for lines with one task: the best accuracy first."""
-    accuracy = parts[0].stat() if parts else None
+    accuracy = cells[0].stat() if cells else None
     return -accuracy.mean if accuracy else 0.0
 
 

@@ -40,27 +40,27 @@ def average_text(five: Sequence[Cell], field: str, usual: str) -> str:
     return f"{text} [{label}]" if label else text
 
 
-def mark_of_data(parts: Iterable[Cell]) -> str:
+def mark_of_data(cells: Iterable[Cell]) -> str:
     """Return the mark of other data if any cell's data are not LRA's, else an empty string."""
-    return OTHER_DATA if any(part.rows[0].data not in LRA_DATA for part in parts) else ""
+    return OTHER_DATA if any(cell.rows[0].data not in LRA_DATA for cell in cells) else ""
 
 
-def place_text(parts: list[Cell], field: str, usual: str | None, *, marked: bool) -> str:
+def place_text(cells: list[Cell], field: str, usual: str | None, *, marked: bool) -> str:
     """Format one place of a table: its cell, or several with labels that distinguish them.
 
     Args:
-        parts: Cells of the place.
+        cells: Cells of the place.
         field: Field of the rows to show.
         usual: Number format that needs no label; None to label each.
         marked: Whether to mark data that are not LRA's.
     """
-    if not parts:
+    if not cells:
         return MISSING
     texts = []
-    for part, difference in zip(parts, differences(parts), strict=True):
-        text, number_format = _cell(part, field), number_formats([part], usual)
+    for cell, difference in zip(cells, differences(cells), strict=True):
+        text, number_format = _cell(cell, field), number_formats([cell], usual)
         label = ", ".join(filter(None, (number_format, difference)))
-        mark = mark_of_data([part]) if marked else ""
+        mark = mark_of_data([cell]) if marked else ""
         texts.append(f"{text}{mark}{f' [{label}]' if label else ''}")
     return " / ".join(texts)
 

@@ -157,7 +157,7 @@ def _best_places(group: Group) -> frozenset[tuple[int, int]]:
         seeds: dict[str, set[frozenset[int]]] = defaultdict(set)
         for number, line in enumerate(group.lines):
             cell = line.cell(task)
-            if cell is None and any(part.ok for part in line.cells.get(task, [])):
+            if cell is None and any(other.ok for other in line.cells.get(task, [])):
                 means[line.attention][number] = math.nan
             stat = cell.stat(_VALIDATION.field) if cell else None
             if stat and not any(row.val_is_test for row in cell.rows):
@@ -177,7 +177,7 @@ def _best_places(group: Group) -> frozenset[tuple[int, int]]:
 def _line_texts(group: Group, line: Line, accuracy: _Accuracy, usual: str | None) -> list[str]:
     """Return the texts of a line: its title, and one text per task."""
     cells = (line.cells.get(task, []) for task in group.tasks)
-    texts = (place_text(parts, accuracy.field, usual, marked=group.is_table3) for parts in cells)
+    texts = (place_text(c, accuracy.field, usual, marked=group.is_table3) for c in cells)
     return [line.title, *texts]
 
 
@@ -210,7 +210,7 @@ def _published_table(group: Group) -> Table:
     text = "".join(cell for line in lines for cell in line)
     if OTHER_DATA in text:
         remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
-    if any(len(parts) > 1 for line in group.lines for parts in line.cells.values()):
+    if any(len(cells) > 1 for line in group.lines for cells in line.cells.values()):
         remarks.append("No difference where several cells stand in one place.")
     if "(" in text:
         cells = (line.cell(task) for line in group.lines for task in TABLE_TASKS)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from matplotlib import pyplot
 
-from lra.report.cells import cells, usual_platform
+from lra.report.cells import divide_into_cells, usual_platform
 from lra.report.dots import dot, panels
 from lra.report.groups import group
 from lra.report.provenance import platform_of
@@ -189,7 +189,7 @@ def test_of_programs_with_as_many_seeds_the_fastest_tells_the_speed(commits):
         make_row(seed=i, commit=40 * name, examples_per_second=speed, seeds_in_program=1)
         for i, (name, speed) in enumerate(zip(commits, speeds, strict=True))
     ]
-    (cell,) = cells(rows)
+    (cell,) = divide_into_cells(rows)
     found = dot(cell, platform_of(rows[0]))
     assert (found.slowest, found.speed) == (10, 30)
     (figure,) = figures_of(group(beside(rows))[0])
@@ -258,5 +258,5 @@ def test_rows_without_speed_have_no_dot():
 def test_a_run_that_did_not_move_chooses_the_platform():
     moved = [make_row(seed=s, device="a GPU, a CPU") for s in (0, 1)]
     stayed = make_row(seed=2, device="a GPU")
-    assert usual_platform(cells([*moved, stayed])) == platform_of(stayed)
-    assert usual_platform(cells(moved)) == platform_of(moved[0])
+    assert usual_platform(divide_into_cells([*moved, stayed])) == platform_of(stayed)
+    assert usual_platform(divide_into_cells(moved)) == platform_of(moved[0])

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from lra.published import TABLE_TASKS
-from lra.report.cells import cells
+from lra.report.cells import divide_into_cells
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.names import named_keys
@@ -346,7 +346,7 @@ def test_lines_of_a_sweep_that_are_of_table_3_are_named():
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_failure_that_names_no_data_joins_one_that_does(order):
     rows = [failed_row(), failed_row(seed=1, data_sha256=64 * "a")]
-    assert [len(cell.rows) for cell in cells(rows[::order])] == [2]
+    assert [len(cell.rows) for cell in divide_into_cells(rows[::order])] == [2]
 
 
 def on_off_rows(number):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from lra.published import TABLE3, TABLE_TASKS
-from lra.report.cells import cells
+from lra.report.cells import divide_into_cells
 from lra.report.groups import group
 from lra.report.noise import Noise, noise
 from lra.report.tables import Table, tables
@@ -29,7 +29,9 @@ def pair(low: float, high: float, **values) -> list:
 def of_standard(*accuracies: float, task: str = "listops", data: str = "official") -> Noise | None:
     """The noise of a cell of Standard, a seed for each accuracy."""
     values = {"attention": "standard", "task": task, "data": data}
-    (cell,) = cells(make_row(each, seed=seed, **values) for seed, each in enumerate(accuracies))
+    (cell,) = divide_into_cells(
+        make_row(each, seed=seed, **values) for seed, each in enumerate(accuracies)
+    )
     return noise([cell])
 
 
@@ -62,7 +64,7 @@ def test_the_test_set_of_pathfinder_is_another_draw_even_from_the_official_files
 def test_a_cell_of_one_seed_has_no_known_noise():
     assert of_standard(0.4) is None
     values = {"attention": "standard", "data": "official"}
-    (cell,) = cells([make_row(0.4, **values), diverged_row(seed=1, **values)])
+    (cell,) = divide_into_cells([make_row(0.4, **values), diverged_row(seed=1, **values)])
     assert noise([cell]) is None
 
 
@@ -131,7 +133,7 @@ def test_columns_without_published_numbers_are_not_judged(task):
 
 def test_an_average_is_marked_where_all_five_cells_are_judged():
     rows = [row for task in TABLE_TASKS for row in pair(0.59, 0.61, task=task)]
-    five = [cells([row for row in rows if row.task == task])[0] for task in TABLE_TASKS]
+    five = [divide_into_cells([row for row in rows if row.task == task])[0] for task in TABLE_TASKS]
     alone = [noise([cell]) for cell in five]
     together = noise(five)
     assert together.std == pytest.approx(math.sqrt(sum(one.std**2 for one in alone)) / 5)

@@ -1,6 +1,6 @@
 """Number formats: never averaged over, one of them in each place of a table, and it is said."""
 
-from lra.report.cells import cells, number_format
+from lra.report.cells import divide_into_cells, number_format
 from lra.report.formats import plain
 from lra.report.groups import group
 from lra.report.tables import Table, tables
@@ -17,9 +17,9 @@ def apart(rows) -> Table:
 def test_number_formats_are_never_averaged_over():
     for other in ({"dtype": "bfloat16"}, {"matmul_precision": "tensorfloat32"}):
         rows = [make_row(0.5), make_row(0.3, seed=1, **other)]
-        assert [cell.stat() for cell in cells(rows)] == [(0.5, None, 1), (0.3, None, 1)]
+        assert [cell.stat() for cell in divide_into_cells(rows)] == [(0.5, None, 1), (0.3, None, 1)]
     both = {"dtype": "bfloat16", "matmul_precision": "tensorfloat32"}
-    assert {number_format(cell) for cell in cells([make_row(), make_row(**both)])} == {
+    assert {number_format(cell) for cell in divide_into_cells([make_row(), make_row(**both)])} == {
         "float32",
         "bfloat16, tensorfloat32 products",
     }

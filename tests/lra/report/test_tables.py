@@ -10,7 +10,7 @@ from lra import efficiency
 from lra.errors import UserError
 from lra.published import TABLE3, TABLE_TASKS
 from lra.report.__main__ import main
-from lra.report.cells import cells, differences, stat
+from lra.report.cells import differences, divide_into_cells, stat
 from lra.report.formats import document, plain
 from lra.report.groups import group
 from lra.report.notes import summary
@@ -224,7 +224,7 @@ def test_cells_that_only_spell_their_changes_otherwise_are_told_apart():
     rows = [make_row(0.5, config_overrides=steps), make_row(0.4, seed=1, config=steps)]
     assert line(rows).endswith(" 50.00 (1) [changed: train.steps=9000] / 40.00 (1) [table3] |")
     rows[1] = make_row(0.4, config_overrides=steps | {"mesh.data": 2}, protocol=rows[0].protocol)
-    assert differences(cells(rows)) == [
+    assert differences(divide_into_cells(rows)) == [
         '{"train.steps": 9000}',
         '{"mesh.data": 2, "train.steps": 9000}',
     ]
@@ -330,7 +330,7 @@ def test_a_diverged_seed_is_counted_with_those_on_its_data():
     large, small = {"data_sha256": 64 * "a"}, {"data_sha256": 64 * "b"}
     rows = [make_row(seed=seed, **large) for seed in range(3)]
     rows += [make_row(seed=3, **small), diverged_row(seed=4, **small), failed_row(seed=5)]
-    found = [[row.seed for row in cell.rows] for cell in cells(rows)]
+    found = [[row.seed for row in cell.rows] for cell in divide_into_cells(rows)]
     assert found == [[0, 1, 2, 5], [3, 4]]
 
 
@@ -346,7 +346,7 @@ def test_a_diverged_seed_on_data_of_its_own_is_shown_apart(known, name, seed):
     # Failed seeds that name no data are counted with the results, whatever the order of the rows.
     rows += [failed_row(seed=2), failed_row(seed=3, data_sha256="b" * 64)]
     for mixed in (rows, rows[::-1]):
-        found = [[row.seed for row in cell.rows] for cell in cells(mixed)]
+        found = [[row.seed for row in cell.rows] for cell in divide_into_cells(mixed)]
         assert found == [[0, 2], [seed, 3]]
 
 
@@ -410,7 +410,7 @@ def test_sources_say_how_the_published_numbers_were_made():
 
 def test_of_two_rows_of_a_seed_the_result_counts():
     for rows in ([failed_row(), diverged_row()], [diverged_row(), failed_row()]):
-        (cell,) = cells(rows)
+        (cell,) = divide_into_cells(rows)
         assert [row.status for row in cell.rows] == ["diverged"]
 
 
