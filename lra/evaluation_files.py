@@ -27,7 +27,16 @@ from lra.stderr import say
 from lra.trainer import Trainer
 
 _SUFFIX = ".npz"
-_READ_ERRORS = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+# RuntimeError: a flipped bit may say that an array is encrypted or compressed in an unknown way.
+_READ_ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class SavedEvaluations:

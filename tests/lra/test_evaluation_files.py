@@ -132,10 +132,16 @@ def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
         fewer, reversed_order = io.BytesIO(), io.BytesIO()
         np.savez(fewer, **{**arrays, "logits": arrays["logits"][:, :1]})
         np.savez(reversed_order, **{**arrays, "order": arrays["order"][::-1]})
-    flipped = sound[:middle] + bytes([sound[middle] ^ 1]) + sound[middle + 1 :]
+    entry = sound.rfind(b"PK\x01\x02")  # of the last array, in the table of contents
+
+    def flipped(place):
+        return sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :]
+
     for content, left, said in (
         (sound, 1, False),
-        (flipped, 2, True),
+        (flipped(middle), 2, True),
+        (flipped(entry + 8), 2, True),  # as if it were encrypted
+        (flipped(entry + 10), 2, True),  # compressed in a way that nobody knows
         (sound[:100], 2, True),
         (b"", 2, True),
         (fewer.getvalue(), 2, False),
