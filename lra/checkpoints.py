@@ -116,8 +116,8 @@ class Checkpoints:
         """Restore the latest undamaged checkpoint; None if there is no finished checkpoint.
 
         Raises:
-            UserError: If all finished checkpoints are damaged, or the arrays of the latest do not
-                match `abstract_state`.
+            UserError: If all finished checkpoints are damaged, or the latest is of other code: its
+                arrays do not match `abstract_state`, or it has other fields than `Progress`.
         """
         number = hosts.on_main(self._latest_undamaged)
         if number is None:
@@ -131,13 +131,19 @@ class Checkpoints:
                 self._check_shapes(number, abstract_state)
                 restored = self._manager.restore(number, args=items)
             except ValueError as error:  # not damage, since the hashes match
-                raise UserError(
-                    f"checkpoint {self._folder / str(number)} has other arrays than this code "
-                    "trains; go on with the commit that run.json names, or choose another workdir"
-                ) from error
-            return restored.state, Progress(**restored.progress)
+                raise self._of_other_code(number, "arrays than this code trains") from error
+            try:
+                return restored.state, Progress(**restored.progress)
+            except TypeError as error:
+                raise self._of_other_code(number, "fields than this code knows") from error
 
         return hosts.on_every(read)
+
+    def _of_other_code(self, number: int, others: str) -> UserError:
+        return UserError(
+            f"checkpoint {self._folder / str(number)} has other {others}; go on with the commit "
+            "that run.json names, or choose another workdir"
+        )
 
     def _check_shapes(self, number: int, abstract_state: TrainState) -> None:
         """Raise ValueError if arrays have other shapes, before any of them is read.

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -41,6 +42,15 @@ def test_files_that_others_put_beside_the_arrays_do_no_harm(tiny_trainer, tmp_pa
     checkpoints.close()
     assert progress.step == 3
     assert capsys.readouterr().err == ""
+
+
+def test_a_checkpoint_of_later_code_is_refused(tiny_trainer, tmp_path):
+    later = NamedTuple("later", [*Progress.__annotations__.items(), ("pages", int)])
+    trainer, checkpoints = tiny_trainer(), Checkpoints(tmp_path)
+    checkpoints.save(trainer.init(), later(*Progress(), pages=1))
+    with pytest.raises(UserError, match="1 has other fields than this code knows; go on with the"):
+        checkpoints.restore(trainer.abstract_state())
+    checkpoints.close()
 
 
 def flip_a_bit(folder):
