@@ -133,12 +133,12 @@ def check_default_device(platform: str) -> None:
 
 
 def device_name() -> str:
-    """Kind of device that JAX computes on; of a CPU, its model and number of usable cores.
+    """Kind of device that this host computes on; of a CPU, its model and number of usable cores.
 
     On a GPU without the kernels of `models`, which change speed and rounding, the name says so.
     They are off (`models.machine.Machine`) if several devices are visible, even to a run on one.
     """
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     name = cpu_name() if device.platform == "cpu" else device.device_kind
     if device.platform == "gpu" and os.environ.get("LRA_KERNELS") == "off":
         name += " (LRA_KERNELS=off)"
@@ -196,6 +196,7 @@ def of_every_host() -> dict[str, Any]:
     """What rows record once for all hosts of a run, which must therefore agree in it, by name."""
     return {
         "the commit": commit(),
+        "the device": device_name(),
         "whether operations are deterministic (XLA_FLAGS)": is_deterministic(),
         **{f"the version of {name}": version for name, version in versions().items()},
     }

@@ -77,7 +77,7 @@ def test_a_devices_name_says_if_kernels_are_off(monkeypatch, platform, switch, v
     kind = {"gpu": "an H100", "tpu": "a TPU"}[platform]
     monkeypatch.setattr(jax, "device_count", lambda: visible)
     device = types.SimpleNamespace(platform=platform, device_kind=kind)
-    monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
     monkeypatch.setenv("LRA_KERNELS", switch)
     assert environment.device_name() == expected
 
@@ -191,8 +191,10 @@ def test_a_switch_of_kernels_that_is_neither_on_nor_off_is_refused(monkeypatch):
 
 def test_hosts_must_agree_in_what_rows_say_once(monkeypatch):
     monkeypatch.setattr(environment, "commit", lambda: "abc")
+    monkeypatch.setattr(environment, "cpu_name", lambda: "a CPU (2 cores)")
     assert environment.of_every_host() == {
         "the commit": "abc",
+        "the device": "a CPU (2 cores)",
         "whether operations are deterministic (XLA_FLAGS)": True,
         **{f"the version of {name}": value for name, value in environment.versions().items()},
     }
