@@ -137,6 +137,7 @@ def device_name() -> str:
 
     On a GPU without the kernels of `models`, which change speed and rounding, the name says so.
     They are off (`models.machine.Machine`) if several devices are visible, even to a run on one.
+    Several hosts, which may compute at another speed than one with as many devices, are told too.
     """
     device = jax.local_devices()[0]
     name = cpu_name() if device.platform == "cpu" else device.device_kind
@@ -144,6 +145,8 @@ def device_name() -> str:
         name += " (LRA_KERNELS=off)"
     elif device.platform == "gpu" and jax.device_count() > 1:
         name += f" (no kernels: {jax.device_count()} devices visible)"
+    if jax.process_count() > 1:
+        name += f" on {jax.process_count()} hosts"
     return name.replace(SEPARATOR, " ")  # rows separate several devices of a run by it
 
 

@@ -82,6 +82,13 @@ def test_a_devices_name_says_if_kernels_are_off(monkeypatch, platform, switch, v
     assert environment.device_name() == expected
 
 
+def test_a_devices_name_says_on_how_many_hosts(monkeypatch):
+    name = environment.device_name()
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert environment.device_name() == f"{name} on 2 hosts"
+    assert environment.devices_name(4) == f"4 x {name} on 2 hosts"
+
+
 def test_the_commit_of_a_copy_without_history(monkeypatch, tmp_path):
     package = tmp_path / "lra"
     package.mkdir()

@@ -45,6 +45,21 @@ def test_what_a_row_ran_on(device, number, moved, title):
     assert (row.moved, row.devices) == (moved, title)
 
 
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("A (1 core)", True),
+        ("A (8 cores) on 2 hosts", True),
+        ("B, 4 x A (8 cores) on 2 hosts", True),
+        ("B on 2 hosts", False),
+        ("4 x A (8 cores) on 2 hosts, B", False),
+        (None, False),
+    ],
+)
+def test_whether_a_row_is_of_a_cpu(device, expected):
+    assert make_row(device=device).on_cpu is expected
+
+
 def test_tuples_in_the_config_do_not_change_the_key():
     row = make_row(config_overrides={"model.attention.share": ("kv", "heads")})
     assert key(from_json(to_json(row))) == key(row)
