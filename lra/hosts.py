@@ -154,6 +154,11 @@ def least(number: int) -> int:
     return number if jax.process_count() == 1 else int(_gather_numbers(number).min())
 
 
+def most(number: float) -> float:
+    """Largest of the numbers of all hosts."""
+    return number if jax.process_count() == 1 else max(_gather(number))
+
+
 def on_main(function: Callable[[], T]) -> T:
     """Run `function` on host 0 only; every host returns its result (JSON) or raises its error."""
     if jax.process_count() == 1:

@@ -280,10 +280,11 @@ class Run:
         self._evaluations.save()
 
     def _present_progress(self) -> Progress:
+        """Progress up to now; all hosts must ask together."""
         wall = self._progress.wall_seconds + time.monotonic() - self._stop.started
         peak = self._progress.peak_memory_mb
         if self._has_worked:
-            peak = max(peak, environment.peak_memory_mb())
+            peak = max(peak, hosts.most(environment.peak_memory_mb()))
         return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
 
     def _interrupted(self) -> int:

@@ -81,7 +81,7 @@ class Row:
         examples_per_second: Training examples per second, over all seeds of the program, on the
             last devices of the run; None if it made too few steps there.
         peak_memory_mb: Peak memory of the program on those devices in 10^6 bytes, over all its
-            processes.
+            processes; on several hosts, that of the one with the highest.
         wall_seconds: Wall time of the whole program, summed over its processes; of one that was
             killed, up to its last checkpoint.
         commit: Commit of the code, or all commits of a run that changed it, `A, B`.

@@ -15,11 +15,12 @@ import jax
 import numpy as np
 import pytest
 
-from lra import hosts, records
+from lra import environment, hosts, records
+from lra.checkpoints import Progress
 from lra.errors import UserError
-from lra.loop import train
+from lra.loop import Run, train
 from lra.restored import read_models
-from lra.stopping import STATUS_STOPPED
+from lra.stopping import STATUS_STOPPED, Stop
 from tests.lra.conftest import TINY, write_listops
 from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
@@ -305,11 +306,23 @@ def test_hosts_that_differ_are_told_in_what(monkeypatch):
         hosts.check_equal(own)
 
 
+def test_peak_memory_is_that_of_the_host_with_the_highest(monkeypatch):
+    monkeypatch.setattr(environment, "peak_memory_mb", lambda: 5.5)
+    run = types.SimpleNamespace(
+        _progress=Progress(peak_memory_mb=6.5), _has_worked=True, _step=3, _stop=Stop()
+    )
+    assert Run._present_progress(run).peak_memory_mb == 6.5
+    two_hosts(monkeypatch, lambda own: own + 2)
+    assert Run._present_progress(run).peak_memory_mb == 7.5
+    run._has_worked = False  # nothing of it on these devices
+    assert Run._present_progress(run).peak_memory_mb == 6.5
+
+
 def test_one_host_needs_nobody():
     assert hosts.is_main()
     assert hosts.any_of(True)
     assert not hosts.any_of(False)
-    assert hosts.least(7) == 7
+    assert hosts.least(7) == hosts.most(7) == 7
     assert hosts.on_main(lambda: "value") == hosts.on_every(lambda: "value") == "value"
     hosts.check_equal({"configuration": "any"})
     with hosts.connected(None):
