@@ -16,7 +16,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from lra import hosts
-from lra.disk_space import room_for
+from lra.disk_space import check_room, room_for
 from lra.errors import UserError
 from lra.files import file_sha256, write_atomically
 from lra.state import TrainState
@@ -107,7 +107,9 @@ class Checkpoints:
             state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress._asdict())
         )
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(state)) + _OVERHEAD_BYTES
-        with room_for("a checkpoint", self._folder, size):
+        room = "a checkpoint", self._folder, size
+        hosts.on_every(lambda: check_room(*room))
+        with room_for(*room):
             self._manager.save(number, args=items)
             self._manager.wait_until_finished()
             hosts.on_main(lambda: self._write_hashes(number))

@@ -19,6 +19,7 @@ _TEXTS = [os.strerror(code) for code in _FULL]
 # Orbax's threads and futures also log, with tracebacks, errors that it raises: these loggers.
 _LOGGERS = ("absl", "asyncio")
 _OURS = "no space left"  # how messages of this project begin
+_THEN = "then the same command goes on from what was saved before"  # and how they end
 
 
 def is_full(error: BaseException) -> bool:
@@ -38,6 +39,16 @@ def is_told_in(line: str) -> bool:
     return any(text.lower() in line.lower() for text in (*_TEXTS, _OURS))
 
 
+def check_room(what: str, folder: pathlib.Path, size: int) -> None:
+    """Raise UserError if `folder` lacks room for `size` bytes; arguments as of `room_for`."""
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise UserError(
+            f"no space left for {what}: {folder} has {free / 1e6:,.1f} MB, {size / 1e6:,.1f} MB "
+            f"are needed; free some space, {_THEN}"
+        )
+
+
 @contextlib.contextmanager
 def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
     """Raise UserError if `folder` lacks room for `size` bytes, or the disk is full in the block.
@@ -47,13 +58,7 @@ def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
         folder: Folder that it is written to.
         size: Estimated size in bytes.
     """
-    then = "then the same command goes on from what was saved before"
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        raise UserError(
-            f"no space left for {what}: {folder} has {free / 1e6:,.1f} MB, {size / 1e6:,.1f} MB "
-            f"are needed; free some space, {then}"
-        )
+    check_room(what, folder, size)
     with _silent_writes() as silence:
         try:
             yield
@@ -61,7 +66,7 @@ def room_for(what: str, folder: pathlib.Path, size: int) -> Iterator[None]:
             if is_full(error):
                 silence.pop_all()  # also while what Orbax has left behind ends
                 raise UserError(
-                    f"no space left for {what} in {folder}; {cure(error)}, {then}"
+                    f"no space left for {what} in {folder}; {cure(error)}, {_THEN}"
                 ) from error
             raise
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lra import environment, hosts, records
-from lra.checkpoints import Progress
+from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
 from lra.loop import Run, train
 from lra.restored import read_models
@@ -304,6 +304,16 @@ def test_hosts_that_differ_are_told_in_what(monkeypatch):
     monkeypatch.setattr(hosts, "_gather", lambda _: [own, own, own | {"train.steps": 12}])
     with pytest.raises(hosts.SharedError, match=r"hosts 0 and 2 differ in train\.steps: 10 and 12"):
         hosts.check_equal(own)
+
+
+def test_all_hosts_are_told_of_a_disk_without_room(tiny_trainer, monkeypatch, tmp_path):
+    checkpoints, state = Checkpoints(tmp_path), tiny_trainer().init()
+    two_hosts(monkeypatch, lambda own: own)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: types.SimpleNamespace(free=0))
+    with pytest.raises(hosts.SharedError, match=r"^no space left for a checkpoint: "):
+        checkpoints.save(state, Progress())
+    monkeypatch.undo()
+    checkpoints.close()
 
 
 def test_peak_memory_is_that_of_the_host_with_the_highest(monkeypatch):
