@@ -5,10 +5,10 @@
         --config.seeds='(0, 1, 2)' --config.model.attention.proj_dim=128
 
 Run again, the same command resumes where it was stopped. Exit status: 0 complete, 1 every seed
-diverged, 2 bad input, 75 stopped before the end (signal, budget or a lost host; run it again to
-resume), 134 the same on several hosts where JAX was the first to notice that one was lost, 130 or
-143 ended at once by a second signal. With --debug_nans, 1 also means that a NaN occurred; with a
-traceback, that the program has a fault.
+diverged, 2 bad input or hosts that did not meet, 75 stopped before the end (signal, budget or a
+lost host; run it again to resume), 134 the same on several hosts where JAX was the first to notice
+that one was lost, 130 or 143 ended at once by a second signal. With --debug_nans, 1 also means that
+a NaN occurred; with a traceback, that the program has a fault.
 
 Several hosts run the same command on the same folders, with --distributed if Slurm, a TPU or MPI
 provides their addresses, else with --coordinator_address, --num_processes and --process_id.
@@ -58,13 +58,13 @@ def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int
 
     # JAX is imported only now, so that the errors above are reported at once.
     import_jax()
-    from lra import hosts
+    from lra import hosts, rendezvous
 
     address = (options.coordinator_address, options.num_processes, options.process_id)
-    addresses = hosts.addresses(options.distributed, *address)
+    addresses = rendezvous.addresses(options.distributed, *address)
     if options.debug_nans and addresses is not None:
         raise UserError("--debug_nans works on one host: one that ends would leave the others")
-    with hosts.connected(addresses):
+    with hosts.connected(addresses, stop):
         from lra.loop import train
 
         return train(

@@ -12,32 +12,23 @@ import json
 import os
 import pathlib
 import re
-import socket
 import sys
 import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from lra import environment, errors
+from lra import environment, errors, rendezvous
 from lra.errors import UserError
-from lra.stopping import STATUS_STOPPED
+from lra.rendezvous import Addresses
+from lra.stopping import STATUS_STOPPED, Stop, Stopped
 
 T = TypeVar("T")
-
-# A host that is silent for longer is considered lost, and JAX ends the others.
-HEARTBEAT_SECONDS = 30
-_LARGEST_PORT = 65_535
-_LARGEST_NUMBER = 2**31 - 1  # of processes, which JAX takes as an int32
-_NO_ADDRESSES = (
-    "where neither Slurm, a TPU nor MPI says where they are, give --coordinator_address, "
-    "--num_processes and --process_id"
-)
 
 # Smallest message in bytes. Messages are padded to few lengths, since each compiles a program.
 _UNIT = 256
@@ -47,74 +38,31 @@ _LOST = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination
 _STATUS = re.compile(r"[A-Z_]+: ")
 
 
-class Addresses(NamedTuple):
-    """Where the hosts find each other; all None if the environment (Slurm, TPU, MPI) says so.
-
-    Attributes:
-        coordinator: Address of process 0, HOST:PORT.
-        number: Number of processes.
-        index: Index of this process.
-    """
-
-    coordinator: str | None = None
-    number: int | None = None
-    index: int | None = None
-
-
-def addresses(
-    distributed: bool, coordinator: str | None, number: int | None, index: int | None
-) -> Addresses | None:
-    """Addresses from the flags `--distributed`, `--coordinator_address`, ...; None for one host.
-
-    Raises:
-        UserError: If the flags do not fit each other, or the coordinator's host is unknown.
-    """
-    given = (coordinator, number, index)
-    if given == (None, None, None):
-        return Addresses() if distributed else None
-    if None in given or distributed:
-        raise UserError(
-            "several hosts need --coordinator_address, --num_processes and --process_id together, "
-            "or --distributed alone"
-        )
-    if not 0 <= index < number:
-        raise UserError(f"--process_id={index} is not from 0 to --num_processes={number} - 1")
-    if number > _LARGEST_NUMBER:
-        raise UserError(f"--num_processes={number} is more than {_LARGEST_NUMBER:,}")
-    host, _, port = coordinator.rpartition(":")
-    # Not `isdigit`, which takes superscripts for digits, as `int` does not.
-    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _LARGEST_PORT:
-        raise UserError(f"--coordinator_address={coordinator} is not HOST:PORT")
-    try:
-        socket.getaddrinfo(host.strip("[]"), int(port))
-    except OSError as error:  # JAX would wait for minutes and then abort the process
-        raise UserError(f"--coordinator_address: no host {host} ({error.strerror})") from None
-    except UnicodeError:  # two dots in a row, or more than 63 characters between dots
-        raise UserError(f"--coordinator_address: {host} is no name of a host") from None
-    return Addresses(coordinator, number, index)
-
-
 class SharedError(UserError):
     """A `UserError` that every host raises at the same point."""
 
 
 @contextlib.contextmanager
-def connected(addresses: Addresses | None) -> Iterator[None]:
+def connected(addresses: Addresses | None, stop: Stop | None = None) -> Iterator[None]:
     """Connect this process to the other hosts; with None, it runs alone.
 
     A host that fails alone, or loses another, prints one line and exits at once: an orderly exit
-    would have to wait for the others. If a host was lost, the status is `STATUS_STOPPED`, and the
-    same commands continue from the last checkpoint.
+    would have to wait for the others. If a host was lost, or a stop requested before all hosts were
+    there, the status is `STATUS_STOPPED`, and the same commands continue from the last checkpoint.
+
+    Args:
+        addresses: Where the hosts find each other; None for one host.
+        stop: Object that is asked whether to stop while hosts are waited for.
 
     Raises:
-        UserError: If the hosts do not connect or have unequal numbers of devices, or JAX cannot be
-            used (`environment.check_jax`).
+        UserError: If JAX cannot connect the hosts or cannot be used (`environment.check_jax`), or
+            they have unequal numbers of devices.
     """
     if addresses is None:
         environment.check_jax()
         yield
         return
-    _connect(addresses)
+    _meet(addresses, stop)
     try:
         environment.check_jax()
         _check_devices()
@@ -221,23 +169,18 @@ def check_equal(values: dict[str, Any]) -> None:
                 )
 
 
-def _connect(addresses: Addresses) -> None:
-    # Otherwise JAX would handle SIGTERM itself.
-    jax.config.update("jax_enable_preemption_service", False)
-    coordinator = addresses.coordinator
-    local = coordinator is not None and coordinator.startswith(("127.", "localhost:", "[::1]:"))
+def _meet(addresses: Addresses, stop: Stop | None) -> None:
+    """Meet the other hosts, or exit while JAX still waits, which would end an orderly exit."""
     try:
-        jax.distributed.initialize(
-            coordinator,
-            addresses.number,
-            addresses.index,
-            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            # Otherwise the coordinator listens on all interfaces.
-            coordinator_bind_address=coordinator if local else None,
+        rendezvous.meet(addresses, stop)
+    except Stopped:
+        _leave(
+            f"error: stopped before all hosts were there ({stop.reason}); start the same command "
+            "on every host",
+            STATUS_STOPPED,
         )
-    except (ValueError, RuntimeError) as error:
-        advice = "; " + _NO_ADDRESSES if coordinator is None else ""
-        raise UserError(f"the hosts did not meet ({errors.first_line(error)}){advice}") from error
+    except rendezvous.MissingHostsError as error:
+        _leave(f"error: {error}", errors.STATUS_BAD_INPUT)
 
 
 def _check_devices() -> None:

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import pytest
 
-from lra import environment, hosts, records
+from lra import environment, hosts, records, rendezvous
 from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
 from lra.loop import Run, train
 from lra.restored import read_models
-from lra.stopping import STATUS_STOPPED, Stop
+from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from tests.lra.conftest import TINY, write_listops
 from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
@@ -165,7 +165,7 @@ def test_a_frozen_host_is_noticed(start, tmp_path, frozen):
     pair[frozen].send_signal(signal.SIGSTOP)
     begun = time.monotonic()
     _, error = pair[1 - frozen].communicate(timeout=120)
-    assert time.monotonic() - begun < 2 * hosts.HEARTBEAT_SECONDS
+    assert time.monotonic() - begun < 2 * rendezvous.HEARTBEAT_SECONDS
     assert pair[1 - frozen].returncode in (STATUS_STOPPED, -signal.SIGABRT), error
     assert pair[frozen].poll() is None
 
@@ -278,12 +278,12 @@ def test_a_folder_that_another_host_does_not_see_is_refused(monkeypatch, tmp_pat
 
 def test_unequal_numbers_of_devices_are_refused(monkeypatch):
     devices = [types.SimpleNamespace(process_index=index) for index in (0, 0, 0, 1)]
-    monkeypatch.setattr(hosts, "_connect", lambda addresses: None)
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: None)
     monkeypatch.setattr(jax, "devices", lambda: devices)
     message = r"unequal numbers of devices \(host 0 3, host 1 1\); give each as many"
     with (
         pytest.raises(hosts.SharedError, match=message),
-        hosts.connected(hosts.Addresses("node:1234", 2, 0)),
+        hosts.connected(rendezvous.Addresses("node:1234", 2, 0)),
     ):
         raise AssertionError("not reached")
 
@@ -340,25 +340,6 @@ def test_one_host_needs_nobody():
 
 
 @pytest.mark.parametrize(
-    ("coordinator", "bound"),
-    [
-        ("127.0.0.1:1234", "127.0.0.1:1234"),
-        ("[::1]:1234", "[::1]:1234"),
-        ("localhost:1234", "localhost:1234"),
-        ("node:1234", None),
-        ("10.127.0.1:1234", None),
-        (None, None),
-    ],
-)
-def test_on_one_machine_nobody_else_can_reach_the_coordinator(monkeypatch, coordinator, bound):
-    asked = []
-    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **named: asked.append(named))
-    with hosts.connected(hosts.Addresses(coordinator, 2, 0)):
-        pass
-    assert [named["coordinator_bind_address"] for named in asked] == [bound]
-
-
-@pytest.mark.parametrize(
     ("error", "status", "line"),
     [
         (RuntimeError("UNAVAILABLE: connection reset"), 75, "lost another host"),
@@ -370,9 +351,9 @@ def test_on_one_machine_nobody_else_can_reach_the_coordinator(monkeypatch, coord
 )
 def test_what_ends_a_host(error, status, line, monkeypatch):
     left = []
-    monkeypatch.setattr(hosts, "_connect", lambda addresses: None)
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: None)
     monkeypatch.setattr(hosts, "_leave", lambda text, number: _note(left, text, number))
-    with pytest.raises(SystemExit), hosts.connected(hosts.Addresses("node:1234", 2, 0)):
+    with pytest.raises(SystemExit), hosts.connected(rendezvous.Addresses("node:1234", 2, 0)):
         raise error
     ((text, number),) = left
     assert number == status
@@ -384,29 +365,37 @@ def _note(left: list, text: str, number: int) -> None:
     raise SystemExit
 
 
-def test_flags_name_the_hosts():
-    assert hosts.addresses(False, None, None, None) is None
-    assert hosts.addresses(True, None, None, None) == hosts.Addresses()
-    assert hosts.addresses(False, "localhost:1234", 2, 1) == hosts.Addresses("localhost:1234", 2, 1)
-
-
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("error", "status", "line"),
     [
-        ((False, "node:1234", None, None), "together"),
-        ((False, None, 2, 0), "together"),
-        ((True, "node:1234", 2, 0), "--distributed alone"),
-        ((False, "node:1234", 2, 2), "--process_id=2 is not from 0 to --num_processes=2 - 1"),
-        ((False, "node", 2, 0), "--coordinator_address=node is not HOST:PORT"),
-        ((False, "1234", 2, 0), "--coordinator_address=1234 is not HOST:PORT"),
-        ((False, "localhost:0", 2, 0), "--coordinator_address=localhost:0 is not HOST:PORT"),
-        ((False, "localhost:65536", 2, 0), "--coordinator_address=localhost:65536 is not HOST"),
-        ((False, "localhost:1\N{SUPERSCRIPT TWO}", 2, 0), "localhost:1² is not HOST:PORT"),
-        ((False, "no.invalid:1234", 2, 1), "--coordinator_address: no host no.invalid"),
-        ((False, "node..cluster:1234", 2, 1), "node..cluster is no name of a host"),
-        ((False, "localhost:1234", 2**31, 0), "--num_processes=2147483648 is more than"),
+        (Stopped(), 75, "stopped before all hosts were there (SIGTERM); start the same command"),
+        (
+            rendezvous.MissingHostsError("the hosts did not meet"),
+            2,
+            "error: the hosts did not meet",
+        ),
     ],
 )
-def test_flags_that_do_not_fit_are_refused(flags, message):
-    with pytest.raises(UserError, match=message):
-        hosts.addresses(*flags)
+def test_a_host_that_met_no_others_ends_at_once(error, status, line, monkeypatch):
+    """JAX still waits in a thread, and would end an orderly exit with a stack."""
+    left, stop = [], Stop()
+    stop.reason = "SIGTERM"
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(hosts, "_leave", lambda *told: _note(left, *told))
+    with pytest.raises(SystemExit), hosts.connected(rendezvous.Addresses(), stop):
+        raise AssertionError("not reached")
+    ((text, number),) = left
+    assert number == status
+    assert line in text
+
+
+@pytest.mark.slow
+def test_a_signal_ends_a_host_that_waits_for_others(start, data_dir, tmp_path):
+    (process,) = start((tmp_path / "run",), data=(data_dir,), told=lambda: by_flags()[:1])
+    assert process.stderr.readline().startswith("waiting for all 2 hosts at 127.0.0.1:")
+    process.terminate()
+    (status,), (error,) = ended([process], timeout=10)
+    assert status == STATUS_STOPPED
+    (line,) = error.splitlines()
+    assert line.startswith("error: stopped before all hosts were there (SIGTERM); start the same")
+    assert not (tmp_path / "run").exists()
