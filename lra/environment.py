@@ -79,10 +79,17 @@ def _hash_files(root: pathlib.Path, names: Iterable[str]) -> str:
 
 
 def check_jax() -> None:
-    """Raise UserError if JAX finds no device, has no jit or has settings other than `_SETTINGS`.
+    """Raise UserError if JAX cannot be used, by the checks of settings and devices below."""
+    check_settings()
+    find_devices()
+    check_devices()
 
-    Random numbers and rounding depend on these settings, and rows do not record them. A value of
-    `LRA_KERNELS` that is neither on nor off is an error too.
+
+def check_settings() -> None:
+    """Raise UserError if JAX has no jit or has settings other than `_SETTINGS`.
+
+    Random numbers and rounding depend on these settings, and rows do not record them. No device is
+    looked for.
     """
     if jax.config.jax_disable_jit:
         raise UserError(f"{NO_JAX}JAX_DISABLE_JIT is set, and training needs jit; unset it")
@@ -92,6 +99,10 @@ def check_jax() -> None:
                 f"{NO_JAX}{name.upper()} is set to {getattr(jax.config, name)}, which no row would "
                 "tell, and seeds would give other results; unset it"
             )
+
+
+def find_devices() -> None:
+    """Raise UserError if JAX finds no device."""
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:
@@ -100,6 +111,13 @@ def check_jax() -> None:
             f"{NO_JAX}it finds no device for JAX_PLATFORMS='{platforms}'; unset it, or install JAX "
             f"for that device (make JAX=cuda13 install). {first_line(error)}"
         ) from error
+
+
+def check_devices() -> None:
+    """Raise UserError for variables that do not fit the devices found.
+
+    These are `LRA_KERNELS`, `JAX_DEFAULT_DEVICE`, and those of `_THREADS` on a CPU.
+    """
     try:
         this_machine()
     except (ValueError, RuntimeError) as error:  # RuntimeError: JAX_DEFAULT_DEVICE has no such

@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 import traceback
 import uuid
 from collections import Counter
@@ -30,6 +31,10 @@ from lra.stopping import STATUS_STOPPED, Stop, Stopped
 
 T = TypeVar("T")
 
+# Seconds that host 0 stays after an error: once it ends, JAX ends hosts that would tell the same.
+LAST_SECONDS = 3
+_STATUS_FAULT = 1  # of the program
+
 # Smallest message in bytes. Messages are padded to few lengths, since each compiles a program.
 _UNIT = 256
 # Words that only error messages of failed connections contain.
@@ -46,8 +51,8 @@ class SharedError(UserError):
 def connected(addresses: Addresses | None, stop: Stop | None = None) -> Iterator[None]:
     """Connect this process to the other hosts; with None, it runs alone.
 
-    A host that fails alone, or loses another, prints one line and exits at once: an orderly exit
-    would have to wait for the others. If a host was lost, or a stop requested before all hosts were
+    A host that fails alone, or loses another, prints one line and exits soon: an orderly exit would
+    have to wait for the others. If a host was lost, or a stop requested before all hosts were
     there, the status is `STATUS_STOPPED`, and the same commands continue from the last checkpoint.
 
     Args:
@@ -62,29 +67,20 @@ def connected(addresses: Addresses | None, stop: Stop | None = None) -> Iterator
         environment.check_jax()
         yield
         return
+    environment.check_settings()
     _meet(addresses, stop)
     try:
-        environment.check_jax()
-        _check_devices()
+        environment.find_devices()
+        _check_numbers_of_devices()
+        on_every(environment.check_devices)
         yield
     except SharedError:
         raise
-    except UserError as error:
-        _leave(f"error: {error}", errors.STATUS_BAD_INPUT)
     except Exception as error:
-        line = errors.lack_of_memory(error, errors.TRAIN_IN_LESS)
-        if line is None and isinstance(error, OSError) and not _is_loss(error):
-            line = errors.of_system(error)
-        if line is not None:
-            _leave(f"error: {line}", errors.STATUS_BAD_INPUT)
-        if not _is_loss(error):
+        message, status = _describe(error)
+        if status == _STATUS_FAULT:
             traceback.print_exc()
-            _leave(f"error: host {jax.process_index()} failed and ends, the others will", 1)
-        _leave(
-            f"error: lost another host ({errors.first_line(error)}); start the same command "
-            "on every host to go on from the last checkpoint",
-            STATUS_STOPPED,
-        )
+        _leave(message, status, _stay(addresses))
 
 
 def is_main() -> bool:
@@ -183,7 +179,35 @@ def _meet(addresses: Addresses, stop: Stop | None) -> None:
         _leave(f"error: {error}", errors.STATUS_BAD_INPUT)
 
 
-def _check_devices() -> None:
+def _describe(error: Exception) -> tuple[str, int]:
+    """The line and the exit status with which this host ends."""
+    line = errors.lack_of_memory(error, errors.TRAIN_IN_LESS)
+    if isinstance(error, UserError):
+        line = str(error)
+    elif line is None and isinstance(error, OSError) and not _is_loss(error):
+        line = errors.of_system(error)
+    if line is not None:
+        return f"error: {line}", errors.STATUS_BAD_INPUT
+    if not _is_loss(error):
+        return f"error: host {jax.process_index()} failed and ends, the others will", _STATUS_FAULT
+    return (
+        f"error: lost another host ({errors.first_line(error)}); start the same command on every "
+        "host to go on from the last checkpoint",
+        STATUS_STOPPED,
+    )
+
+
+def _stay(addresses: Addresses) -> float:
+    """How long this host stays after an error."""
+    if addresses.index is None:
+        try:
+            return LAST_SECONDS if is_main() else 0
+        except RuntimeError:  # it found no device, without which JAX does not say
+            return LAST_SECONDS
+    return LAST_SECONDS if addresses.index == 0 else 0
+
+
+def _check_numbers_of_devices() -> None:
     """Raise SharedError unless all hosts have equally many devices, which JAX's gathers need."""
     numbers = Counter(device.process_index for device in jax.devices())
     if len(set(numbers.values())) > 1:
@@ -238,12 +262,16 @@ def _is_loss(error: Exception) -> bool:
     return bool(from_jax) and any(word in text.lower() for word in _LOST)
 
 
-def _leave(message: str, status: int) -> None:
-    """Exit this process without waiting for other hosts, also where nothing can be printed."""
+def _leave(message: str, status: int, stay: float = 0) -> None:
+    """Exit this process after `stay` seconds, also where nothing can be printed.
+
+    It waits for no other host.
+    """
     try:
         with contextlib.suppress(OSError, ValueError):  # of a full disk, of a closed stream
             print(" ".join(message.split()), file=sys.stderr)
             sys.stdout.flush()
             sys.stderr.flush()
+        time.sleep(stay)
     finally:
         os._exit(status)

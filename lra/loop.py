@@ -60,8 +60,8 @@ def train(
     """
     stop = stop or Stop()
     if tensorboard:
-        check_events()
-    nans.check(debug_nans)
+        hosts.on_every(check_events)
+    hosts.on_every(lambda: nans.check(debug_nans))
     folder = Workdir(workdir)
     hosts.on_main(folder.check_free)
     protocol_of(config)  # needed for the rows: raises now if the config file alone is not valid

@@ -352,16 +352,17 @@ def test_one_host_needs_nobody():
 def test_what_ends_a_host(error, status, line, monkeypatch):
     left = []
     monkeypatch.setattr(rendezvous, "meet", lambda *_: None)
-    monkeypatch.setattr(hosts, "_leave", lambda text, number: _note(left, text, number))
+    monkeypatch.setattr(hosts, "_leave", lambda *told: _note(left, *told))
     with pytest.raises(SystemExit), hosts.connected(rendezvous.Addresses("node:1234", 2, 0)):
         raise error
-    ((text, number),) = left
+    ((text, number, stays),) = left
     assert number == status
     assert line in text
+    assert stays == hosts.LAST_SECONDS  # others may be about to tell the same
 
 
-def _note(left: list, text: str, number: int) -> None:
-    left.append((text, number))
+def _note(left: list, text: str, number: int, stays: float = 0) -> None:
+    left.append((text, number, stays))
     raise SystemExit
 
 
@@ -384,9 +385,51 @@ def test_a_host_that_met_no_others_ends_at_once(error, status, line, monkeypatch
     monkeypatch.setattr(hosts, "_leave", lambda *told: _note(left, *told))
     with pytest.raises(SystemExit), hosts.connected(rendezvous.Addresses(), stop):
         raise AssertionError("not reached")
-    ((text, number),) = left
+    ((text, number, _),) = left
     assert number == status
     assert line in text
+
+
+def test_only_the_host_that_coordinates_stays_after_an_error(monkeypatch):
+    def no_device():
+        raise RuntimeError("no device")
+
+    stays = [hosts._stay(rendezvous.Addresses("node:1234", 2, index)) for index in (0, 1)]
+    assert stays == [hosts.LAST_SECONDS, 0]
+    for index, expected in ((lambda: 0, 3), (lambda: 1, 0), (no_device, 3)):
+        monkeypatch.setattr(jax, "process_index", index)
+        assert hosts._stay(rendezvous.Addresses()) == expected
+
+
+def test_settings_that_no_host_may_have_are_refused_before_they_meet(monkeypatch):
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: pytest.fail("met"))
+    addresses = rendezvous.Addresses("node:1234", 2, 1)
+    with (
+        jax.enable_x64(True),
+        pytest.raises(UserError, match="JAX_ENABLE_X64 is set to"),
+        hosts.connected(addresses),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_variables_that_do_not_fit_the_devices_end_all_hosts_alike(monkeypatch):
+    two_hosts(monkeypatch, lambda own: own)
+    monkeypatch.setattr(rendezvous, "meet", lambda *_: None)
+    monkeypatch.setenv("LRA_KERNELS", "yes")
+    with (
+        pytest.raises(hosts.SharedError, match=r"^LRA_KERNELS=yes: it can be on or off"),
+        hosts.connected(rendezvous.Addresses("node:1234", 2, 1)),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_what_all_hosts_lack_ends_all_alike(monkeypatch, tiny_config, data_dir, tmp_path):
+    two_hosts(monkeypatch, lambda own: own)
+    with jax.debug_nans(True), pytest.raises(hosts.SharedError, match="JAX_DEBUG_NANS is set"):
+        train(tiny_config(), tmp_path / "run", data_dir)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(hosts.SharedError, match=r"^--tensorboard needs tensorboardX"):
+        train(tiny_config(), tmp_path / "run", data_dir, tensorboard=True)
 
 
 @pytest.mark.slow
