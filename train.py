@@ -64,9 +64,10 @@ def _train(options: argparse.Namespace, overrides: list[str], stop: Stop) -> int
     addresses = rendezvous.addresses(options.distributed, *address)
     if options.debug_nans and addresses is not None:
         raise UserError("--debug_nans works on one host: one that ends would leave the others")
-    with hosts.connected(addresses, stop):
-        from lra.loop import train
+    # Imported before connecting, from when on no host must be late.
+    from lra.loop import train
 
+    with hosts.connected(addresses, stop):
         return train(
             config,
             options.workdir,

@@ -38,7 +38,8 @@ _STATUS_FAULT = 1  # of the program
 # Smallest message in bytes. Messages are padded to few lengths, since each compiles a program.
 _UNIT = 256
 # Words that only error messages of failed connections contain.
-_LOST = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination", "aborted")
+_LOSS = ("gloo", "nccl", "connection", "unavailable", "heartbeat", "coordination", "aborted")
+_LATE = ("timed out", "deadline_exceeded")  # and of those that took too long
 # Prefix of XLA's error messages (`UNKNOWN: Gloo AllGather failed`); some are ValueErrors.
 _STATUS = re.compile(r"[A-Z_]+: ")
 
@@ -54,6 +55,9 @@ def connected(addresses: Addresses | None, stop: Stop | None = None) -> Iterator
     A host that fails alone, or loses another, prints one line and exits soon: an orderly exit would
     have to wait for the others. If a host was lost, or a stop requested before all hosts were
     there, the status is `STATUS_STOPPED`, and the same commands continue from the last checkpoint.
+
+    Import what a run needs before: hosts must not come to their first communication more than 30 s
+    apart (`sharding.connect_groups`).
 
     Args:
         addresses: Where the hosts find each other; None for one host.
@@ -190,9 +194,11 @@ def _describe(error: Exception) -> tuple[str, int]:
         return f"error: {line}", errors.STATUS_BAD_INPUT
     if not _is_loss(error):
         return f"error: host {jax.process_index()} failed and ends, the others will", _STATUS_FAULT
+    is_late = any(word in str(error).lower() for word in _LATE)
+    what = "another host did not answer in time, or was lost" if is_late else "lost another host"
     return (
-        f"error: lost another host ({errors.first_line(error)}); start the same command on every "
-        "host to go on from the last checkpoint",
+        f"error: {what} ({errors.first_line(error)}); start the same command on every host to go "
+        "on from the last checkpoint",
         STATUS_STOPPED,
     )
 
@@ -259,7 +265,7 @@ def _is_loss(error: Exception) -> bool:
     """Whether communication failed; errors that are not JAX's never mean that."""
     text = str(error)
     from_jax = isinstance(error, RuntimeError | ConnectionError) or _STATUS.match(text)
-    return bool(from_jax) and any(word in text.lower() for word in _LOST)
+    return bool(from_jax) and any(word in text.lower() for word in (*_LOSS, *_LATE))
 
 
 def _leave(message: str, status: int, stay: float = 0) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from flax import nnx
 from ml_collections import config_dict
 
-from lra import ahead, environment, hosts, nans
+from lra import ahead, environment, hosts, nans, sharding
 from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
@@ -71,6 +71,7 @@ def train(
     )
     # A call that may be repeated to find a NaN must not donate its arguments.
     trainer = hosts.on_every(lambda: Trainer(config, prepared, donate=not debug_nans))
+    sharding.connect_groups(trainer.shardings)
     first = None
     if config.train.init_from and not hosts.on_main(folder.config.exists):
         first = initial_state(trainer)  # its errors are raised before anything is written

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -67,6 +68,26 @@ def copy_on_every_host() -> NamedSharding:
     first = {device.process_index: device for device in reversed(jax.devices())}
     mesh = Mesh(list(first.values()), ("host",), axis_types=(AxisType.Auto,))
     return NamedSharding(mesh, PartitionSpec())
+
+
+def connect_groups(shardings: Shardings) -> None:
+    """Let the devices of each group that communicates on the mesh connect; call it on all hosts.
+
+    On CPUs, devices of several hosts connect when a group of them first communicates, and wait for
+    each other for no more than 30 s. Then, hosts would have compiled for minutes, some of them
+    longer than others; here, they are together.
+    """
+    if shardings.mesh.is_multi_process:
+        for axes in (("data",), ("seed",), ("seed", "data")):
+            program, ones = sum_over(shardings.mesh, axes)
+            jax.block_until_ready(program(ones))
+
+
+def sum_over(mesh: Mesh, axes: tuple[str, ...]) -> tuple[Callable, jax.Array]:
+    """Return a program that sums over these axes of a mesh, and its argument."""
+    size = math.prod(mesh.shape[axis] for axis in axes)
+    ones = put(np.ones(size, np.int32), NamedSharding(mesh, PartitionSpec(axes)))
+    return jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec())), ones
 
 
 def mesh_sizes(

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from lra import sharding
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 
@@ -17,7 +18,7 @@ COMMUNICATION = (
 )
 # `%name = TYPE all-reduce(...), ..., replica_groups=GROUPS, ...`; a type may be a tuple.
 CALL = re.compile(rf"= (\(.*?\)|\S+) ({COMMUNICATION})(?:-start)?\(")
-GROUPS = re.compile(r"replica_groups=(\S+(?: \{[^}]*\})?)")
+GROUPS = re.compile(r"replica_groups=(\S+(?: device_ids=\S+)?(?: \{[^}]*\})?)")
 
 
 def compiled_step(trainer):
@@ -45,11 +46,15 @@ def groups(text):
         shape, order, axes = parts.groups()
         devices = np.arange(np.prod(numbers(order))).reshape(numbers(order))
         rows = devices.transpose(numbers(axes) if axes else None).reshape(numbers(shape))
-    else:  # mesh['axis_0'=2,'axis_1'=2] {'axis_1'}
-        mesh, chosen = re.match(r"mesh\[(.*?)\] \{(.*?)\}", text).groups()
+    else:  # mesh['axis_0'=2,'axis_1'=2] {'axis_1'}, or with device_ids=([2,2]T(1,0)) before {
+        pattern = r"mesh\[(.*?)\](?:, device_ids=\(\[([\d,]+)\]T\(([\d,]+)\)\))? \{(.*?)\}"
+        mesh, order, axes, chosen = re.match(pattern, text).groups()
         sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
         along = [list(sizes).index(name) for name in re.findall(r"'(\w+)'", chosen)]
-        devices = np.arange(np.prod(numbers(sizes.values()))).reshape(numbers(sizes.values()))
+        devices = np.arange(np.prod(numbers(sizes.values())))
+        if order:
+            devices = devices.reshape(numbers(order)).transpose(numbers(axes))
+        devices = devices.reshape(numbers(sizes.values()))
         rows = np.moveaxis(devices, along, range(-len(along), 0))
         rows = rows.reshape(-1, np.prod([devices.shape[axis] for axis in along]))
     return {frozenset(row.tolist()) for row in rows}
@@ -64,10 +69,29 @@ def test_groups_are_read():
     for text in ("{{0,1},{2,3}},", "[2,2]<=[4],", "mesh['a'=2,'b'=2,'c'=1] {'b'}"):
         assert groups(text) == expected
     across = {frozenset({0, 2}), frozenset({1, 3})}
-    assert groups("[2,2]<=[2,2]T(1,0)") == groups("mesh['a'=2,'b'=2] {'a'}") == across
+    transposed = "mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'},"
+    for text in ("[2,2]<=[2,2]T(1,0)", "mesh['a'=2,'b'=2] {'a'}", transposed):
+        assert groups(text) == across
 
 
 SEED_GROUPS = {frozenset(range(4)), frozenset(range(4, 8))}
+
+
+@pytest.mark.parametrize(
+    ("axes", "expected"),
+    [
+        (("seed",), {frozenset({index, index + 4}) for index in range(4)}),
+        (("data",), SEED_GROUPS),
+        (("seed", "data"), {frozenset(range(8))}),
+    ],
+)
+def test_hosts_connect_in_each_group_of_the_mesh(axes, expected):
+    """Before they compile, which takes some of them longer than others wait."""
+    mesh = sharding.make_mesh(jax.devices(), 2, 4)
+    program, ones = sharding.sum_over(mesh, axes)
+    assert program(ones) == ones.size
+    text = program.lower(ones).compile().as_text()
+    assert communication(text) == [("all-reduce", {"s32"}, expected)]
 
 
 QUICK = ("nystrom", "reformer")

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+import lra
 from lra import environment, hosts, records, rendezvous
 from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
@@ -25,6 +26,7 @@ from tests.lra.conftest import TINY, write_listops
 from tests.lra.trainings import assert_same_bits, final_state
 from tests.quick_compilation import XLA_FLAGS
 from tests.waiting import wait_for
+from train import main
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CALLS_OF_ONE = ("train.steps_per_call=1", "train.checkpoint_seconds=0")
@@ -345,6 +347,8 @@ def test_one_host_needs_nobody():
         (RuntimeError("UNAVAILABLE: connection reset"), 75, "lost another host"),
         (ConnectionResetError("connection reset"), 75, "lost another host"),
         (ValueError("UNKNOWN: Gloo AllGather failed: reset by peer"), 75, "lost another host"),
+        (ValueError("UNKNOWN: Gloo connectFullMesh: timed out"), 75, "answer in time, or was lost"),
+        (RuntimeError("DEADLINE_EXCEEDED: Barrier"), 75, "did not answer in time, or was lost"),
         (ValueError("bad key 'connection_type'"), 1, "host 0 failed"),
         (OSError(28, "No space left on device", "metrics.jsonl"), 2, "on device: metrics.jsonl"),
     ],
@@ -430,6 +434,22 @@ def test_what_all_hosts_lack_ends_all_alike(monkeypatch, tiny_config, data_dir, 
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(hosts.SharedError, match=r"^--tensorboard needs tensorboardX"):
         train(tiny_config(), tmp_path / "run", data_dir, tensorboard=True)
+
+
+def test_the_loop_is_imported_before_hosts_connect(monkeypatch, tmp_path):
+    """It takes seconds, on a cold disk many more than hosts wait for each other."""
+    seen = []
+
+    def connected(*_):
+        seen.append("lra.loop" in sys.modules)
+        raise SystemExit
+
+    monkeypatch.setattr(hosts, "connected", connected)
+    monkeypatch.setattr(lra, "loop", lra.loop)
+    monkeypatch.delitem(sys.modules, "lra.loop")
+    with pytest.raises(SystemExit):
+        main(["--config=configs/listops.py:standard", f"--workdir={tmp_path}"])
+    assert seen == [True]
 
 
 @pytest.mark.slow
