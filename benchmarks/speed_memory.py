@@ -25,9 +25,10 @@ of which XLA's analysis does not know.
 the CPU in half of it, since others may occupy the rest) and whose call takes about --fill_seconds.
 The largest batch that fits in all of it is recorded too, from the memory of one more example.
 
-A case that would exceed --max_seconds, warm-up and repeats together, by the power law fitted to
-shorter lengths (at least quadratic for exact attention, linear for the others), is not run but
-marked as extrapolated. A case that takes more than the memory, or would by its estimate, is
+A case that would exceed --max_seconds, warm-up and repeats together, is not run but marked as
+extrapolated. Its time is taken to grow from the longest measured length on as the flops or, where
+these are not known, by a power law fitted to shorter lengths (at least quadratic for exact
+attention, linear for the others). A case that takes more than the memory, or would by its estimate, is
 recorded as out of memory, with that figure.
 """
 
