@@ -28,8 +28,8 @@ The largest batch that fits in all of it is recorded too, from the memory of one
 A case that would exceed --max_seconds, warm-up and repeats together, is not run but marked as
 extrapolated. Its time is taken to grow from the longest measured length on as the flops or, where
 these are not known, by a power law fitted to shorter lengths (at least quadratic for exact
-attention, linear for the others). A case that takes more than the memory, or would by its estimate, is
-recorded as out of memory, with that figure.
+attention, linear for the others). A case that takes more than the memory, or would by its estimate,
+is recorded as out of memory, with that figure.
 """
 
 import argparse

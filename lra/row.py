@@ -134,7 +134,7 @@ class Row:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the device is a CPU: only names of CPUs end with a number of cores."""
+        """Whether the device is a CPU: only names of CPUs have a number of cores."""
         return bool(_CORES.search(self.device or ""))
 
     @property
