@@ -5,7 +5,8 @@ import pytest
 
 from lra.data.task_writer import TaskWriter
 from lra.loop import train
-from lra.settings import load_config
+from lra.programs import make_programs
+from lra.settings import flatten, load_config
 from lra.stopping import Stop
 from lra.warm_start import initial_state
 from tests.attention_cases import overrides_of
@@ -119,6 +120,35 @@ def tiny_trainer(tiny_config, data_dir):
         return make_trainer(tiny_config(*arguments), data_dir, **options)
 
     return build
+
+
+@pytest.fixture(scope="module")
+def shared_programs():
+    """Trainers of a file that differ only in their seeds share their compiled functions.
+
+    Each would trace, lower and compile its own otherwise. Not for tests that replace anything these
+    functions call.
+    """
+    made = {}
+
+    def shared(config, task, length, *, graphdef, plan, shardings, donate):
+        settings = flatten(config) | {"seeds": len(config.seeds)}
+        key = (repr(sorted(settings.items())), length, plan, shardings, donate)
+        if key not in made:
+            made[key] = make_programs(
+                config,
+                task,
+                length,
+                graphdef=graphdef,
+                plan=plan,
+                shardings=shardings,
+                donate=donate,
+            )
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lra.trainer.make_programs", shared)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,8 @@ from lra.workdir import Workdir
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE
 from tests.lra.trainings import assert_same_bits, final_state
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
