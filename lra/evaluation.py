@@ -46,7 +46,7 @@ def evaluate_workdir(
     restored = restore_workdir(
         workdir, data_dir=data_dir, splits=(split,), eval_batch_size=eval_batch_size
     )
-    _, trainer, state, step, _ = restored
+    trainer, state, step = restored.trainer, restored.state, restored.step
     diverged_step, val_accuracy, best_step = trainer.fetch(
         (state.diverged_step, state.best.val_accuracy, state.best.step)
     )
@@ -99,7 +99,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 def _write_predictions(
     path: pathlib.Path, restored: Restored, split: str, evaluation: Evaluation
 ) -> None:
-    prepared, trainer, state, _, _ = restored
+    prepared, trainer, state = restored.prepared, restored.trainer, restored.state
     stored, index = arrays.stored_index(prepared, split, trainer.config.data.holdout)
     content = io.BytesIO()
     np.savez_compressed(

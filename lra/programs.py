@@ -147,7 +147,7 @@ def _compiler(
                 return function(*args)
 
         traced.__name__ = name
-        donated_arguments = 0 if donated and donate else ()
+        donated_arguments = (0,) if donated and donate else ()
         options = compiler_options()
         return jax.jit(traced, donate_argnums=donated_arguments, compiler_options=options, **more)
 

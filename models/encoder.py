@@ -3,7 +3,7 @@
 It is the same for every attention and every task. Its sizes are set in `configs`; the defaults are
 those of the model behind Table 3 of the Nyströmformer paper (arXiv 2102.03902). So is the
 initialisation: kernels and biases of Linear uniform within ±1/sqrt(fan in), PyTorch's default, and
-embeddings N(0, 0.02).
+embeddings N(0, 0.02^2).
 
     x = dropout(token[ids] + position)
     x = block(x)                            for each of `models.block`
@@ -44,7 +44,7 @@ _EMBEDDING_STD = 0.02
 
 
 def sinusoidal_positions(length: int, dim: int) -> Float[Array, "length dim"]:
-    """Interleaved sin and cos, wavelengths 2π to 10,000 · 2π (arXiv 1706.03762, section 3.5)."""
+    """Interleaved sin and cos, wavelengths 2π to nearly 10,000 · 2π (1706.03762, section 3.5)."""
     rates = jnp.exp(-jnp.log(10_000.0) * jnp.arange(0, dim, 2, jnp.float32) / dim)
     angles = jnp.arange(length, dtype=jnp.float32)[:, None] * rates[None, :]
     waves = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)

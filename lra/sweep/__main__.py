@@ -75,6 +75,7 @@ def main(argv: list[str], train: tuple[str, ...] = _TRAIN, again: tuple[str, ...
         return jobs.execute([*again, *argv, "--jobs=1"], number)
     executor = None
     if options.launcher == "slurm":
+        launchers.check_slurm()
         options.budget_minutes = launchers.job_minutes(slurm, options.budget_minutes)
         executor = launchers.slurm_executor(place, slurm)
     # SIGTERM ends a sweep like Ctrl-C. While a child runs, both are forwarded to it instead.

@@ -13,6 +13,7 @@ are submitted again by the next call of the sweep.
 """
 
 import dataclasses
+import importlib.util
 import os
 import pathlib
 import shlex
@@ -105,6 +106,14 @@ def job_minutes(parameters: dict[str, Any], minutes: float | None) -> float:
     return available if minutes is None else min(available, minutes)
 
 
+def check_slurm() -> None:
+    """Raise UserError if submitit is not installed or this machine has no Slurm."""
+    if importlib.util.find_spec("submitit") is None:
+        raise UserError("--launcher=slurm needs submitit: pip install submitit")
+    if shutil.which("sbatch") is None:
+        raise UserError("no Slurm on this machine (no sbatch); try --launcher=print")
+
+
 def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
     """Return a submitit executor for Slurm.
 
@@ -113,14 +122,10 @@ def slurm_executor(place: Place, parameters: dict[str, Any]) -> Any:
         parameters: Parameters of submitit: `timeout_min`, `gpus_per_node`, `slurm_partition`, ...
 
     Raises:
-        UserError: submitit is not installed, this machine has no Slurm, or a parameter is unknown.
+        UserError: A parameter is unknown.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("--launcher=slurm needs submitit: pip install submitit") from None
-    if shutil.which("sbatch") is None:
-        raise UserError("no Slurm on this machine (no sbatch); try --launcher=print")
+    import submitit
+
     try:
         executor = submitit.AutoExecutor(
             folder=place.workdir / "slurm", cluster="slurm", slurm_max_num_timeout=_MAX_TIMEOUTS

@@ -81,7 +81,7 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         raise
     except BaseException as error:  # including SystemExit and GeneratorExit
         raise UserError(f"{_location(path, error)}: {type(error).__name__}: {error}") from error
-    if not isinstance(runs, list):
+    if not isinstance(runs, list | tuple):
         raise UserError(
             f"{path} has no list RUNS and no function `runs` that returns one, as in "
             "def runs(tasks=('listops', 'image'))"
@@ -91,7 +91,7 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
         data.check(wanted)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return runs, wanted
+    return list(runs), wanted
 
 
 def _location(path: str, error: BaseException) -> str:

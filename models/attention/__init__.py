@@ -52,8 +52,8 @@ def make(
         head_dim: Width of a head.
         layer: Index of the layer, for options given per layer.
         shared: Layer 0's attention, whose arrays later layers may share; None in layer 0.
-        rngs: Streams `params` (trained arrays) and `attention` (untrained draws); `nnx.Rngs(0)` has
-            both.
+        rngs: Streams `params` (trained arrays) and `attention` (untrained draws; without it they
+            come from `params`); `nnx.Rngs(0)` has both.
         causal: Must be False: none of the attentions can be used causally.
         **options: Options of the attention (`num_landmarks`, `proj_dim`, ...), see its class.
 

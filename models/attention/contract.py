@@ -10,7 +10,8 @@ An attention is a subclass of `Attention`, made by `models.attention.make` and c
                 is deterministic
 
 - The contents of masked positions, which must be finite and far from overflow, never affect outputs
-  and gradients at real positions. Outputs at masked positions are arbitrary but finite.
+  and gradients at real positions. Outputs at masked positions are arbitrary but finite; a loss must
+  not depend on them: some methods ignore their gradients.
 - q, k and v have the same shape: cross-attention is outside this contract. Other shapes, dtypes
   that are not real floating-point ones, and masks that are not bool raise ValueError
   (`check_inputs`), in modules and in the pure functions named after a method. The implementations
@@ -40,6 +41,11 @@ Mask = Bool[Array, "batch length"]
 
 class Untrained(nnx.Variable):
     """An array drawn at initialisation, saved with the model and never trained."""
+
+
+def untrained_key(rngs: nnx.Rngs) -> Array:
+    """Next key for an `Untrained` array, of the stream `attention` or, without one, `params`."""
+    return rngs.attention() if "attention" in rngs else rngs.params()
 
 
 class Attention(nnx.Module):

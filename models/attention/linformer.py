@@ -141,11 +141,11 @@ class LinformerAttention(Attention):
             has no parameters, so its sizes may differ everywhere.
         projection: 'linear', 'mean_pool', 'max_pool' or 'conv'.
 
-    The parameters `e` and `f` are matrices [proj_dim, length], N(0, 0.02), or convolution kernels.
-    Each is a list with one array [heads or 1, ...] per group of heads. If all sizes are equal, all
-    heads form one group; otherwise each head is a group of its own. Shared arrays are the same
-    object, as which `nnx.split`, `nnx.clone` and `nnx.grad` treat them; for `jax.tree.map` and for
-    `jax.grad` of a whole module each reference is an array of its own.
+    The parameters `e` and `f` are matrices [proj_dim, length], of N(0, 0.02^2), or convolution
+    kernels. Each is a list with one array [heads or 1, ...] per group of heads. If all sizes are
+    equal, all heads form one group; otherwise each head is a group of its own. Shared arrays are
+    the same object, as which `nnx.split`, `nnx.clone` and `nnx.grad` treat them; for `jax.tree.map`
+    and for `jax.grad` of a whole module each reference is an array of its own.
     """
 
     why_not_causal = "its projections mix all positions of the sequence into every key and value"

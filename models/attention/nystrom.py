@@ -1,6 +1,6 @@
 """Nyströmformer: softmax attention through landmarks (Xiong et al. 2021, arXiv 2102.03902).
 
-    softmax(Q K^T / sqrt(d)) V  ~  F (Z (B V)) + convolution(V)                       Eq. 17
+    softmax(Q K^T / sqrt(d)) V  ~  F (Z (B V)) + convolution(V)             Eq. 17, Fig. 4
     F = softmax(Q K~^T / sqrt(d))   A = softmax(Q~ K~^T / sqrt(d))   B = softmax(Q~ K^T / sqrt(d))
 
 The m landmarks Q~, K~ are means of Q, K over segments of consecutive positions (Eq. 16); Z is the
@@ -9,6 +9,8 @@ as above, B V and F (...) are attention from and to the landmarks (`models.atten
 that neither F nor B is ever stored: time O(n m d + m^3), memory O(n d + m^2).
 
 Differences from the paper and its code (mlpen/Nystromformer, LRA/code):
+- As in the code, Eq. 14 is read with one factor inside the other (`iterative_pinv`), without which
+  the inverse is no fixed point, and the sums of Eq. 16 are divided by their number of terms.
 - Any length: if n is not a multiple of m, the first n mod m segments are one position longer.
 - The iteration's starting point is computed per matrix, as in the paper; the code divides by one
   maximum over batch and heads, so that an output depends on the other examples in its batch.

@@ -48,7 +48,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from models import kernel_choice
 from models.attention.blocks import swap_heads
-from models.attention.contract import Attention, Heads, Mask, Untrained, check_inputs
+from models.attention.contract import (
+    Attention,
+    Heads,
+    Mask,
+    Untrained,
+    check_inputs,
+    untrained_key,
+)
 from models.attention.favor import favor_attention
 from models.checks import check_choice, check_fraction, check_not_negative, check_positive
 from models.dtypes import accumulation_dtype, common_dtype
@@ -268,7 +275,8 @@ class PerformerAttention(Attention):
         if kernel != "softmax" and epsilon != SOFTMAX_EPSILON:
             raise ValueError(f"epsilon is for kernel 'softmax'; that of '{kernel}' is fixed")
         self.kernel, self.epsilon = kernel, float(epsilon)
-        self.projection = Untrained(orthogonal_features(rngs.attention(), num_features, head_dim))
+        features = orthogonal_features(untrained_key(rngs), num_features, head_dim)
+        self.projection = Untrained(features)
 
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None

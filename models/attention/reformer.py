@@ -42,7 +42,14 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from models import kernel_choice
 from models.attention.blocks import swap_heads
-from models.attention.contract import Attention, Heads, Mask, Untrained, check_inputs
+from models.attention.contract import (
+    Attention,
+    Heads,
+    Mask,
+    Untrained,
+    check_inputs,
+    untrained_key,
+)
 from models.attention.hashing import bucket_factors, lsh_buckets
 from models.attention.padding import padded_to, round_up, zeroed
 from models.attention.permutation import permute
@@ -260,7 +267,7 @@ class ReformerAttention(Attention):
         self.length, self.chunk_length = length, chunk_length
         self.factors = bucket_factors(length, chunk_length)
         shape = (heads, head_dim, num_hashes, sum(self.factors) // 2)
-        self.rotations = Untrained(jax.random.normal(rngs.attention(), shape, jnp.float32))
+        self.rotations = Untrained(jax.random.normal(untrained_key(rngs), shape, jnp.float32))
 
     def __call__(
         self, q: Heads, k: Heads, v: Heads, mask: Mask, *, key: jax.Array | None = None

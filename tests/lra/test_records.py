@@ -246,6 +246,24 @@ def test_every_flipped_bit_is_noticed(tmp_path, capsys):
     assert len(records.read(path)) == 2
 
 
+def test_rows_may_be_written_again_with_other_spaces(tmp_path):
+    """As `jq -c` and `jq` write them."""
+    path, rows = tmp_path / "rows.jsonl", [make_row(), make_row(seed=1)]
+    records.append(path, rows)
+    values = [json.loads(line) for line in path.read_text().splitlines()]
+    for separators in ((",", ":"), (" , ", " : ")):
+        path.write_text("\n".join(json.dumps(v, separators=separators) for v in values))
+        assert records.read(path) == rows
+    values[1]["seed"] = 2
+    for separators in ((",", ":"), (", ", ": ")):
+        path.write_text("\n".join(json.dumps(v, separators=separators) for v in values))
+        with pytest.raises(UserError, match=r"line 2: was edited.* differ, its sha256"):
+            records.read(path)
+    del values[1]["sha256"]
+    path.write_text("\n".join(map(json.dumps, values)))
+    assert records.read(path) == [make_row(), make_row(seed=2)]
+
+
 LINE = json.dumps(json.loads(to_json(make_row())))
 VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just({})
 EDITED = st.dictionaries(st.sampled_from([*json.loads(LINE), "more"]), VALUE, max_size=3).map(

@@ -170,8 +170,9 @@ def test_slurms_two_signals_are_one_to_a_training(tmp_path, first):
 def test_slurm_that_is_not_there_is_said(place, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match="no Slurm on this machine"):
-        place.run("--launcher=slurm", LIMIT)
+    for flags in ([], [LIMIT]):
+        with pytest.raises(UserError, match="no Slurm on this machine"):
+            place.run("--launcher=slurm", *flags)
 
 
 def test_a_missing_part_of_slurm_is_said(place, cluster):
@@ -206,6 +207,7 @@ def test_jobs_of_an_array_train_go_on_and_record(place, monkeypatch):
 
     executor = submitit.LocalExecutor(folder=place.root / "jobs")
     executor.update_parameters(timeout_min=5)
+    monkeypatch.setattr(launchers, "check_slurm", lambda: None)
     monkeypatch.setattr(launchers, "slurm_executor", lambda *_: executor)
     submitted = []
     submit = launchers.submit

@@ -25,7 +25,7 @@ def test_names_of_folders_are_no_longer_than_file_systems_allow(place):
 def test_a_run_listed_twice_is_said_and_run_once(place, capsys):
     place.file.write_text(
         "run = {'config': 'configs/listops.py:standard', 'seeds': (0, 1)}\n"
-        "RUNS = [run, dict(run), run | {'seeds': (1, 2)}]\n"
+        "RUNS = run, dict(run), run | {'seeds': (1, 2)}\n"  # a tuple is a list, too
     )
     assert place.run() == 0
     assert [row.seed for row in place.rows()] == [0, 1, 2]

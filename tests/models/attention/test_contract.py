@@ -437,3 +437,10 @@ def test_heads_of_another_module_are_refused(name, shape, message):
 def test_rngs_that_are_none_are_refused(rngs):
     with pytest.raises(ValueError, match="rngs must be an nnx"):
         inspect.unwrap(make)("standard", length=8, heads=1, head_dim=8, rngs=rngs)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_one_stream_of_random_numbers_is_enough(name):
+    sizes = {"length": 256, "heads": 1, "head_dim": 8}
+    for rngs in (nnx.Rngs(0), nnx.Rngs(params=0)):
+        assert make(name, **sizes, rngs=rngs).why_not_causal
