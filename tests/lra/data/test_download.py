@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from lra.data import download as downloads
-from lra.data import image, text
+from lra.data import image, request, text
 from lra.data.download import Remote, check_reachable, download
 from lra.errors import UserError
 from tests.lra.data.file_server import FileServer, serve
@@ -30,6 +30,18 @@ def visible(folder: pathlib.Path) -> list[str]:
 @pytest.mark.parametrize("module", [text, image])
 def test_downloads_are_over_https(module):
     assert module.ARCHIVE.url.startswith("https://")
+
+
+@pytest.mark.parametrize(("task", "module"), [("text", text), ("image", image)])
+def test_a_download_that_is_not_there_counts_in_the_estimate(tmp_path, task, module):
+    def estimated(source):
+        argv = [task, f"--source={source}", f"--data_dir={tmp_path}"]
+        return module.estimate(request.parser_of(task).parse_args(argv)).bytes
+
+    assert estimated("download") == estimated("tfds") + module.ARCHIVE.bytes
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / module.ARCHIVE.name).touch()
+    assert estimated("download") == estimated("tfds")
 
 
 @pytest.mark.parametrize("fetch", [download, lambda remote, _: check_reachable(remote)])

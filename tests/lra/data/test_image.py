@@ -5,7 +5,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from lra.data import cifar10, image, official, prepared, request
+from lra.data import cifar10, image, official, prepared
 from lra.data.prepare import prepare_task
 from lra.errors import UserError
 from tests.lra.data import tfds_folders
@@ -70,17 +70,6 @@ def assert_stored(data_dir: pathlib.Path, split: str, indices) -> None:
     labels, pixels = contents(data_dir, split)
     assert labels == LABELS[indices].tolist()
     np.testing.assert_array_equal(pixels, LEVELS[indices])
-
-
-def test_a_download_that_is_not_there_counts_in_the_estimate(tmp_path):
-    def estimated(source):
-        argv = ["image", f"--source={source}", f"--data_dir={tmp_path}"]
-        return image.estimate(request.parser_of("image").parse_args(argv)).bytes
-
-    assert estimated("download") == estimated("tfds") + image.ARCHIVE.bytes
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / image.ARCHIVE.name).touch()
-    assert estimated("download") == estimated("tfds")
 
 
 def test_the_last_tenth_in_file_order_is_the_validation_set(tmp_path):
