@@ -18,6 +18,7 @@ from models.machine import Machine, assumed, this_machine
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 KEY = jax.random.key(7)
+KEYS = {"kept": None, "one": KEY, "each": jax.random.split(KEY, 4)}
 GPU = Machine("gpu", runs_kernels=True)
 LENGTH, DIM = 48, 32  # 192 rows: three blocks forward, six backward
 OPTIONS = {
@@ -27,6 +28,7 @@ OPTIONS = {
 }
 
 
+@functools.cache
 def build(name="standard", dtype=jnp.bfloat16, dim=DIM, mlp_dim=64):
     module = attention.make(
         name=name,
@@ -61,6 +63,21 @@ def run(graph, params, rest, x, g, mask, key):
     return jax.tree.leaves((out, gradient(g)))
 
 
+def compiled(graph):
+    """`run` of a block as one program: one by one the operations take longer to compile."""
+    return jax.jit(functools.partial(run, graph))
+
+
+def results(parts, arrays, key, machine):
+    with assumed(machine):
+        return compiled(parts[0])(*parts[1:], *arrays, key)
+
+
+@functools.cache
+def plain_results(name="standard", key="one", dtype=jnp.float32):
+    return results(build(name, dtype), inputs(dtype), KEYS[key], Machine("gpu"))
+
+
 @pytest.fixture
 def interpreted(monkeypatch):
     """The kernels are interpreted, and in float32 taken too."""
@@ -81,25 +98,26 @@ def test_programs_go_through_any_number_of_blocks(programs, interpreted, monkeyp
     for name in ("_PROJECT", "_PROJECT_GRADIENT", "_FINISH", "_FINISH_GRADIENT"):
         tile = getattr(fused, name)._replace(programs=programs)
         monkeypatch.setattr(fused, name, tile)
-    found, expected = both(build(dtype=jnp.float32), inputs(jnp.float32), KEY)
+    found = results(build(dtype=jnp.float32), inputs(jnp.float32), KEY, GPU)
+    expected = plain_results()
     largest = max(np.abs(y).max() for y in expected)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=0, atol=2**-20 * largest)
 
 
-def both(parts, arrays, key):
-    with assumed(GPU):
-        found = run(*parts, *arrays, key)
-    with assumed(Machine("gpu")):
-        return found, run(*parts, *arrays, key)
-
-
-@pytest.mark.parametrize("key", [None, KEY, "one for each example"], ids=["kept", "one", "each"])
-@pytest.mark.parametrize("name", ["standard", "reformer"])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *(("standard", key) for key in KEYS),
+        # Queries that are keys too, which are projected the same whatever is dropped.
+        ("reformer", "each"),
+        *(pytest.param("reformer", key, marks=pytest.mark.slow) for key in ("kept", "one")),
+    ],
+)
 def test_equals_the_plain_block(name, key, interpreted):
     """Masks are the same, and sums are those of several programs."""
-    key = jax.random.split(KEY, 4) if isinstance(key, str) else key
-    found, expected = both(build(name, jnp.float32), inputs(jnp.float32), key)
+    found = results(build(name, jnp.float32), inputs(jnp.float32), KEYS[key], GPU)
+    expected = plain_results(name, key)
     assert [x.dtype for x in found] == [x.dtype for x in expected]
     largest = max(np.abs(y).max() for y in expected)
     for x, y in zip(found, expected, strict=True):
@@ -113,6 +131,9 @@ def test_attention_gets_the_packing(interpreted):
     packing = make_packing(holes, LENGTH)
 
     def outputs(packing):
+        return jax.jit(of_packing)(packing)
+
+    def of_packing(packing):
         block, real = nnx.merge(graph, params, rest), packing.packed_mask
         return jnp.where(real[..., None], block(x, real, KEY, packing), 0)
 
@@ -125,10 +146,11 @@ def test_attention_gets_the_packing(interpreted):
 
 
 def test_bfloat16_is_rounded_no_more_than_in_the_plain_block(interpreted):
-    found, plain = both(build(), inputs(), KEY)
-    with assumed(Machine("gpu")):
-        arrays = (x.astype(jnp.float32) for x in inputs()[:2])
-        expected = run(*build(dtype=jnp.float32), *arrays, inputs()[2], KEY)
+    found = results(build(), inputs(), KEY, GPU)
+    plain = plain_results(dtype=jnp.bfloat16)
+    x, g, mask = inputs()
+    wide = x.astype(jnp.float32), g.astype(jnp.float32), mask
+    expected = results(build(dtype=jnp.float32), wide, KEY, Machine("gpu"))
     assert [x.dtype for x in found] == [x.dtype for x in plain]
     largest = max(np.linalg.norm(z) for z in expected[2:])
 
@@ -147,6 +169,7 @@ def test_seeds_are_mapped(interpreted):
         of_seed = functools.partial(run, graph)
         axes = (0, None, None, None, None, 0)
         found = jax.jit(jax.vmap(of_seed, axes))(two, rest, x, g, mask, keys)
+        of_seed = jax.jit(of_seed)
         for seed in range(2):
             alone = of_seed(jax.tree.map(lambda x, s=seed: x[s], two), rest, x, g, mask, keys[seed])
             largest = max(np.abs(b).max() for b in alone)
@@ -217,7 +240,11 @@ def test_which_rows_it_takes():
     assert not takes(machine=Machine("gpu", has_cudnn=True))
 
 
-@pytest.mark.parametrize("key", [None, KEY], ids=["kept", "dropped"])
+@pytest.mark.parametrize(
+    "key",
+    # What is kept without a key goes through less of the same.
+    [pytest.param(None, id="kept", marks=pytest.mark.slow), pytest.param(KEY, id="dropped")],
+)
 def test_a_nystrom_block_is_rounded_little_more_than_in_the_plain_form(
     key, interpreted, monkeypatch
 ):
@@ -257,7 +284,7 @@ def assert_rounded_little_more(name, key):
     g = jnp.where(real, g, 0)  # what masked positions get is arbitrary
 
     def real_of(parts, x, g):
-        out, *gradients = jax.jit(functools.partial(run, parts[0]))(*parts[1:], x, g, mask, key)
+        out, *gradients = compiled(parts[0])(*parts[1:], x, g, mask, key)
         return [jnp.where(real, out, 0), *gradients]
 
     found = real_of((graph, params, rest), x, g)
