@@ -38,13 +38,15 @@ def test_the_dropout_mask_of_an_example_does_not_depend_on_its_batch():
 
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case].draws])
 def test_what_an_attention_draws_for_an_example_does_not_depend_on_its_batch(case):
-    attention = make(
-        attention_of(case),
-        length=32,
-        heads=2,
-        head_dim=8,
-        rngs=nnx.Rngs(0),
-        **CASES[case].options,
+    attention = jax.jit(
+        make(
+            attention_of(case),
+            length=32,
+            heads=2,
+            head_dim=8,
+            rngs=nnx.Rngs(0),
+            **CASES[case].options,
+        )
     )
     q, v = jax.random.normal(jax.random.key(1), (2, 3, 32, 2, 8))
     mask = jnp.ones((3, 32), bool)

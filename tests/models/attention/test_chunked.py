@@ -54,13 +54,10 @@ def test_queries_and_keys_of_different_lengths(queries, keys, float64):
     assert_same(found, out_and_gradients(plain, q, k, v, g))
 
 
-@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
-@pytest.mark.parametrize("longest", [0, 3, 16, 20])
-def test_blocks_of_padding_are_left_out(longest, dropout, float64):
-    """Also of examples mapped together, one of which is longer."""
+@functools.cache
+def with_blocks_of_padding(dropout):
+    """Masks to (by blocks, plain) results of all mapped together, and by blocks of the first."""
     q, k, v, g = random_inputs(37)
-    lengths = jnp.array([[longest, longest // 2, 1, 0], [30, 1, 0, 0]])
-    mapped = jnp.arange(37)[None, None] < lengths[..., None]
     options = {"dropout": dropout, "key": jax.random.key(2)}
 
     def gradients(attend, mask):
@@ -71,9 +68,25 @@ def test_blocks_of_padding_are_left_out(longest, dropout, float64):
     def blockwise(*arrays, mask, **options):
         return chunked_attention(*arrays, mask, query_mask=mask, blocks=SMALL, **options)
 
-    expected = jax.vmap(functools.partial(gradients, standard_attention))(mapped)
-    assert_same(jax.vmap(functools.partial(gradients, blockwise))(mapped), expected)
-    assert_same(gradients(blockwise, mapped[0]), [x[0] for x in expected])
+    @jax.jit
+    def results(mapped):
+        found, expected = (
+            jax.vmap(functools.partial(gradients, attend))(mapped)
+            for attend in (blockwise, standard_attention)
+        )
+        return found, expected, gradients(blockwise, mapped[0])
+
+    return results
+
+
+@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
+@pytest.mark.parametrize("longest", [0, 3, 16, 20])
+def test_blocks_of_padding_are_left_out(longest, dropout, float64):
+    """Also of examples mapped together, one of which is longer."""
+    lengths = np.array([[longest, longest // 2, 1, 0], [30, 1, 0, 0]])
+    found, expected, first = with_blocks_of_padding(dropout)(np.arange(37) < lengths[..., None])
+    assert_same(found, expected)
+    assert_same(first, [x[0] for x in expected])
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="elsewhere all blocks are gone through")
@@ -145,8 +158,24 @@ def test_bfloat16_sums_in_float32():
     assert_rounded(found, expected, roundings=3)  # weights, their sum, the result
 
 
-@pytest.mark.parametrize("dropout", [0.0, DROPOUT])
-@pytest.mark.parametrize("queries", [16, 37])  # one row of blocks, and three
+@functools.cache
+def by_small_blocks(dropout):
+    mask, key = masks(37), jax.random.key(3)
+
+    def attend(q, k, v):
+        return chunked_attention(q, k, v, mask, dropout=dropout, key=key, blocks=SMALL)
+
+    return attend
+
+
+@pytest.mark.parametrize(
+    ("queries", "dropout"),  # one row of blocks, and three
+    [
+        (16, 0.0),
+        (37, DROPOUT),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((37, 0.0), (16, DROPOUT))),
+    ],
+)
 @pytest.mark.parametrize(
     "formats", ["bfloat16 " * 3, "float32 bfloat16 bfloat16", "bfloat16 float32 float32"]
 )
@@ -154,11 +183,7 @@ def test_formats_may_differ_and_are_rounded_only_at_the_border(formats, queries,
     narrow = [jnp.dtype(name) for name in formats.split()]
     _, k, v, _ = random_inputs(37, jnp.float32)
     q, _, _, g = random_inputs(queries, jnp.float32)
-    mask, key = masks(37), jax.random.key(3)
-
-    def attend(q, k, v):
-        return chunked_attention(q, k, v, mask, dropout=dropout, key=key, blocks=SMALL)
-
+    attend = by_small_blocks(dropout)
     q, k, v, g = (x.astype(y) for x, y in zip((q, k, v, g), [*narrow, narrow[0]], strict=True))
     found = out_and_gradients(attend, q, k, v, g)
     assert [x.dtype for x in found] == [narrow[0], *narrow]

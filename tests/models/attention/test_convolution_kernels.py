@@ -1,6 +1,7 @@
 """The convolution's kernels, interpreted, against the plain form; lowered for a GPU."""
 
 import functools
+import itertools
 import re
 
 import jax
@@ -37,8 +38,17 @@ def interpreted(x, kernel):
 
 
 # Less than a block, whole blocks, more than a program's and a part; odd, even and the widest.
-@pytest.mark.parametrize("length", [20, 128, 300])
-@pytest.mark.parametrize("width", [1, 4, 35, 128])
+# Whatever the width, the program's parts are the same: not each with each.
+TELLING = ((20, 35), (20, 128), (128, 1), (300, 4), (300, 128))
+
+
+@pytest.mark.parametrize(
+    ("length", "width"),
+    [
+        pytest.param(*sizes, marks=() if sizes in TELLING else pytest.mark.slow)
+        for sizes in itertools.product([20, 128, 300], [1, 4, 35, 128])
+    ],
+)
 def test_equals_the_plain_form(length, width, monkeypatch):
     monkeypatch.setattr(convolution_kernels, "_GROUP", 2)
     arrays = inputs(length, width)

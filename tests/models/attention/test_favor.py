@@ -29,6 +29,7 @@ def inputs(dtype=jnp.float64, length=LENGTH, seed=0):
     return arrays, jnp.asarray(mask), jnp.asarray(rng.normal(size=(FEATURES, WIDTH)), dtype)
 
 
+@functools.partial(jax.jit, static_argnames=("size", "epsilon"))
 def by_blocks(q, k, v, mask, projection, size=None, epsilon=SOFTMAX_EPSILON):
     q, k = (x * WIDTH**-0.25 for x in (q, k))
     return favor_attention(q, k, v, mask, projection, epsilon, size=size)
@@ -44,18 +45,23 @@ def plain(q, k, v, mask, projection, epsilon=SOFTMAX_EPSILON):
 
 def unbiased(q, k, v, mask, projection):
     """The formula without epsilon, in float64, whose exponents may be far below 0."""
-    with jax.enable_x64(True):
-        q, k, v, projection = (x.astype(jnp.float64) for x in (q, k, v, projection))
-        features = [
-            jnp.exp(
-                jnp.einsum("blhd,md->blhm", x * WIDTH**-0.25, projection)
-                - jnp.sum(x * x, axis=-1, keepdims=True) / (2 * WIDTH**0.5)
-            )
-            for x in (q, k)
-        ]
-        weights = jnp.where(mask[:, None, None, :], jnp.einsum("blhm,bjhm->bhlj", *features), 0)
-        total = jnp.sum(weights, axis=-1, keepdims=True)
-        return jnp.einsum("bhlj,bjhd->blhd", weights / jnp.where(total > 0, total, 1), v)
+    q, k, v, projection = (np.asarray(x, np.float64) for x in (q, k, v, projection))
+    features = [
+        np.exp(
+            np.einsum("blhd,md->blhm", x * WIDTH**-0.25, projection)
+            - np.sum(x * x, axis=-1, keepdims=True) / (2 * WIDTH**0.5)
+        )
+        for x in (q, k)
+    ]
+    weights = np.where(mask[:, None, None, :], np.einsum("blhm,bjhm->bhlj", *features), 0)
+    total = np.sum(weights, axis=-1, keepdims=True)
+    return np.einsum("bhlj,bjhd->blhd", weights / np.where(total > 0, total, 1), v)
+
+
+@functools.cache
+def plain_results(epsilon):
+    arrays, mask, projection = inputs()
+    return out_and_gradients(lambda *x: plain(*x, mask, projection, epsilon), *arrays)
 
 
 @pytest.mark.parametrize("epsilon", [SOFTMAX_EPSILON, 0.0])
@@ -63,7 +69,7 @@ def unbiased(q, k, v, mask, projection):
 def test_equals_the_plain_form(size, epsilon, float64):
     (q, k, v, g), mask, projection = inputs()
     found = out_and_gradients(lambda *x: by_blocks(*x, mask, projection, size, epsilon), q, k, v, g)
-    expected = out_and_gradients(lambda *x: plain(*x, mask, projection, epsilon), q, k, v, g)
+    expected = plain_results(epsilon)
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
     assert not np.asarray(found[0])[2].any()
@@ -75,7 +81,7 @@ def test_the_keys_peak_may_grow_from_block_to_block():
     k = k * jnp.linspace(1, 60, LENGTH)[None, :, None, None]
     found = out_and_gradients(lambda *x: by_blocks(*x, mask, projection, 8), q, k, v, g)
     assert all(np.isfinite(x).all() for x in found)
-    expected = plain(q, k, v, mask, projection)
+    expected = jax.jit(plain)(q, k, v, mask, projection)
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -98,17 +104,23 @@ def test_long_queries_are_no_matter_without_an_epsilon():
     np.testing.assert_allclose(found, unbiased(q, k, v, mask, projection), rtol=2e-3, atol=2e-4)
 
 
+@functools.cache
+def of_unbiased_features():
+    """(q, k, v, g) to the output and gradients, compiled once for all scales."""
+    projection = orthogonal_features(jax.random.key(0), 64, 32)
+
+    def attend(q, k, v):
+        q, k = (x * 32**-0.25 for x in (q, k))
+        return favor_attention(q, k, v, jnp.ones((2, 64), bool), projection, 0.0, size=16)
+
+    return jax.jit(functools.partial(out_and_gradients, attend))
+
+
 @pytest.mark.parametrize("scale", [10, 20, 50])
 def test_features_that_nearly_underflow_have_finite_gradients(scale):
     for seed in range(4):
         q, k, v, g = jax.random.normal(jax.random.key(seed), (4, 2, 64, 2, 32))
-        projection = orthogonal_features(jax.random.key(0), 64, 32)
-
-        def attend(q, k, v, projection=projection):
-            q, k = (x * 32**-0.25 for x in (q, k))
-            return favor_attention(q, k, v, jnp.ones((2, 64), bool), projection, 0.0, size=16)
-
-        found = out_and_gradients(attend, scale * q, scale * k, v, g)
+        found = of_unbiased_features()(scale * q, scale * k, v, g)
         assert all(np.isfinite(x).all() for x in found)
 
 

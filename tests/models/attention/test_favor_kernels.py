@@ -44,6 +44,12 @@ def cast(arrays, dtype=jnp.float32):
     return tuple(x.astype(dtype) for x in arrays)
 
 
+@functools.cache
+def by_small_blocks(length, epsilon=SOFTMAX_EPSILON):
+    """The kernels of small blocks on a length's masks: one function, compiled once."""
+    return attention_of(interpreted, masks(length), epsilon)
+
+
 def attention_of(attend, mask, epsilon=SOFTMAX_EPSILON, projection=PROJECTION):
     def attention(q, k, v):
         if attend is performer_attention:
@@ -53,11 +59,18 @@ def attention_of(attend, mask, epsilon=SOFTMAX_EPSILON, projection=PROJECTION):
     return attention
 
 
-@with_and_without_epsilon
-@pytest.mark.parametrize("length", [9, 32, 37])  # less than a block, whole blocks, a part of one
+# Less than a block, whole blocks, a part of one, whatever an epsilon adds to features.
+@pytest.mark.parametrize(
+    ("length", "epsilon"),
+    [
+        *((length, SOFTMAX_EPSILON) for length in (9, 32, 37)),
+        (37, 0.0),
+        *(pytest.param(length, 0.0, marks=pytest.mark.slow) for length in (9, 32)),
+    ],
+)
 def test_equals_the_form_without_kernels(length, epsilon):
     arrays, mask = inputs(length), masks(length)
-    found = out_and_gradients(attention_of(interpreted, mask, epsilon), *arrays)
+    found = out_and_gradients(by_small_blocks(length, epsilon), *arrays)
     expected = out_and_gradients(attention_of(performer_attention, mask, epsilon), *cast(arrays))
     assert all(x.dtype == jnp.bfloat16 for x in found)
     # Of e or d, of S or u and of the result; gradients sum terms of both signs.
@@ -69,7 +82,7 @@ def test_equals_the_form_without_kernels(length, epsilon):
 @with_and_without_epsilon
 def test_a_single_key_gives_its_value(epsilon):
     arrays = inputs(1)
-    found = out_and_gradients(attention_of(interpreted, masks(1), epsilon), *arrays)
+    found = out_and_gradients(by_small_blocks(1, epsilon), *arrays)
     out, dq, dk, dv = (np.asarray(x, np.float32) for x in found)
     v, g = (np.asarray(x, np.float32) for x in arrays[2:])
     np.testing.assert_allclose(out[0], v[0], rtol=2**-8)
@@ -88,11 +101,11 @@ def test_features_that_nearly_underflow_have_finite_gradients():
 def test_the_sizes_of_blocks_change_only_the_order_of_sums():
     arrays, mask = inputs(37), masks(37)
     attend = functools.partial(favor_attention_by_kernels, interpret=True)
+    expected = out_and_gradients(by_small_blocks(37), *arrays)
     for blocks in (FavorBlocks(16, 16), FavorBlocks(32, 64), None):
         found = out_and_gradients(
             attention_of(functools.partial(attend, blocks=blocks), mask), *arrays
         )
-        expected = out_and_gradients(attention_of(interpreted, mask), *arrays)
         assert_rounded(found, cast(expected), roundings=3)
 
 
@@ -101,8 +114,8 @@ def test_peaks_may_grow_from_block_to_block(epsilon):
     """Exponents of hundreds, growing along the length: neither infinite nor lost."""
     q, k, v, g = inputs(37)
     k = k * jnp.linspace(1, 40, 37, dtype=k.dtype)[None, :, None, None]
-    found = out_and_gradients(attention_of(interpreted, masks(37), epsilon), q, k, v, g)
-    plain = attention_of(performer_attention, masks(37), epsilon)
+    found = out_and_gradients(by_small_blocks(37, epsilon), q, k, v, g)
+    plain = jax.jit(attention_of(performer_attention, masks(37), epsilon))
     assert all(np.isfinite(np.asarray(x, np.float32)).all() for x in found)
     assert_rounded(found[:1], [plain(*cast((q, k, v)))], roundings=3)
 
@@ -123,7 +136,7 @@ def test_even_nan_at_padding_stays_there():
     q, k, v, g = inputs(37)
     mask = masks(37)
     k_nan, v_nan = (jnp.where(mask[:, :, None, None], x, jnp.nan) for x in (k, v))
-    attend = attention_of(interpreted, mask)
+    attend = by_small_blocks(37)
     found = out_and_gradients(attend, q, k_nan, v_nan, g)
     for x, y in zip(found, out_and_gradients(attend, q, k, v, g), strict=True):
         np.testing.assert_array_equal(x, y)

@@ -44,12 +44,19 @@ def assert_same(found, expected):
         np.testing.assert_allclose(x, y, rtol=0, atol=32 * 2**-24 * largest)
 
 
+@functools.cache
+def attention_of(length, dropped=True):
+    """The kernels of small blocks on a length's masks: one function, compiled once."""
+    key = KEY if dropped else None
+    return functools.partial(interpreted, mask=masks(length), dropout=DROPOUT, key=key)
+
+
 @with_and_without_dropout
 @pytest.mark.parametrize("length", [1, 32, 37])  # less than a block, whole blocks, a part of one
 def test_equals_the_plain_form(length, key):
     q, k, v, g = inputs(length)
     options = {"mask": masks(length), "dropout": DROPOUT, "key": key}
-    found = out_and_gradients(functools.partial(interpreted, **options), q, k, v, g)
+    found = out_and_gradients(attention_of(length, key is not None), q, k, v, g)
     expected = out_and_gradients(functools.partial(standard_attention, **options), q, k, v, g)
     assert_same(found, expected)
     for x in found:  # of the sequence without any real token
@@ -58,8 +65,7 @@ def test_equals_the_plain_form(length, key):
 
 def test_what_is_dropped_does_not_depend_on_the_blocks():
     q, k, v, g = inputs(37)
-    options = {"mask": masks(37), "dropout": DROPOUT, "key": KEY}
-    attend = functools.partial(interpreted, **options)
+    attend = attention_of(37)
     found = out_and_gradients(functools.partial(attend, blocks=Blocks(32, 16)), q, k, v, g)
     assert_same(found, out_and_gradients(attend, q, k, v, g))
 
@@ -70,17 +76,26 @@ def only_real(results, mask):
     return [jnp.where(mask[..., None, None], out, 0), *gradients]
 
 
+PADDED = jnp.arange(100)[None] < jnp.array([100, 40, 33, 0])[:, None]
+
+
+@functools.cache
+def plain_of_padded(dropped):
+    options = {"mask": PADDED, "dropout": DROPOUT, "key": KEY if dropped else None}
+    return functools.partial(standard_attention, **options)
+
+
 @with_and_without_dropout
 @pytest.mark.parametrize("blocks", [Blocks(16, 16), Blocks(16, 32), Blocks(32, 16)])
 def test_blocks_of_padding_are_left_out(blocks, key):
     """Tokens are as without; what stands in blocks behind the last one is 0."""
     q, k, v, g = inputs(100)
-    mask = jnp.arange(100)[None] < jnp.array([100, 40, 33, 0])[:, None]
+    mask = PADDED
     g = jnp.where(mask[..., None, None], g, 0)
     options = {"mask": mask, "dropout": DROPOUT, "key": key}
     attend = functools.partial(interpreted, query_mask=mask, blocks=blocks, **options)
     found = out_and_gradients(attend, q, k, v, g)
-    expected = out_and_gradients(functools.partial(standard_attention, **options), q, k, v, g)
+    expected = out_and_gradients(plain_of_padded(key is not None), q, k, v, g)
     assert_same(only_real(found, mask), only_real(expected, mask))
     assert not np.asarray(found[0])[1, 64:].any()
     assert np.asarray(found[0])[0, 64:].all()
@@ -89,7 +104,7 @@ def test_blocks_of_padding_are_left_out(blocks, key):
 
 def test_large_scores_neither_overflow_nor_vanish():
     q, k, v, g = inputs(37)
-    attend = functools.partial(interpreted, mask=masks(37))
+    attend = attention_of(37, dropped=False)
     found = out_and_gradients(attend, 300 * q, 300 * k, v, g)
     assert all(np.isfinite(x).all() for x in found)
     # A weight is all or nothing for most queries: of the largest score.
@@ -102,7 +117,7 @@ def test_even_nan_at_padding_stays_there():
     q, k, v, g = inputs(37)
     mask = masks(37)
     k_nan, v_nan = (jnp.where(mask[:, :, None, None], x, jnp.nan) for x in (k, v))
-    attend = functools.partial(interpreted, mask=mask, dropout=DROPOUT, key=KEY)
+    attend = attention_of(37)
     found = out_and_gradients(attend, q, k_nan, v_nan, g)
     for x, y in zip(found, out_and_gradients(attend, q, k, v, g), strict=True):
         np.testing.assert_array_equal(x, y)
@@ -111,7 +126,7 @@ def test_even_nan_at_padding_stays_there():
 @with_and_without_dropout
 def test_bfloat16_sums_in_float32(key):
     q, k, v, g = inputs(37, jnp.bfloat16)
-    attend = functools.partial(interpreted, mask=masks(37), dropout=DROPOUT, key=key)
+    attend = attention_of(37, key is not None)
     found = out_and_gradients(attend, q, k, v, g)
     assert all(x.dtype == jnp.bfloat16 for x in found)
     expected = out_and_gradients(attend, *(x.astype(jnp.float32) for x in (q, k, v, g)))

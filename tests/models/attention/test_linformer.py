@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.attention import make
-from models.attention.linformer import LinformerAttention, linformer_attention
+from models.attention import linformer, make
+from models.attention.linformer import LinformerAttention
 from models.attention.standard import standard_attention
 from tests.models.attention.arrays import (
     assert_close,
@@ -17,6 +17,9 @@ from tests.models.attention.arrays import (
     load,
     load_inputs,
 )
+
+# Compiled whole: one by one the operations take longer to compile.
+linformer_attention = jax.jit(linformer.linformer_attention)
 
 PROJECTIONS = ("linear", "conv", "mean_pool", "max_pool")
 
@@ -70,7 +73,7 @@ def test_identity_projections_are_standard_attention():
 def test_windows_of_one_position_are_standard_attention_under_any_mask(projection):
     q, k, v = random_inputs(1)
     mask = jnp.asarray(np.random.default_rng(0).random((2, 12)) < 0.6)
-    out = module(projection=projection, proj_dim=12)(q, k, v, mask)
+    out = jax.jit(module(projection=projection, proj_dim=12))(q, k, v, mask)
     np.testing.assert_allclose(out, standard_attention(q, k, v, mask), atol=1e-6)
 
 
@@ -108,7 +111,7 @@ def test_pooling_and_convolution_by_loops(projection):
     inputs = random_inputs(3)
     mask = np.random.default_rng(1).random((2, 12)) < 0.7
     mask[0, 3:6] = False  # a whole window of either kind
-    out = attention(*inputs, jnp.asarray(mask))
+    out = jax.jit(attention)(*inputs, jnp.asarray(mask))
     q, k, v = (np.asarray(x, np.float64) for x in inputs)
     for b, h in np.ndindex(2, 2):
         e, f = (x[0][h] if projection == "conv" else None for x in (attention.e, attention.f))
@@ -156,7 +159,7 @@ def test_a_convolution_of_other_heads_is_refused(head_dim):
 # What the suite of all attentions has no case for: means, and a last window that is not full.
 @pytest.mark.parametrize(("projection", "proj_dim"), [("mean_pool", 6), ("conv", 7)])
 def test_neither_padding_nor_its_amount_matters(projection, proj_dim):
-    attention = module(length=20, proj_dim=proj_dim, projection=projection, share=())
+    attention = jax.jit(module(length=20, proj_dim=proj_dim, projection=projection, share=()))
     inputs = random_inputs(4, length=20)
     mask = jnp.zeros((2, 20), bool).at[1, 2:9].set(True)
     whole = attention(*inputs, mask)
@@ -164,13 +167,13 @@ def test_neither_padding_nor_its_amount_matters(projection, proj_dim):
     np.testing.assert_allclose(whole[:, :13], short, atol=1e-6)
     assert np.all(whole[0] == 0)
     assert np.any(whole[1] != 0)
-    gradients = jax.grad(lambda qkv: jnp.sum(attention(*qkv, mask) ** 2))(inputs)
+    gradients = jax.jit(jax.grad(lambda qkv: jnp.sum(attention(*qkv, mask) ** 2)))(inputs)
     assert all(np.all(np.isfinite(x)) for x in gradients)
 
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_bfloat16_is_close_to_float32(projection):
-    attention = module(projection=projection)
+    attention = jax.jit(module(projection=projection))
     mask = jnp.arange(12)[None, :] < jnp.array([[12], [7]])
     inputs = [x.astype(jnp.bfloat16) for x in random_inputs(6)]
     half = attention(*inputs, mask)
@@ -233,7 +236,7 @@ def test_gradient_of_a_shared_array_is_the_sum_over_its_uses():
 
     (e,) = jax.tree.leaves(params)
     (shared,) = jax.tree.leaves(jax.jit(jax.grad(total))(params))
-    expected = sum(jax.grad(apart, argnums=range(4))(e, e, e, e))
+    expected = sum(jax.jit(jax.grad(apart, argnums=range(4)))(e, e, e, e))
     np.testing.assert_allclose(shared, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -244,12 +247,12 @@ def test_sizes_per_layer_and_head(projection):
     assert len(first.e) == (1 if projection in ("linear", "conv") else 0)
     q, k, v = inputs = random_inputs(8)
     mask = jnp.arange(12)[None, :] < jnp.array([[12], [7]])
-    out = second(*inputs, mask)
+    out = jax.jit(second)(*inputs, mask)
     for head, size in enumerate(sizes[1]):
         alone = module(heads=1, proj_dim=size, share=("kv",), projection=projection)
         if second.e:
             alone.e[0][...] = second.e[head][...]
-        expected = alone(*(x[:, :, head : head + 1] for x in (q, k, v)), mask)
+        expected = jax.jit(alone)(*(x[:, :, head : head + 1] for x in (q, k, v)), mask)
         np.testing.assert_allclose(out[:, :, head : head + 1], expected, atol=1e-6)
 
 
@@ -265,7 +268,7 @@ def test_poolings_share_nothing_so_their_sizes_may_differ(share):
     assert (first.sizes, second.sizes) == ((6, 2), (4, 4))
     inputs, mask = random_inputs(9), jnp.ones((2, 12), bool)
     apart = module(layer=1, proj_dim=(6, 4), projection="mean_pool", share=())
-    np.testing.assert_array_equal(second(*inputs, mask), apart(*inputs, mask))
+    np.testing.assert_array_equal(*(jax.jit(each)(*inputs, mask) for each in (second, apart)))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ def plain(q, k, v, mask, window):
     return jnp.einsum("bhlm,bmhd->blhd", weights, jnp.where(mask[:, :, None, None], v, 0))
 
 
+@functools.cache
+def plain_of(length, window):
+    """The plain form with a length's masks: one function, compiled once."""
+    return functools.partial(plain, mask=masks(length), window=window)
+
+
 # Windows below, at and above the block's size and its multiples; lengths below and above both.
 @pytest.mark.parametrize(
     ("length", "window"),
@@ -51,7 +57,7 @@ def test_equals_the_plain_form(length, window, float64):
     mask = masks(length)
     attend = functools.partial(longformer_attention, mask=mask, window=window)
     found = out_and_gradients(attend, q, k, v, g)
-    expected = out_and_gradients(functools.partial(plain, mask=mask, window=window), q, k, v, g)
+    expected = out_and_gradients(plain_of(length, window), q, k, v, g)
     assert_same(found, expected)
     assert not np.asarray(found[0])[3].any()
 
@@ -63,9 +69,7 @@ def test_every_tile_gives_the_same(heads, blocks, float64):
     mask, tile = masks(250), Tile(heads, blocks, reach=128)
     attend = functools.partial(longformer_attention, mask=mask, window=70, tile=tile)
     found = out_and_gradients(attend, q, k, v, g)
-    assert_same(
-        found, out_and_gradients(functools.partial(plain, mask=mask, window=70), q, k, v, g)
-    )
+    assert_same(found, out_and_gradients(plain_of(250, 70), q, k, v, g))
 
 
 @pytest.mark.parametrize("tile", [(2, 1, 64), (2, 1, 192), (3, 1, 128), (0, 1, 128), (2, 0, 128)])
@@ -81,23 +85,24 @@ def test_a_tile_that_does_not_fit_is_refused(tile):
 )
 def test_golden_values(mask, name):
     arrays = load_inputs()
-    out = longformer_attention(arrays["q"], arrays["k"], arrays["v"], arrays[mask], window=8)
+    attend = jax.jit(longformer_attention, static_argnames="window")
+    out = attend(arrays["q"], arrays["k"], arrays["v"], arrays[mask], window=8)
     # That reference's softmax is float32, and so are the stored arrays.
     np.testing.assert_allclose(out.reshape(2, 128, 32), load("longformer")[name], atol=2e-6)
+
+
+def standard_of_100(q, k, v):
+    mask = masks(100)
+    return jnp.where(mask[:, :, None, None], standard_attention(q, k, v, mask), 0)
 
 
 @pytest.mark.parametrize("window", [99, 100, 2**31])
 def test_a_window_of_the_length_is_standard_attention(window, float64):
     q, k, v, g = random_inputs(100)
     mask = masks(100)
-    real = mask[:, :, None, None]
-
-    def standard(q, k, v):
-        return jnp.where(real, standard_attention(q, k, v, mask), 0)
-
     attend = functools.partial(longformer_attention, mask=mask, window=window)
     found = out_and_gradients(attend, q, k, v, g)
-    assert_same(found, out_and_gradients(standard, q, k, v, g))
+    assert_same(found, out_and_gradients(standard_of_100, q, k, v, g))
 
 
 def test_nothing_beyond_the_window_is_seen(float64):
@@ -134,7 +139,8 @@ def test_large_scores_neither_overflow_nor_vanish():
     attend = functools.partial(longformer_attention, mask=masks(150), window=40)
     found = out_and_gradients(attend, 300 * q, 300 * k, v, g)
     assert all(np.isfinite(x).all() for x in found)
-    np.testing.assert_allclose(found[0], plain(300 * q, 300 * k, v, masks(150), 40), atol=1e-6)
+    expected = jax.jit(plain_of(150, 40))(300 * q, 300 * k, v)
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
 
 
 def test_seeds_train_at_once(float64):

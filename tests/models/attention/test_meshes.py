@@ -24,11 +24,16 @@ def in_shard_map(attend):
     return jax.shard_map(attend, in_specs=BY_DATA, out_specs=BY_DATA, check_vma=False)
 
 
-@pytest.mark.parametrize(
-    ("wrapped", "axis_type"), [(on_explicit_axes, AxisType.Explicit), (in_shard_map, AxisType.Auto)]
-)
-@pytest.mark.parametrize("name", SMALL)
-def test_examples_may_be_divided_among_devices(name, wrapped, axis_type):
+def gradients(attend, inputs):
+    def loss(*inputs):
+        return jnp.sum(attend(*inputs) ** 2)
+
+    return jax.jit(jax.grad(loss, (0, 1, 2)))(*inputs)
+
+
+@functools.cache
+def alone(name):
+    """An attention, inputs, and their gradients on one device."""
     module = make(
         name,
         length=LENGTH,
@@ -45,16 +50,19 @@ def test_examples_may_be_divided_among_devices(name, wrapped, axis_type):
     def attend(q, k, v, mask, keys):
         return module(q, k, v, mask, key=keys)
 
-    def loss(*inputs, attend):
-        return jnp.sum(attend(*inputs) ** 2)
+    return attend, inputs, gradients(attend, inputs)
 
-    def gradients(attend, inputs):
-        return jax.jit(jax.grad(functools.partial(loss, attend=attend), (0, 1, 2)))(*inputs)
 
+@pytest.mark.parametrize(
+    ("wrapped", "axis_type"), [(on_explicit_axes, AxisType.Explicit), (in_shard_map, AxisType.Auto)]
+)
+@pytest.mark.parametrize("name", SMALL)
+def test_examples_may_be_divided_among_devices(name, wrapped, axis_type):
+    attend, inputs, expected = alone(name)
     mesh = jax.make_mesh((2,), ("data",), axis_types=(axis_type,), devices=jax.devices()[:2])
     with jax.set_mesh(mesh):
         placed = jax.device_put(inputs, NamedSharding(mesh, BY_DATA))
         found = gradients(wrapped(attend), placed)
     assert not found[0].sharding.is_fully_replicated
-    for x, y in zip(found, gradients(attend, inputs), strict=True):
+    for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)  # of sums in another order

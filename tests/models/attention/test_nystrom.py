@@ -124,7 +124,7 @@ def test_six_iterations_are_not_exact(float64):
     q, k, v, _ = inputs(12, scale=2.0)
     mask = jnp.ones((2, 12), bool)
     out = nystrom_attention(q, k, v, mask, num_landmarks=12)
-    assert jnp.max(jnp.abs(out - standard_attention(q, k, v, mask))) > 1e-3
+    assert np.max(np.abs(out - jax.jit(standard_attention)(q, k, v, mask))) > 1e-3
 
 
 def test_empty_segments_leave_the_others_as_they_are(float64):
@@ -161,8 +161,8 @@ def test_factors_give_the_output(length, float64):
     q, k, v, _ = inputs(length)
     mask = jnp.arange(length)[None] < jnp.array([[length], [9]])
     f, z, b = nystrom_factors(q, k, mask, num_landmarks=8)
-    dense = jnp.einsum("bhlm,bhmj,bhjt->bhlt", f, z, b)
-    expected = jnp.einsum("bhlt,bthd->blhd", dense, v)
+    dense = np.asarray(f) @ np.asarray(z) @ np.asarray(b)
+    expected = np.einsum("bhlt,bthd->blhd", dense, v)
     out = nystrom_attention(q, k, v, mask, num_landmarks=8)
     np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(jnp.sum(f, axis=-1), 1)
@@ -210,10 +210,12 @@ def test_the_module_is_its_function():
     options = {"num_landmarks": 8, "pinv_iterations": 4}
     module = build(conv_kernel=5, **options)
     expected = nystrom_attention(q, k, v, mask, **options)
-    without = build(conv_kernel=0, **options)(q, k, v, mask)
+    without = jax.jit(build(conv_kernel=0, **options))(q, k, v, mask)
     np.testing.assert_allclose(without, expected, rtol=1e-5, atol=1e-6)
-    skip = depthwise_convolution(jnp.where(mask[:, :, None, None], v, 0), module.kernel[...])
-    np.testing.assert_allclose(module(q, k, v, mask), expected + skip, rtol=1e-5, atol=1e-5)
+    real_v = jnp.where(mask[:, :, None, None], v, 0)
+    skip = jax.jit(depthwise_convolution)(real_v, module.kernel[...])
+    found = jax.jit(module)(q, k, v, mask)
+    np.testing.assert_allclose(found, expected + skip, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("width", "parameters"), [(35, 4 * 35), (0, 0)])

@@ -1,5 +1,7 @@
 """Packed sequences: the same results without the padding between tokens."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,27 +65,35 @@ ENCODERS = {name: (attention_of(name), case.options) for name, case in CASES.ite
 }
 
 
-def build(case, **changes):
+LAYERS = {"linformer": 2, "linformer uneven": 2}  # with two, every block must be packed
+
+
+@functools.cache
+def build(case, length=LENGTH, remat=False):
     """An encoder in float64 that drops nothing, in its parts."""
     name, options = ENCODERS[case]
     options = options | ({"dropout": 0.0} if name == "standard" else {})
     settings = {
         "vocab_size": 11,
-        "length": LENGTH,
-        "num_layers": 2 if name == "linformer" else 1,  # with two, every block must be packed
+        "length": length,
+        "num_layers": LAYERS.get(case, 1),
         "dim": 8,
         "mlp_dim": 12,
         "num_heads": 2,
         "head_dim": 4,
         "dropout": 0.0,
         "positions": "learned",
-        "remat": False,
+        "remat": remat,
         "attention": {"name": name, **options},
         "dtype": jnp.float64,
     }
-    encoder = Encoder(**(settings | changes), rngs=nnx.Rngs(0))
+    encoder = Encoder(**settings, rngs=nnx.Rngs(0))
     graphdef, params, rest = nnx.split(encoder, nnx.Param, ...)
     return graphdef, jax.tree.map(lambda x: x.astype(jnp.float64), params), rest
+
+
+def slow_if(alike, case):
+    return pytest.param(case, marks=pytest.mark.slow if alike else ())
 
 
 def check_encoder(mask, case, keys=None, **changes):
@@ -104,12 +114,24 @@ def check_encoder(mask, case, keys=None, **changes):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), of_packed, gradients)
 
 
-@pytest.mark.parametrize("case", ENCODERS)
+# The same but for what an attention does with a sequence, packed or not.
+ALIKE = ("standard chunked", "performer unbiased")
+
+
+@pytest.mark.parametrize("case", [slow_if(name in ALIKE, name) for name in ENCODERS])
 def test_outputs_and_gradients_are_those_of_whole_sequences(case, float64, mask):
     check_encoder(mask, case)
 
 
-@pytest.mark.parametrize("case", [name for name, case in CASES.items() if case.draws])
+@pytest.mark.parametrize(
+    "case",
+    [
+        # Of standard attention, which drops nothing here, one is enough.
+        slow_if(name.startswith("standard "), name)
+        for name, case in CASES.items()
+        if case.draws
+    ],
+)
 def test_training_is_that_on_whole_sequences(case, float64, mask):
     check_encoder(mask, case, jax.random.split(jax.random.key(3), len(mask)))
 

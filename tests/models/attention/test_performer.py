@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from models.attention import performer
 from models.attention.contract import Untrained
 from models.attention.performer import (
     PerformerAttention,
     key_features,
-    orthogonal_features,
     performer_attention,
     query_features,
 )
@@ -30,6 +30,7 @@ KERNELS = ("softmax", "relu")
 
 # Compiled whole: one by one the operations take longer to compile.
 attend = jax.jit(performer_attention, static_argnames=("kernel", "epsilon"))
+orthogonal_features = jax.jit(performer.orthogonal_features, static_argnums=(1, 2))
 
 
 def random_inputs(seed, batch, length, heads, head_dim, scale=1.0):
@@ -71,7 +72,7 @@ def test_golden_features():
 def test_approaches_standard_attention_as_features_grow():
     q, k, v = random_inputs(0, 2, 24, 2, 8, scale=0.5)
     mask = jnp.arange(24)[None, :] < jnp.array([[24], [15]])
-    exact = standard_attention(q, k, v, mask)
+    exact = jax.jit(standard_attention)(q, k, v, mask)
 
     @jax.jit
     def error(projection):
@@ -158,8 +159,10 @@ def test_directions_are_orthonormal_in_each_block():
 
 def test_drawing_calls_no_library_that_waits_for_other_threads():
     # jaxlib's LAPACK does, and two calls at once on two threads wait for ever.
-    draw = jax.jit(orthogonal_features, static_argnums=(1, 2))
-    assert "custom-call" not in draw.lower(jax.random.key(0), 40, 16).compile().as_text()
+    assert (
+        "custom-call"
+        not in orthogonal_features.lower(jax.random.key(0), 40, 16).compile().as_text()
+    )
 
 
 def test_rows_are_distributed_as_gaussian_ones():
@@ -246,7 +249,7 @@ def test_unknown_kernel_of_the_function():
 
 
 def test_directions_are_exact_whatever_the_precision_of_other_products():
-    draw = functools.partial(orthogonal_features, num_features=40, head_dim=16)
+    draw = functools.partial(performer.orthogonal_features, num_features=40, head_dim=16)
     with jax.default_matmul_precision("tensorfloat32"):
         program = jax.make_jaxpr(draw)(jax.random.key(0))
     precisions = [
@@ -262,9 +265,9 @@ def test_the_epsilon_that_is_asked_for_is_used(epsilon):
     q, k, v = jax.random.normal(jax.random.key(0), (3, 2, 12, 2, 8))
     mask = jnp.ones((2, 12), bool)
     projection = orthogonal_features(jax.random.key(1), 16, 8)
-    found = performer_attention(q, k, v, mask, projection, epsilon=epsilon)
-    queries = query_features(q, projection, epsilon=epsilon)
-    keys = key_features(k, mask, projection, epsilon=epsilon)
-    weights = jnp.einsum("bhlm,bhkm->bhlk", queries, keys)
+    found = attend(q, k, v, mask, projection, epsilon=epsilon)
+    queries = jax.jit(functools.partial(query_features, epsilon=epsilon))(q, projection)
+    keys = jax.jit(functools.partial(key_features, epsilon=epsilon))(k, mask, projection)
+    weights = np.einsum("bhlm,bhkm->bhlk", queries, keys)
     weights /= weights.sum(-1, keepdims=True)
-    np.testing.assert_allclose(found, jnp.einsum("bhlk,bkhd->blhd", weights, v), atol=1e-5)
+    np.testing.assert_allclose(found, np.einsum("bhlk,bkhd->blhd", weights, v), atol=1e-5)

@@ -40,11 +40,12 @@ def case(length, dtype=jnp.float32, *, hashes=2, half_buckets=4, seed=0):
     return q, v, g, rotations
 
 
-def results(attend, q, v, g, mask, rotations, **options):
+@functools.partial(jax.jit, static_argnames=("attend", "factors"))
+def results(attend, q, v, g, mask, rotations, factors):
     """The output, and the gradients by q and v."""
 
     def attention(q, _, v):
-        return attend(q, v, mask, rotations, chunk_length=CHUNK, **options)
+        return attend(q, v, mask, rotations, chunk_length=CHUNK, factors=factors)
 
     out, dq, _, dv = out_and_gradients(attention, q, q, v, g)
     return out, dq, dv
@@ -84,7 +85,8 @@ def test_rotations_that_all_sequences_share_and_two_factors():
 def test_buckets_are_the_same(factors):
     q, _, _, rotations = case(37, jnp.bfloat16, half_buckets=sum(factors) // 2)
     mask = masks(37)
-    numbers = bucket_kernel(q, mask, rotations, factors, padded=48, block=CHUNK, interpret=True)
+    options = {"padded": 48, "block": CHUNK, "interpret": True}
+    numbers = bucket_kernel(q, mask, rotations, factors, **options)
     np.testing.assert_array_equal(numbers % 48, np.broadcast_to(np.arange(48), numbers.shape))
     buckets = np.asarray(numbers // 48)
     np.testing.assert_array_equal(buckets[..., :37], lsh_buckets(q, mask, rotations, factors))
