@@ -93,7 +93,11 @@ def test_every_attention_has_a_case():
     assert set(map(attention_of, CASES)) == set(ATTENTIONS)
 
 
-EVALUATION = [pytest.param(case, None, id=f"{case}-evaluation") for case in CASES]
+EVALUATION = [
+    # Training does the same, and draws.
+    pytest.param(name, None, id=f"{name}-evaluation", marks=pytest.mark.slow if case.draws else ())
+    for name, case in CASES.items()
+]
 TRAINING = [
     # Those that do not draw ignore their key.
     pytest.param(name, 5, id=f"{name}-training", marks=() if case.draws else pytest.mark.slow)
