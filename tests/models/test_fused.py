@@ -131,11 +131,11 @@ def test_attention_gets_the_packing(interpreted):
     packing = make_packing(holes, LENGTH)
 
     def outputs(packing):
-        return jax.jit(of_packing)(packing)
+        def of_packing(packing):  # of each machine another one: JAX keeps what it traces
+            block, real = nnx.merge(graph, params, rest), packing.packed_mask
+            return jnp.where(real[..., None], block(x, real, KEY, packing), 0)
 
-    def of_packing(packing):
-        block, real = nnx.merge(graph, params, rest), packing.packed_mask
-        return jnp.where(real[..., None], block(x, real, KEY, packing), 0)
+        return jax.jit(of_packing)(packing)
 
     with assumed(GPU):
         found = outputs(packing)

@@ -28,7 +28,16 @@ from tests.programs import equations
 LENGTH, HEADS, HEAD_DIM = 37, 2, 8
 ROWS = {"full": 0, "prefix": 1, "holes": 2, "one token": 3, "none": 4}
 
-every_case = pytest.mark.parametrize("case", CASES)
+
+def slow_if(alike):
+    return pytest.mark.slow if alike else ()
+
+
+# The same as `standard` on a CPU, but for the rate of dropout.
+LIKE_ANOTHER = "standard chunked"
+every_case = pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=slow_if(case == LIKE_ANOTHER)) for case in CASES]
+)
 
 
 def build(case, seed=0):
@@ -95,12 +104,14 @@ def test_every_attention_has_a_case():
 
 EVALUATION = [
     # Training does the same, and draws.
-    pytest.param(name, None, id=f"{name}-evaluation", marks=pytest.mark.slow if case.draws else ())
+    pytest.param(name, None, id=f"{name}-evaluation", marks=slow_if(case.draws))
     for name, case in CASES.items()
 ]
 TRAINING = [
     # Those that do not draw ignore their key.
-    pytest.param(name, 5, id=f"{name}-training", marks=() if case.draws else pytest.mark.slow)
+    pytest.param(
+        name, 5, id=f"{name}-training", marks=slow_if(not case.draws or name == LIKE_ANOTHER)
+    )
     for name, case in CASES.items()
 ]
 
@@ -194,7 +205,7 @@ def shorter():
             telling = ((24, 33) if made_for == 48 else (7, 33)) if by_windows else (7,)
             if made_for == 48 and case == "linformer":
                 telling = ()  # one matrix for any length
-            if key is None and CASES[case].draws:
+            if case == LIKE_ANOTHER or (key is None and CASES[case].draws):
                 telling = ()  # training does the same, and draws
             for length in (7, 24, 33):
                 marks = () if length in telling else pytest.mark.slow
