@@ -5,9 +5,10 @@ import pytest
 
 from lra.data.task_writer import TaskWriter
 from lra.loop import train
-from lra.programs import make_programs
+from lra.programs import Programs, make_programs
 from lra.settings import flatten, load_config
 from lra.stopping import Stop
+from lra.trainer import Trainer
 from lra.warm_start import initial_state
 from tests.attention_cases import overrides_of
 from tests.lra.trainings import make_trainer
@@ -28,6 +29,13 @@ TINY = (
 # Programs of one device compile in half of the time that those of the eight virtual ones take.
 ONE_DEVICE = ("mesh.seed=1", "mesh.data=1")
 ALL_DEVICES = ("mesh.seed=0", "mesh.data=0")
+# Settings that no compiled function of a trainer reads: the loop does, or shapes tell of them.
+NOT_IN_PROGRAMS = (
+    *("train.eval_every", "train.eval_batch_size", "train.steps_per_call"),
+    *("train.checkpoint_seconds", "train.init_from", "data.holdout"),
+    "model.attention.redraw_steps",
+)
+TRACED_MODEL = Trainer._traced_model
 COUNTS = {"train": 50, "validation": 13, "test": 21}
 
 
@@ -124,34 +132,58 @@ def tiny_trainer(tiny_config, data_dir):
 
 @pytest.fixture(scope="module")
 def shared_programs():
-    """Trainers of a file that differ only in their seeds share their compiled functions.
+    """Trainers of a file share those of their compiled functions that are the same.
 
     Each would trace, lower and compile its own otherwise. Not for tests that replace anything these
-    functions call.
+    functions call: they ask for `own_programs` as well.
     """
-    made = {}
+    made, structures = {}, {}
+
+    def settings_of(config, left_out=NOT_IN_PROGRAMS):
+        settings = flatten(config) | {"seeds": len(config.seeds)}
+        return repr([item for item in settings.items() if not item[0].startswith(left_out)])
 
     def shared(config, task, length, *, graphdef, plan, shardings, donate):
-        settings = flatten(config) | {"seeds": len(config.seeds)}
-        key = (repr(sorted(settings.items())), length, plan, shardings, donate)
-        if key not in made:
-            made[key] = make_programs(
-                config,
-                task,
-                length,
-                graphdef=graphdef,
-                plan=plan,
-                shardings=shardings,
-                donate=donate,
-            )
-        return made[key]
+        own = make_programs(
+            config,
+            task,
+            length,
+            graphdef=graphdef,
+            plan=plan,
+            shardings=shardings,
+            donate=donate,
+        )
+        of_all = settings_of(config), length, shardings, donate
+        of_model = settings_of(config, (*NOT_IN_PROGRAMS, "train.")), *of_all[1:]
+        uses = dict.fromkeys(Programs._fields, of_model) | {
+            "init": of_all,
+            "train": (*of_all, plan.parts, plan.buckets),
+            "logits": (*of_model, plan.eval_buckets),
+        }
+        return Programs(
+            *(made.setdefault((name, *key), getattr(own, name)) for name, key in uses.items())
+        )
+
+    def structure(trainer):
+        key = settings_of(trainer.config), trainer.length, trainer.plan.buckets
+        if key not in structures:
+            structures[key] = TRACED_MODEL(trainer)
+        return structures[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lra.trainer.make_programs", shared)
+        patch.setattr(Trainer, "_traced_model", structure)
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
+def own_programs(monkeypatch):
+    """Trainers have functions of their own, in a file whose trainers share them."""
+    monkeypatch.setattr("lra.trainer.make_programs", make_programs)
+    monkeypatch.setattr(Trainer, "_traced_model", TRACED_MODEL)
+
+
+@pytest.fixture(scope="module")
 def held_out(tiny_config, data_dir, tmp_path_factory):
     """The folder of a run of two seeds, with untrained arrays and a held-out validation set."""
     workdir = tmp_path_factory.mktemp("held_out")

@@ -17,12 +17,14 @@ from models.machine import Machine, assumed
 from tests.lra.conftest import ALL_DEVICES, ONE_DEVICE
 from tests.lra.trainings import assert_same_bits, final_state, make_trainer, rows_of
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 COMPILES = "/jax/core/compile/backend_compile_duration"
 SHAPE = jax.ShapeDtypeStruct((3,), jnp.float32)
 
 
 @pytest.fixture
-def compiled():
+def compiled(own_programs):
     """(thread, program) of all that is compiled, where JAX says which program it is."""
     events = []
 
@@ -120,7 +122,7 @@ def threads_of(compiled):
 
 
 def test_it_leaves_no_trace_in_a_run(tiny_config, data_dir, tmp_path, monkeypatch, compiled):
-    config = tiny_config("listops", "reformer", "seeds=(0, 5)", *ONE_DEVICE)
+    config = tiny_config("listops", "linear", "seeds=(0, 5)", *ONE_DEVICE)
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: False)
     assert train(config, tmp_path / "plain", data_dir) == 0
     assert "compile" not in threads_of(compiled)
@@ -136,7 +138,7 @@ def test_a_run_that_goes_on_calls_what_was_compiled(
     tiny_config, data_dir, tmp_path, monkeypatch, compiled, stop_after
 ):
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
-    config = tiny_config("listops", "nystrom", *ONE_DEVICE)
+    config = tiny_config("listops", "linear", *ONE_DEVICE)
     stop_after(3)
     assert train(config, tmp_path, data_dir, stop=Stop()) == STATUS_STOPPED
     monkeypatch.undo()
@@ -151,7 +153,9 @@ def test_only_runs_that_make_a_step_compile_ahead(tiny_config, data_dir, tmp_pat
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
     monkeypatch.setattr(Trainer, "compile_ahead", lambda self: begun.append(self))
     config = tiny_config("listops", "linear", *ONE_DEVICE)
-    assert train(config, tmp_path / "looked at", data_dir, debug_nans=True) == 0
+    at_once = Stop(1e-9)
+    status = train(config, tmp_path / "looked at", data_dir, stop=at_once, debug_nans=True)
+    assert status == STATUS_STOPPED
     assert not begun
     assert train(config, tmp_path / "run", data_dir) == 0
     assert len(begun) == 1
@@ -167,7 +171,8 @@ def test_a_run_closes_it_however_it_ends(tiny_config, data_dir, tmp_path, monkey
     monkeypatch.setattr(ahead.Ahead, "close", lambda self: closed.append(close(self)))
     stop = Stop()
     stop.reason = "told to"
-    assert train(tiny_config(), tmp_path / "stopped", data_dir, stop=stop) == STATUS_STOPPED
+    config = tiny_config("listops", "linear")
+    assert train(config, tmp_path / "stopped", data_dir, stop=stop) == STATUS_STOPPED
     assert len(closed) == 1
 
     def fail(self):
@@ -175,5 +180,5 @@ def test_a_run_closes_it_however_it_ends(tiny_config, data_dir, tmp_path, monkey
 
     monkeypatch.setattr(Trainer, "init", fail)
     with pytest.raises(UserError, match="no room"):
-        train(tiny_config(), tmp_path / "failed", data_dir)
+        train(config, tmp_path / "failed", data_dir)
     assert len(closed) == 2

@@ -11,11 +11,13 @@ from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
 from lra.loop import train
 from lra.stopping import STATUS_STOPPED
-from tests.lra.trainings import final_state, make_trainer, rows_of
+from tests.lra.trainings import final_state, rows_of, shapes_of_state
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def test_only_whole_checkpoints_count(tiny_trainer, tmp_path, capsys):
-    trainer = tiny_trainer()
+    trainer = tiny_trainer("listops", "linear")
     checkpoints, abstract = Checkpoints(tmp_path), trainer.abstract_state()
     checkpoints.save(trainer.init(), Progress(step=3))
     hashes = tmp_path / "1.sha256.json"
@@ -33,7 +35,7 @@ def test_only_whole_checkpoints_count(tiny_trainer, tmp_path, capsys):
 
 
 def test_files_that_others_put_beside_the_arrays_do_no_harm(tiny_trainer, tmp_path, capsys):
-    trainer = tiny_trainer()
+    trainer = tiny_trainer("listops", "linear")
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(trainer.init(), Progress(step=3))
     for folder in (tmp_path / "1", tmp_path / "1" / "state"):
@@ -46,7 +48,7 @@ def test_files_that_others_put_beside_the_arrays_do_no_harm(tiny_trainer, tmp_pa
 
 def test_a_checkpoint_of_later_code_is_refused(tiny_trainer, tmp_path):
     later = NamedTuple("later", [*Progress.__annotations__.items(), ("pages", int)])
-    trainer, checkpoints = tiny_trainer(), Checkpoints(tmp_path)
+    trainer, checkpoints = tiny_trainer("listops", "linear"), Checkpoints(tmp_path)
     checkpoints.save(trainer.init(), later(*Progress(), pages=1))
     with pytest.raises(UserError, match="1 has other fields than this code knows; go on with the"):
         checkpoints.restore(trainer.abstract_state())
@@ -62,7 +64,7 @@ def flip_a_bit(folder):
 
 
 def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys):
-    config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
+    config = tiny_config("listops", "linear", "train.checkpoint_seconds=0")
     train(config, tmp_path, data_dir)
     _, whole = final_state(config, data_dir, tmp_path)
     folder = tmp_path / "checkpoints"
@@ -70,7 +72,7 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
     assert 2 < latest == earlier + 1, "of many checkpoints the last two are kept"
     flip_a_bit(folder / str(latest))
     checkpoints = Checkpoints(folder)
-    state, progress = checkpoints.restore(make_trainer(config, data_dir).abstract_state())
+    state, progress = checkpoints.restore(shapes_of_state(config, data_dir))
     assert progress.wall_seconds < whole.wall_seconds
     assert "is damaged or missing: skipped" in capsys.readouterr().err
     checkpoints.save(state, progress)  # in place of the damaged one, not of the one before
@@ -89,7 +91,7 @@ def test_a_damaged_checkpoint_is_skipped(tiny_config, data_dir, tmp_path, capsys
 def test_evaluations_of_a_checkpoint_that_is_lost_are_not_gone_on_with(
     tiny_config, data_dir, tmp_path, stop_after, monkeypatch
 ):
-    config = tiny_config("listops", "performer")
+    config = tiny_config("listops", "linear")
     assert train(config, tmp_path / "whole", data_dir) == 0
     stop_after(4)
     assert train(config, tmp_path / "parts", data_dir) == STATUS_STOPPED

@@ -12,6 +12,8 @@ from lra import sharding
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 COMMUNICATION = (
     "all-reduce|all-gather|all-to-all|reduce-scatter|ragged-all-to-all|collective-permute|"
     "collective-broadcast"
@@ -23,7 +25,8 @@ GROUPS = re.compile(r"replica_groups=(\S+(?: device_ids=\S+)?(?: \{[^}]*\})?)")
 
 def compiled_step(trainer):
     """The compiled training call."""
-    return trainer.programs.train.lower(*trainer.train_arguments(trainer.init(), 0, 3)).compile()
+    arguments = trainer.train_arguments(trainer.abstract_state(), 0, 3)
+    return trainer.programs.train.lower(*arguments).compile()
 
 
 def communication(text):
@@ -113,7 +116,7 @@ def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_trainer, atte
     )
 
 
-def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_trainer, monkeypatch):
+def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_trainer, monkeypatch, own_programs):
     """By the program for CPUs: the same code divides it among devices."""
     monkeypatch.setattr("models.embedding.this_backend", lambda: "gpu")
     trainer = tiny_trainer("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES)
@@ -209,7 +212,7 @@ def test_seeds_on_devices_of_their_own_say_nothing(tiny_trainer):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
     trainer = tiny_trainer("listops", attention, "seeds=(0, 1)", *ALL_DEVICES)
-    state = trainer.init()
+    state = trainer.abstract_state()
     run = trainer.new_evaluation(state.params, state.rest, "validation")
     text = trainer.programs.logits.lower(*run.arguments(2)).compile().as_text()
     assert communication(text) == []
@@ -217,7 +220,7 @@ def test_an_evaluation_call_says_nothing(tiny_trainer, attention):
 
 def test_scores_gather_the_logits_once(tiny_trainer):
     trainer = tiny_trainer("listops", "linear", "seeds=(0, 1)", *ALL_DEVICES)
-    state = trainer.init()
+    state = trainer.abstract_state()
     run = trainer.new_evaluation(state.params, state.rest, "validation")
     text = trainer.programs.scores.lower(*run.score_arguments).compile().as_text()
     calls = filter(None, map(CALL.search, text.splitlines()))

@@ -22,6 +22,8 @@ from tests.lra.row_factory import make_row
 from tests.lra.test_command_line import ended
 from tests.lra.trainings import assert_same_bits, final_state
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FULL, LIMIT = (OSError(code, os.strerror(code)) for code in (28, 27))
 ONE_CPU = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
@@ -132,7 +134,7 @@ def test_a_limit_that_a_report_meets_names_the_file(tmp_path):
 
 def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, tmp_path, full_from):
     overrides = ("train.steps=6", "train.steps_per_call=1", "train.checkpoint_seconds=0")
-    config = tiny_config("listops", "standard", *overrides)
+    config = tiny_config("listops", "linear", *overrides)
     assert train(config, tmp_path / "whole", data_dir) == 0
     workdir = small_disk / "run"
     full_from(3, lambda: fill(small_disk, leaving=8192))
@@ -149,7 +151,7 @@ def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, t
 
 def test_a_disk_that_becomes_full_inside_orbax(tiny_config, data_dir, tmp_path, monkeypatch):
     """As above where nothing can be mounted; another process takes the space meanwhile."""
-    config = tiny_config("listops", "standard", "train.checkpoint_seconds=0")
+    config = tiny_config("listops", "linear", "train.steps=6", "train.checkpoint_seconds=0")
     saved = []
 
     def write_hashes(self, number):
@@ -163,7 +165,7 @@ def test_a_disk_that_becomes_full_inside_orbax(tiny_config, data_dir, tmp_path, 
     with pytest.raises(UserError, match="no space left for a checkpoint in"):
         train(config, tmp_path, data_dir)
     first, progress = final_state(config, data_dir, tmp_path)
-    assert 0 < progress.step < 12
+    assert 0 < progress.step < 6
     assert all(np.all(np.isfinite(x)) for x in first if x.dtype == np.float32)
     assert train(config, tmp_path, data_dir) == 0
 

@@ -11,10 +11,12 @@ from lra.loop import train
 from lra.restored import load_model, restore_workdir
 from tests.lra.trainings import final_state
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, tmp_path, capsys):
     overrides = ("train.learning_rate=1e30", "train.steps_per_call=3", "seeds=(0, 1)")
-    config = tiny_config("listops", "standard", *overrides)
+    config = tiny_config("listops", "linear", *overrides)
     assert train(config, tmp_path, data_dir) == 1
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.status for row in rows] == ["diverged"] * 2
@@ -35,7 +37,7 @@ def test_every_seed_diverged_ends_with_rows_that_say_so(tiny_config, data_dir, t
 def test_a_seed_that_diverges_is_told_once_and_the_others_have_their_rows(
     tiny_config, data_dir, tmp_path, capsys, first_seed_broken
 ):
-    config = tiny_config("listops", "standard", "seeds=(5, 0)")
+    config = tiny_config("listops", "linear", "seeds=(5, 0)")
     assert train(config, tmp_path, data_dir) == 0
     assert capsys.readouterr().err.count("seed 5 diverged at step 0") == 1
     broken, sound = records.read(tmp_path / "rows.jsonl")
@@ -55,7 +57,7 @@ def test_steps_are_those_up_to_the_last_divergence(
     tiny_config, data_dir, tmp_path, first_seed_broken
 ):
     overrides = ("train.learning_rate=1e30", "train.steps_per_call=3", "seeds=(5, 0)")
-    assert train(tiny_config("listops", "standard", *overrides), tmp_path, data_dir) == 1
+    assert train(tiny_config("listops", "linear", *overrides), tmp_path, data_dir) == 1
     rows = records.read(tmp_path / "rows.jsonl")
     assert [row.diverged_step for row in rows] == [0, 1]
     assert [row.steps for row in rows] == [2, 2]
@@ -63,7 +65,7 @@ def test_steps_are_those_up_to_the_last_divergence(
 
 def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
     config = tiny_config(
-        *("listops", "standard", "train.learning_rate=1e30", "train.warmup_steps=0"),
+        *("listops", "linear", "train.learning_rate=1e30", "train.warmup_steps=0"),
         "train.steps=1",
     )
     assert train(config, tmp_path, data_dir) == 1

@@ -8,6 +8,8 @@ from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
 from lra.evaluation import evaluate
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 SEEDS = "seeds=(0, 1, 2, 3)"
 
 
@@ -68,7 +70,7 @@ def test_speed_and_memory_are_of_one_kind_and_number_of_devices():
 
 
 def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(tiny_trainer, tmp_path, monkeypatch):
-    trainer = tiny_trainer("listops", "standard")
+    trainer = tiny_trainer("listops", "linear")
     state, abstract = trainer.init(), trainer.abstract_state()
     checkpoints = Checkpoints(tmp_path)
     for step in (1, 2):
@@ -91,14 +93,14 @@ def test_a_kill_after_a_damaged_checkpoint_loses_no_good_one(tiny_trainer, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("attention", "changed"), [("linformer", ()), ("standard", ("model.mlp_dim=8",))]
+    ("attention", "changed"), [("linformer", ()), ("linear", ("model.mlp_dim=8",))]
 )
 def test_a_checkpoint_with_other_arrays_is_refused(tiny_trainer, tmp_path, attention, changed):
     """Others or of other shapes, as another version of the code may have written."""
     checkpoints = Checkpoints(tmp_path)
     saved = tiny_trainer("listops", attention, *changed)
     checkpoints.save(saved.init(), Progress(step=1))
-    trainer = tiny_trainer("listops", "standard")
+    trainer = tiny_trainer("listops", "linear")
     with pytest.raises(UserError, match="1 has other arrays than"):
         checkpoints.restore(trainer.abstract_state())
     checkpoints.close()

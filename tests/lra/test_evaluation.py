@@ -12,6 +12,16 @@ from lra.restored import restore_workdir
 from lra.stopping import STATUS_STOPPED, Stop
 from tests.lra.trainings import restored_with_other_last_parameters
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_config, data_dir, tmp_path_factory):
+    """The folder of a run of two seeds."""
+    folder = tmp_path_factory.mktemp("trained")
+    assert train(tiny_config("listops", "linear", "seeds=(0, 1)"), folder, data_dir) == 0
+    return folder
+
 
 def test_evaluation_afterwards_gives_the_row(tiny_config, data_dir, tmp_path, capsys, monkeypatch):
     config = tiny_config("listops", "performer", "seeds=(0, 5)", "model.attention.redraw_steps=4")
@@ -73,11 +83,9 @@ def test_smaller_batches_give_the_same_evaluation(held_out, tmp_path, capsys):
 
 @pytest.mark.parametrize(("best_step", "count"), [(0, 1), (5, 1), (6, 2), ((5, 6), 2)])
 def test_parameters_that_are_best_and_last_are_evaluated_once(
-    tiny_config, data_dir, tmp_path, monkeypatch, best_step, count
+    trained, monkeypatch, best_step, count
 ):
-    config = tiny_config("listops", "linear", "train.steps=6", "seeds=(0, 1)")
-    assert train(config, tmp_path, data_dir) == 0
-    restored = restore_workdir(tmp_path, splits=("test",))
+    restored = restore_workdir(trained, splits=("test",))
     best = restored.state.best
     changed = restored.state._replace(
         best=best._replace(
@@ -91,17 +99,17 @@ def test_parameters_that_are_best_and_last_are_evaluated_once(
     calls = []
     evaluate = evaluation.evaluate
     monkeypatch.setattr(evaluation, "evaluate", lambda *a: calls.append(a) or evaluate(*a))
-    evaluate_workdir(tmp_path)
+    evaluate_workdir(trained)
     assert len(calls) == count
 
 
 def test_features_redrawn_after_the_last_step_are_not_taken_for_those_of_the_best(
     tiny_config, data_dir, tmp_path, monkeypatch
 ):
-    config = tiny_config("listops", "performer", "train.steps=5")
+    config = tiny_config("listops", "performer", "seeds=(0, 5)", "train.eval_every=12")
     assert train(config, tmp_path / "run", data_dir) == 0
     restored = restore_workdir(tmp_path / "run", splits=("test",))
-    assert (np.asarray(restored.state.best.step) == 5).all()
+    assert (np.asarray(restored.state.best.step) == 12).all()
 
     def predictions(state, name):
         changed = restored._replace(state=state)
@@ -110,13 +118,14 @@ def test_features_redrawn_after_the_last_step_are_not_taken_for_those_of_the_bes
         return np.load(tmp_path / name)["logits"]
 
     expected = predictions(restored.state, "before.npz")
-    redrawn = restored.trainer.redraw(restored.state, 5)
+    redrawn = restored.trainer.redraw(restored.state, 12)
     np.testing.assert_array_equal(predictions(redrawn, "after.npz"), expected)
 
 
 def test_predictions_need_a_validation(tiny_config, data_dir, tmp_path, capsys):
     folder, predictions = tmp_path / "run", tmp_path / "out.npz"
-    assert train(tiny_config(), folder, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
+    config = tiny_config("listops", "linear", "seeds=(0, 1)")
+    assert train(config, folder, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
     capsys.readouterr()
     with pytest.raises(UserError, match=r"run has no validation yet \(step 0\), so no best param"):
         evaluate_workdir(folder, predictions=predictions)
@@ -124,35 +133,30 @@ def test_predictions_need_a_validation(tiny_config, data_dir, tmp_path, capsys):
     assert not predictions.exists()
 
 
-def test_best_and_last_parameters_are_told_apart(
-    tiny_config, data_dir, tmp_path, capsys, monkeypatch
-):
-    assert train(tiny_config(), tmp_path, data_dir) == 0
-    changed = restored_with_other_last_parameters(tmp_path)
+def test_best_and_last_parameters_are_told_apart(trained, capsys, monkeypatch):
+    changed = restored_with_other_last_parameters(trained)
     _, trainer, state, _, _ = changed
     best, other = (
-        evaluation.evaluate(trainer, params, state.rest, "test").accuracy[0]
+        evaluation.evaluate(trainer, params, state.rest, "test").accuracy
         for params in (state.best.params, state.params)
     )
-    assert abs(best - other) > 0.01
+    assert (abs(best - other) > 0.01).all()
     monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
     capsys.readouterr()
-    evaluate_workdir(tmp_path)
-    assert capsys.readouterr().out == (
-        f"seed 0: test accuracy {best:.4f} with the parameters of step {state.best.step[0]}, "
-        f"{other:.4f} with those of step 12\n"
-    )
+    evaluate_workdir(trained)
+    assert capsys.readouterr().out.splitlines() == [
+        f"seed {seed}: test accuracy {best[seed]:.4f} with the parameters of step "
+        f"{state.best.step[seed]}, {other[seed]:.4f} with those of step 12"
+        for seed in (0, 1)
+    ]
 
 
-def test_a_validation_without_a_correct_answer_is_one(
-    tiny_config, data_dir, tmp_path, capsys, monkeypatch
-):
-    assert train(tiny_config("listops", "linear", "train.steps=2"), tmp_path, data_dir) == 0
-    restored = restore_workdir(tmp_path, splits=("test",))
+def test_a_validation_without_a_correct_answer_is_one(trained, tmp_path, capsys, monkeypatch):
+    restored = restore_workdir(trained, splits=("test",))
     best = restored.state.best
     zero = best._replace(val_accuracy=np.zeros_like(best.val_accuracy))
     changed = restored._replace(state=restored.state._replace(best=zero))
     monkeypatch.setattr(evaluation, "restore_workdir", lambda *_, **__: changed)
     capsys.readouterr()
-    evaluate_workdir(tmp_path, predictions=tmp_path / "out.npz")
+    evaluate_workdir(trained, predictions=tmp_path / "out.npz")
     assert "no validation yet" not in capsys.readouterr().out

@@ -13,12 +13,14 @@ from lra.loop import train
 from lra.nans import STATUS_NAN
 from lra.stopping import STATUS_STOPPED
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 def test_the_first_nan_ends_the_run_in_one_line(tiny_config, data_dir, tmp_path, capsys):
-    config = tiny_config("listops", "standard", "train.learning_rate=1e30", "train.warmup_steps=0")
+    config = tiny_config("listops", "linear", "train.learning_rate=1e30", "train.warmup_steps=0")
     assert train(config, tmp_path, data_dir, debug_nans=True) == STATUS_NAN
     started, *paces, line = capsys.readouterr().err.splitlines()
-    assert started.startswith("listops standard")
+    assert started.startswith("listops linear")
     assert all(pace.startswith("first call after") for pace in paces)
     expected = r"error: step \d+: invalid value \(nan\) encountered in \w+ \(models/.*\.py, line"
     assert re.match(expected, line), line
@@ -52,7 +54,7 @@ def test_a_nan_of_an_evaluation_is_not_looked_for_in_a_step(
 
     monkeypatch.setattr(SavedEvaluations, "evaluate", evaluate)
     monkeypatch.setattr(jax, "disable_jit", disable_jit)
-    config = tiny_config("listops", "standard")
+    config = tiny_config("listops", "linear")
     assert train(config, tmp_path, data_dir, debug_nans=True) == STATUS_NAN
     line = capsys.readouterr().err.splitlines()[-1]
     expected = f"error: step {config.train.eval_every}: invalid value (nan) encountered in logits"
@@ -61,7 +63,7 @@ def test_a_nan_of_an_evaluation_is_not_looked_for_in_a_step(
 
 @pytest.mark.parametrize("donate", [True, False])
 def test_a_state_can_be_used_again_unless_it_is_donated(tiny_trainer, donate):
-    trainer = tiny_trainer(donate=donate)
+    trainer = tiny_trainer("listops", "linear", donate=donate)
     state = trainer.init()
     after = trainer.train(state, 0, 1)[0].params
     assert any(leaf.is_deleted() for leaf in jax.tree.leaves(state)) == donate

@@ -19,6 +19,8 @@ from tests.lra.test_trainer import assert_close
 from tests.lra.trainings import make_trainer
 from tests.programs import equations
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 # Whose segments depend on the length; the slow suite has the others.
 QUICK = ("nystrom",)
 
@@ -112,7 +114,8 @@ def both(tiny_trainer, cut_short_sequences):
 
     def make_both(task, attention, *overrides):
         own = (task, attention, "seeds=(0, 1)", "train.microbatches=4", *overrides)
-        whole, cut = (tiny_trainer(*own, cut_padding=cut) for cut in (False, True))
+        # Both may begin with the same state, so neither uses it up.
+        whole, cut = (tiny_trainer(*own, cut_padding=cut, donate=False) for cut in (False, True))
         assert len(whole.plan.eval_buckets.ends) == 1 < len(cut.plan.eval_buckets.ends)
         return whole, cut
 
@@ -131,7 +134,8 @@ def both(tiny_trainer, cut_short_sequences):
 )
 def test_training_on_cut_parts_is_that_on_whole_ones(both, task, attention):
     whole, cut = both(task, attention)
-    assert_close(whole.train(whole.init(), 0, 3), cut.train(cut.init(), 0, 3))
+    state = whole.init()
+    assert_close(whole.train(state, 0, 3), cut.train(state, 0, 3))
 
 
 def test_a_step_carries_out_one_branch(both, monkeypatch):
@@ -146,7 +150,7 @@ def test_a_step_carries_out_one_branch(both, monkeypatch):
 def conditions(trainer):
     """Of a training call: of how many branches each condition is."""
 
-    arguments = trainer.train_arguments(trainer.init(), 0, 1)
+    arguments = trainer.train_arguments(trainer.abstract_state(), 0, 1)
     program = jax.make_jaxpr(trainer.programs.train)(*arguments)
     return [
         len(equation.params["branches"])
@@ -209,7 +213,9 @@ def test_several_devices_take_whole_batches(tiny_trainer, cut_short_sequences):
     "attention",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
 )
-def test_training_on_packed_images_is_that_on_whole_ones(both, attention, monkeypatch):
+def test_training_on_packed_images_is_that_on_whole_ones(
+    both, attention, monkeypatch, own_programs
+):
     # AdamW divides a gradient by its own size, so one that is rounding alone would make a step of
     # any size; with this epsilon it makes none.
     monkeypatch.setattr("lra.optimizer._EPSILON", 1e-3)
@@ -219,7 +225,8 @@ def test_training_on_packed_images_is_that_on_whole_ones(both, attention, monkey
     whole, packed = both("pathfinder", attention, *drops)
     assert packed.plan.buckets.packed
     assert not whole.plan.buckets.packed
-    assert_close(whole.train(whole.init(), 0, 3), packed.train(packed.init(), 0, 3))
+    state = whole.init()
+    assert_close(whole.train(state, 0, 3), packed.train(state, 0, 3))
 
 
 def test_packed_images_are_evaluated_as_whole_ones(both):

@@ -14,6 +14,8 @@ from lra.settings import load_config
 from tests.lra.conftest import TINY
 from tests.lra.trainings import rows_of
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MESH = ("mesh.seed=2", "mesh.data=1")
 

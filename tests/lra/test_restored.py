@@ -22,6 +22,8 @@ from lra.stopping import STATUS_STOPPED, Stop
 from lra.workdir import Workdir
 from tests.lra.trainings import restored_with_other_last_parameters
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 
 
@@ -51,7 +53,8 @@ def test_a_model_of_a_seed_that_the_run_has_not_is_refused(held_out):
 
 
 def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
-    assert train(tiny_config(), tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
+    config = tiny_config("listops", "linear")
+    assert train(config, tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
     with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*last=True"):
         load_model(tmp_path)
     assert load_model(tmp_path, last=True).length == 16
@@ -60,7 +63,7 @@ def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
 def test_a_checkpoint_that_a_training_replaces_meanwhile_is_not_missed(
     tiny_config, data_dir, tmp_path, monkeypatch
 ):
-    config = tiny_config("listops", "linear", "train.steps=5", "train.checkpoint_seconds=0")
+    config = tiny_config("listops", "linear", "train.checkpoint_seconds=0")
     assert train(config, tmp_path, data_dir) == 0
     check, numbers = Checkpoints._check_shapes, []
 
@@ -75,13 +78,25 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_not_missed(
     assert numbers == [numbers[0], numbers[0] - 1]
 
 
+@pytest.fixture(scope="module")
+def trained(tiny_config, data_dir, tmp_path_factory):
+    """The folder of a run."""
+    folder = tmp_path_factory.mktemp("trained")
+    assert train(tiny_config("listops", "linear"), folder, data_dir) == 0
+    return folder
+
+
 @pytest.fixture
-def moved(tiny_config, data_dir, tmp_path):
-    """A run whose data are not where they were."""
-    shutil.copytree(data_dir, tmp_path / "data")
-    assert train(tiny_config(), tmp_path / "run", tmp_path / "data") == 0
-    (tmp_path / "data").rename(tmp_path / "moved")
-    return tmp_path / "run"
+def moved(trained, data_dir, tmp_path):
+    """A test's own copy of a run, whose data are not where they were."""
+    shutil.copytree(data_dir, tmp_path / "moved")
+    folder = Workdir(shutil.copytree(trained, tmp_path / "run"))
+    write_facts(folder, folder.load_facts() | {"data_dir": str(tmp_path / "data")})
+    return folder.root
+
+
+def write_facts(folder, facts):
+    folder.facts.write_text(seal(json.dumps(facts)))
 
 
 def test_a_model_needs_no_data(moved):
@@ -101,7 +116,7 @@ def test_a_run_of_an_older_version_has_its_length_from_the_data(moved):
     folder = Workdir(moved)
     facts = folder.load_facts()
     assert facts.pop("length") == 16
-    folder.facts.write_text(seal(json.dumps(facts)))
+    write_facts(folder, facts)
     with pytest.raises(UserError, match="no prepared listops in"):
         load_model(moved)
     assert load_model(moved, data_dir=moved.parent / "moved").length == 16
@@ -144,7 +159,7 @@ def test_the_page_reads_a_model_and_its_matrices(held_out):
 
 def test_a_batch_is_of_the_runs_examples(tiny_config, data_dir, tmp_path):
     config = tiny_config("image", "linear", "data.zero_is_padding=True")
-    assert train(config, tmp_path, data_dir) == 0
+    assert train(config, tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
     batch = load_batch(tmp_path, "test", [0, 2])
     np.testing.assert_array_equal(batch.mask, batch.ids > 1)  # id 1 is a pixel of value 0
     assert load_batch(tmp_path, "test", []).ids.shape == (0, 16)

@@ -11,6 +11,8 @@ from lra.reporter import describe
 from lra.trainer import Trainer
 from tests.lra.conftest import write_listops
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 @pytest.mark.parametrize(("holdout", "expected"), [(0.0, True), (0.2, False)])
 def test_a_validation_on_the_test_set_is_in_the_row(
@@ -23,7 +25,7 @@ def test_a_validation_on_the_test_set_is_in_the_row(
 
 
 def test_copied_rows_of_other_data_with_the_same_mark_are_refused(tiny_config, data_dir, tmp_path):
-    config = tiny_config("listops", "linear", "train.steps=2")
+    config = tiny_config("listops", "linear")
     assert train(config, tmp_path / "run", data_dir) == 0
     (tmp_path / "copy").mkdir()
     shutil.copy(tmp_path / "run" / "rows.jsonl", tmp_path / "copy")
@@ -34,10 +36,10 @@ def test_copied_rows_of_other_data_with_the_same_mark_are_refused(tiny_config, d
 
 
 def test_rows_of_other_seeds_are_not_those_of_a_run(tiny_config, data_dir, tmp_path):
-    assert train(tiny_config("listops", "linear", "train.steps=2"), tmp_path / "run", data_dir) == 0
+    assert train(tiny_config("listops", "linear"), tmp_path / "run", data_dir) == 0
     (tmp_path / "copy").mkdir()
     shutil.copy(tmp_path / "run" / "rows.jsonl", tmp_path / "copy")
-    config = tiny_config("listops", "linear", "train.steps=2", "seeds=(1,)")
+    config = tiny_config("listops", "linear", "seeds=(1,)")
     with pytest.raises(UserError, match="has the rows of"):
         train(config, tmp_path / "copy", data_dir)
 
@@ -46,9 +48,10 @@ def test_a_row_has_the_format_size_and_seeds_of_its_run(
     tiny_config, tiny_trainer, data_dir, tmp_path, capsys
 ):
     overrides = ("seeds=(0, 5)", "dtype=bfloat16", "matmul_precision=tensorfloat32")
-    arguments = ("listops", "linear", "train.steps=2", *overrides)
+    arguments = ("listops", "linear", *overrides)
     assert train(tiny_config(*arguments), tmp_path, data_dir) == 0
-    size = tiny_trainer("listops", "linear").num_params(tiny_trainer("listops", "linear").init())
+    one = tiny_trainer("listops", "linear")
+    size = one.num_params(one.abstract_state())
     rows = records.read(tmp_path / "rows.jsonl")
     for row in rows:
         assert (row.dtype, row.matmul_precision) == ("bfloat16", "tensorfloat32")
@@ -84,6 +87,6 @@ def test_speed_and_wall_time_are_those_of_the_clock(
 
 def test_a_peak_memory_that_is_not_known_is_none(tiny_config, data_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "peak_memory_mb", lambda: 0.0)
-    assert train(tiny_config("listops", "linear", "train.steps=2"), tmp_path, data_dir) == 0
+    assert train(tiny_config("listops", "linear"), tmp_path, data_dir) == 0
     (row,) = records.read(tmp_path / "rows.jsonl")
     assert row.peak_memory_mb is None

@@ -20,6 +20,8 @@ from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES, write_pixels
 from tests.lra.trainings import make_trainer
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 def leaves(tree):
     return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
@@ -328,7 +330,7 @@ def test_a_seed_that_has_diverged_draws_nothing_anew(tiny_trainer):
     np.testing.assert_array_equal(before[1], after[1])
 
 
-def test_a_mistake_in_a_model_is_told_with_its_line(tiny_trainer, monkeypatch):
+def test_a_mistake_in_a_model_is_told_with_its_line(tiny_trainer, monkeypatch, own_programs):
     def broken(self, q, k, v, mask, *, key=None):
         return jnp.einsum("blhd,blhd->blhd", q, v[:, 1:])
 

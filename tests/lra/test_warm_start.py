@@ -18,6 +18,8 @@ from lra.stopping import STATUS_STOPPED, Stop
 from lra.warm_start import initial_state
 from tests.lra.conftest import write_listops
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 SEEDS = (4, 0, 2)
 
 
@@ -37,7 +39,7 @@ def trained(tiny_config, data_dir, tmp_path_factory):
 @pytest.fixture
 def source(trained, tmp_path):
     """A function of an attention: the test's own copy of such a folder."""
-    return lambda attention="standard": shutil.copytree(trained(attention), tmp_path / "a")
+    return lambda attention="linear": shutil.copytree(trained(attention), tmp_path / "a")
 
 
 def equal(one, other):
@@ -73,14 +75,14 @@ def test_runs_that_start_there(source, tiny_config, data_dir, tmp_path):
     folder = source()
     # Other data. Once there is a checkpoint the source is no longer needed.
     write_listops(tmp_path / "other", seed=1)
-    config = tiny_config("listops", "standard", f"train.init_from={folder}", "train.steps=20")
+    config = tiny_config("listops", "linear", f"train.init_from={folder}", f"seeds={SEEDS}")
     stopped = train(config, tmp_path / "b", tmp_path / "other", stop=Stop(1e-9))
     assert stopped == STATUS_STOPPED
     shutil.move(folder, tmp_path / "moved")
     assert train(config, tmp_path / "b", tmp_path / "other") == 0
-    (row,) = records.read(tmp_path / "b" / "rows.jsonl")
-    assert row.protocol == protocol_of(config)
-    assert f"train.init_from={folder}" in row.protocol
+    rows = records.read(tmp_path / "b" / "rows.jsonl")
+    assert [row.protocol for row in rows] == [protocol_of(config)] * 3
+    assert f"train.init_from={folder}" in rows[0].protocol
 
 
 def test_another_attention_may_start_there_if_its_parameters_are_the_same(source, tiny_trainer):
@@ -92,10 +94,10 @@ def test_another_attention_may_start_there_if_its_parameters_are_the_same(source
     assert equal(initial_state(trainer).params, of_seed)
 
 
-@pytest.mark.parametrize("there", ["standard", "performer"])
+@pytest.mark.parametrize("there", ["linear", "performer"])
 def test_untrained_arrays_that_the_source_has_not_are_drawn(source, tiny_trainer, there):
-    here = {"standard": "performer", "performer": "standard"}[there]
-    trainer = tiny_trainer("listops", here, f"train.init_from={source(there)}")
+    here = {"linear": "performer", "performer": "linear"}[there]
+    trainer = tiny_trainer("listops", here, "seeds=(2, 4)", f"train.init_from={source(there)}")
     drawn, state = trainer.init(), initial_state(trainer)
     assert not equal(state.params, drawn.params)
     assert equal((state.rest, state.best.rest), (drawn.rest, drawn.best.rest))
@@ -114,7 +116,7 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
         (["train.init_from=~no_such_user/run"], "train.init_from: ~no_such_user/run holds no run"),
         (["train.init_from=~/run"], f"train.init_from: {pathlib.Path.home()}/run holds no run"),
     ):
-        config = tiny_config("listops", "standard", f"train.init_from={folder}", *overrides)
+        config = tiny_config("listops", "linear", f"train.init_from={folder}", *overrides)
         with pytest.raises(UserError, match=message):
             train(config, tmp_path / "b", data_dir)
         assert not (tmp_path / "b").exists()
@@ -122,12 +124,13 @@ def test_what_does_not_fit_is_said_before_anything_is_written(
 
 def test_a_source_that_is_not_complete(source, tiny_config, data_dir, tmp_path):
     """Its best parameters may be others at the next start of the run that begins with them."""
-    stopped = train(tiny_config(), tmp_path / "begun", data_dir, stop=Stop(1e-9))
+    config = tiny_config("listops", "linear")
+    stopped = train(config, tmp_path / "begun", data_dir, stop=Stop(1e-9))
     assert stopped == STATUS_STOPPED
     without_rows = source()  # as a run that has evaluated on its way, and is not at its end
     (without_rows / "rows.jsonl").unlink()
     for folder, step in ((tmp_path / "begun", 0), (without_rows, 12)):
-        config = tiny_config("listops", "standard", f"train.init_from={folder}")
+        config = tiny_config("listops", "linear", f"train.init_from={folder}")
         with pytest.raises(UserError, match=rf"is not complete \(step {step} of 12\)"):
             train(config, tmp_path / "b", data_dir)
         assert not (tmp_path / "b").exists()
@@ -142,7 +145,7 @@ def test_a_seed_that_has_diverged_is_no_source(source, tiny_trainer, monkeypatch
         return found._replace(state=found.state._replace(diverged_step=steps))
 
     monkeypatch.setattr(warm_start, "read_models", with_one_diverged)
-    own = ("listops", "standard", f"train.init_from={source()}")
+    own = ("listops", "linear", f"train.init_from={source()}")
     others, all_three = (tiny_trainer(*own, f"seeds={seeds}") for seeds in ((4, 2), SEEDS))
     initial_state(others)
     with pytest.raises(UserError, match=r"seed 0 of .*a diverged at step 7; leave it out"):
@@ -163,6 +166,6 @@ def test_a_source_that_has_lost_its_last_checkpoint(source, tiny_trainer, monkey
         return models._replace(step=step, evaluated=10, state=state)
 
     monkeypatch.setattr(warm_start, "read_models", of_an_earlier_step)
-    trainer = tiny_trainer("listops", "standard", f"train.init_from={source()}")
+    trainer = tiny_trainer("listops", "linear", f"train.init_from={source()}")
     with pytest.raises(UserError, match=rf"is not complete \(step {step} of 12\)"):
         initial_state(trainer)

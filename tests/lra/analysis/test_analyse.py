@@ -23,6 +23,8 @@ from models.attention import ATTENTIONS
 from models.attention.contract import Attention
 from models.attention.standard import standard_attention
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 ROOT = Path(__file__).resolve().parents[3]
 FIGURES = (
     "error-matrix",
@@ -79,7 +81,8 @@ def test_the_last_step_is_analysed_on_demand(workdir, tmp_path, capsys):
 
 
 def test_parameters_are_not_best_before_a_validation(tiny_config, data_dir, tmp_path):
-    assert train(tiny_config(), tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
+    config = tiny_config("listops", "linear")
+    assert train(config, tmp_path, data_dir, stop=Stop(1e-9)) == STATUS_STOPPED
     with pytest.raises(UserError, match=r"seed 0 has no validation yet \(step 0\), .*--last"):
         main([f"--workdir={tmp_path}"])
     assert not (tmp_path / "analysis").exists()

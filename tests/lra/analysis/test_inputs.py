@@ -14,6 +14,8 @@ from lra.state import make_model
 from lra.tasks import TASKS
 from lra.trainer import Trainer
 
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
 
 def restored(config, data_dir):
     """A run before its first step, its parameters the best ones of a validation."""

@@ -1,3 +1,4 @@
+import functools
 import math
 
 import numpy as np
@@ -17,9 +18,14 @@ def degree(number):
     return number + 180
 
 
-@pytest.fixture(scope="module")
+@functools.cache
+def exact(size, margin):
+    return tables(parameters(size, "hard"), margin)
+
+
+@pytest.fixture
 def small():
-    return tables(parameters(32, "hard"), 1)
+    return exact(32, 1)
 
 
 def cell_index(table, cell):
@@ -68,7 +74,7 @@ def test_second_start_is_rounded_half_to_even(small):
 @pytest.mark.parametrize(("size", "margin"), SIZES_AND_MARGINS)
 def test_steps_and_slips_are_what_floats_do(size, margin):
     settings = parameters(size, "hard")
-    table, distance = tables(settings, margin), settings.length + 2 * margin
+    table, distance = exact(size, margin), settings.length + 2 * margin
     for index, (dy, dx) in enumerate(table.ring.tolist(), start=DEGREES):
         t = math.atan2(dy, dx)
         for axis, way in enumerate((distance * math.sin(t), distance * math.cos(t))):
@@ -97,7 +103,7 @@ def test_weights(small):
 
 
 def test_stiffer_snakes_turn_by_50_degrees():
-    stiff = tables(parameters(64, "hard"), 1)
+    stiff = exact(64, 1)
     right = cell_index(stiff, (0, 6))
     assert stiff.weight[degree(49), right] > 0
     assert stiff.weight[degree(50), right] == 0
@@ -116,7 +122,7 @@ def test_rounding_errors_change_no_table(size, margin, towards, monkeypatch):
 
         return wrapper
 
-    expected = tables(parameters(size, "hard"), margin)
+    expected = exact(size, margin)
     for name in ("sin", "cos", "arctan2", "sinc"):
         monkeypatch.setattr(np, name, nudged(getattr(np, name)))
     found = tables(parameters(size, "hard"), margin)
