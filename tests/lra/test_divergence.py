@@ -66,17 +66,19 @@ def test_steps_are_those_up_to_the_last_divergence(
 def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
     config = tiny_config(
         *("listops", "linear", "train.learning_rate=1e30", "train.warmup_steps=0"),
-        "train.steps=1",
+        *("train.steps=1", "seeds=(0, 1)"),
     )
     assert train(config, tmp_path, data_dir) == 1
-    (row,) = records.read(tmp_path / "rows.jsonl")
-    assert (row.status, row.diverged_step, row.steps) == ("diverged", 1, 1)
+    rows = records.read(tmp_path / "rows.jsonl")
+    assert [(row.status, row.diverged_step, row.steps) for row in rows] == [("diverged", 1, 1)] * 2
     assert (
         "seed 0 diverged at step 1 (loss, gradient or parameters not finite)"
         in capsys.readouterr().err
     )
     evaluate_workdir(tmp_path)
-    assert capsys.readouterr().out == "seed 0: diverged at step 1, no accuracy\n"
+    assert capsys.readouterr().out.splitlines() == [
+        f"seed {seed}: diverged at step 1, no accuracy" for seed in (0, 1)
+    ]
     with pytest.raises(UserError, match=r"seed 0 diverged at step 1, .*choose another seed or run"):
         load_model(tmp_path)
     with pytest.raises(UserError, match="seed 0 has parameters that are not finite at step 1"):

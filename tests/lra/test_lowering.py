@@ -1,18 +1,27 @@
 """Every step is lowered for TPUs and GPUs, on a machine that needs to have neither."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 from configs.default import ATTENTIONS
+from lra.programs import make_programs
 from models.machine import Machine, assumed
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 PLATFORMS = ("tpu", "cuda")
 
 
+@pytest.fixture(scope="module")
+def trainer_of(tiny_trainer):
+    """The trainer of an attention, made once."""
+    return functools.cache(lambda attention: tiny_trainer("listops", attention, "seeds=(0, 1)"))
+
+
 def check(trainer, platforms=PLATFORMS):
-    """Lower training and evaluation for each; nothing is compiled or run."""
+    """Lower training and evaluation for each, traced anew; nothing is compiled or run."""
     state = trainer.abstract_state()
     config, batches = trainer.config, 2
     sizes = (len(config.seeds), batches, config.train.eval_batch_size)
@@ -25,7 +34,15 @@ def check(trainer, platforms=PLATFORMS):
         0,
         batches,
     )
-    programs = trainer.programs
+    programs = make_programs(
+        config,
+        trainer.task,
+        trainer.length,
+        graphdef=trainer.graphdef,
+        plan=trainer.plan,
+        shardings=trainer.shardings,
+        donate=True,
+    )
     for function, arguments in (
         (programs.train, trainer.train_arguments(state, 0, 2)),
         (programs.logits, evaluation),
@@ -38,14 +55,14 @@ def check(trainer, platforms=PLATFORMS):
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_every_attention(tiny_trainer, attention):
-    check(tiny_trainer("listops", attention, "seeds=(0, 1)"))
+def test_every_attention(trainer_of, attention):
+    check(trainer_of(attention))
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_as_a_gpu_would_have_it(tiny_trainer, attention, monkeypatch):
+def test_as_a_gpu_would_have_it(trainer_of, attention, monkeypatch):
     """With the sizes of blocks and the implementations that are chosen there."""
-    built = tiny_trainer("listops", attention)
+    built = trainer_of(attention)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     check(built, ("cuda",))
 
