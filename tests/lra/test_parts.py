@@ -159,10 +159,11 @@ def conditions(trainer):
     ]
 
 
-def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences):
+@pytest.mark.parametrize("attention", ["linear", pytest.param("standard", marks=pytest.mark.slow)])
+def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences, attention):
     # Their parts differ in length; dropped attention weights do not tell.
     together, alone = (
-        tiny_trainer("listops", "standard", f"seeds={seeds}", "train.microbatches=4")
+        tiny_trainer("listops", attention, f"seeds={seeds}", "train.microbatches=4")
         for seeds in ("(0, 1)", "(1,)")
     )
     state, _ = together.train(together.init(), 0, 3)
