@@ -74,7 +74,7 @@ def test_a_run_is_analysed_to_its_pictures(workdir, capsys):
 
 
 def test_the_last_step_is_analysed_on_demand(workdir, tmp_path, capsys):
-    main([f"--workdir={workdir}", "--last", "--methods=linear", "--length=8", f"--out={tmp_path}"])
+    main([f"--workdir={workdir}", "--last", "--methods=linear", f"--out={tmp_path}"])
     about = json.loads((tmp_path / "analysis.jsonl").read_text().splitlines()[0])
     assert (about["parameters"], about["step"]) == ("last", 12)
     assert "parameters of step 12 (the last one)" in capsys.readouterr().out
