@@ -216,7 +216,7 @@ def test_an_attention_of_ones_own_needs_no_title_style_or_rank(tmp_path, monkeyp
     monkeypatch.setitem(ATTENTIONS, "pooled", Pooled)
     own = (*methods.METHODS, methods.Method("pooled", "stride"))
     monkeypatch.setattr(methods, "METHODS", own)
-    arguments = ["--random", "--length=32", "--examples=1", "--methods=pooled,nystrom"]
+    arguments = ["--random", "--length=8", "--examples=1", "--methods=pooled,nystrom"]
     main([*arguments, "--sizes=2,4", f"--out={tmp_path}"])
     page = (tmp_path / "ANALYSIS.md").read_text()
     rows = map(json.loads, (tmp_path / "analysis.jsonl").read_text().splitlines())
