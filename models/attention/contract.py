@@ -44,8 +44,9 @@ class Untrained(nnx.Variable):
 
 
 def untrained_key(rngs: nnx.Rngs) -> Array:
-    """Next key for an `Untrained` array, of the stream `attention` or, without one, `params`."""
-    return rngs.attention() if "attention" in rngs else rngs.params()
+    """Next key for an `Untrained` array: of `attention`, else of the default, else of `params`."""
+    given = "attention" in rngs or "default" in rngs  # Flax falls back to its default
+    return rngs.attention() if given else rngs.params()
 
 
 class Attention(nnx.Module):

@@ -13,7 +13,7 @@ from flax import nnx
 from jax.extend.core import Literal
 
 from models.attention import ATTENTIONS, make, options_of
-from models.attention.contract import check_inputs
+from models.attention.contract import check_inputs, untrained_key
 from models.attention.linear import linear_attention
 from models.attention.linformer import linformer_attention
 from models.attention.longformer import longformer_attention
@@ -484,3 +484,12 @@ def test_one_stream_of_random_numbers_is_enough(name):
     sizes = {"length": 256, "heads": 1, "head_dim": 8}
     for rngs in (nnx.Rngs(0), nnx.Rngs(params=0)):
         assert make(name, **sizes, rngs=rngs).why_not_causal
+
+
+def test_untrained_arrays_come_from_the_stream_that_flax_would_take():
+    for rngs, same in (
+        (nnx.Rngs(params=1, attention=2), nnx.Rngs(attention=2).attention),
+        (nnx.Rngs(3, params=1), nnx.Rngs(3).attention),
+        (nnx.Rngs(params=1), nnx.Rngs(params=1).params),
+    ):
+        assert (untrained_key(rngs) == same()).all()
