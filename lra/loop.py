@@ -13,17 +13,16 @@ from flax import nnx
 from ml_collections import config_dict
 
 from lra import ahead, environment, hosts, nans, sharding
-from lra.checkpoints import Checkpoints, Progress
 from lra.data import prepared as prepared_data
 from lra.errors import UserError
-from lra.evaluation_files import SavedEvaluations
 from lra.evaluation_run import Evaluation
 from lra.events import check_events
-from lra.pace import MAX_STEPS_PER_CALL, Pace, SaveTimes, Timetable
+from lra.pace import MAX_STEPS_PER_CALL, Pace, Timetable
 from lra.protocol import protocol_of
 from lra.records import write_once
 from lra.reporter import NullReporter, Reporter, describe, describe_start
 from lra.results import STATUS_ALL_DIVERGED, make_rows, status_of_complete
+from lra.saving import Saver
 from lra.settings import flatten
 from lra.state import TrainState, still_training
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
@@ -118,20 +117,18 @@ class Run:
     ):
         self._trainer, self._prepared, self._folder, self._stop = trainer, prepared, folder, stop
         self._config, self._timetable = trainer.config, Timetable(trainer.config)
-        self._checkpoints = Checkpoints(folder.checkpoints)
-        restored = self._checkpoints.restore(trainer.abstract_state())
-        self._is_first, self._has_worked, self._has_saved = restored is None, False, False
-        if restored is None:
-            state, self._progress, self._alive = first, Progress(), [True] * len(self._config.seeds)
+        self._saver = Saver(trainer, folder, stop.started)
+        state = self._saver.restore()
+        if state is None:
+            state, self._alive = first, [True] * len(self._config.seeds)
         else:
-            state, self._progress = restored
             self._alive = still_training(trainer.fetch(state.diverged_step))
             if debug_nans and not all(self._alive):
                 raise UserError(
                     f"--debug_nans: a seed in {folder.root} has diverged before, and what it gives "
                     "from there on is NaN; train it from the start in another workdir"
                 )
-        self._step = self._progress.step
+        self._step = self._saver.progress.step
         will_train = self._step < self._config.train.steps and any(self._alive)
         if will_train and ahead.is_worthwhile() and not debug_nans:
             trainer.compile_ahead()
@@ -139,11 +136,6 @@ class Run:
         self._reporter = self._make_reporter(tensorboard) if hosts.is_main() else NullReporter()
         steps_per_call = 1 if debug_nans else self._config.train.steps_per_call
         self._pace = Pace(steps_per_call, MAX_STEPS_PER_CALL)
-        self._evaluations = SavedEvaluations(trainer, folder.evaluations)
-        # Evaluations belong to the checkpoint that they were saved with.
-        if restored is None or self._checkpoints.any_damaged():
-            self._evaluations.discard()
-        self._saves = SaveTimes(self._config.train.checkpoint_seconds)
 
     def to_the_end(self) -> int:
         """Run until the last step or a stop, and return the exit status."""
@@ -164,7 +156,7 @@ class Run:
             self._reporter.say(f"error: step {self._step}: {nans.describe(error)}")
             return nans.STATUS_NAN
         finally:
-            with contextlib.closing(self._checkpoints):
+            with contextlib.closing(self._saver):
                 self._reporter.close()
 
     def _make_reporter(self, tensorboard: bool) -> Reporter:
@@ -172,19 +164,20 @@ class Run:
             self._config.seeds,
             steps=self._config.train.steps,
             step=self._step,
-            evaluated=self._progress.evaluated,
+            evaluated=self._saver.progress.evaluated,
             metrics=self._folder.metrics,
             tensorboard=self._folder.root / "tensorboard" if tensorboard else None,
         )
 
     def _is_complete(self) -> bool:
-        done = self._step == self._config.train.steps and self._progress.evaluated == self._step
+        step, evaluated = self._step, self._saver.progress.evaluated
+        done = step == evaluated == self._config.train.steps
         return done or not any(self._alive)
 
     def _evaluate_if_due(self) -> None:
         """Evaluate on the validation set if the configuration asks for it after this step."""
         step = self._step
-        if not self._timetable.evaluates(step) or self._progress.evaluated == step:
+        if not self._timetable.evaluates(step) or self._saver.progress.evaluated == step:
             return
         name = f"validation-{step}"
         evaluation = self._evaluate(name, self._state.params, self._state.rest, "validation")
@@ -192,8 +185,7 @@ class Run:
             self._state = self._trainer.check_end(self._state, evaluation.loss)
             self._note_divergence(self._trainer.fetch(self._state.diverged_step))
         self._state = self._trainer.update_best(self._state, evaluation.accuracy, step)
-        self._progress = self._progress._replace(evaluated=step)
-        self._evaluations.forget()
+        self._saver.note_evaluation(step)
         self._reporter.evaluated(step, evaluation, self._alive)
 
     def _train_to_next_boundary(self) -> None:
@@ -204,7 +196,7 @@ class Run:
         while self._step < end and any(self._alive):
             self._stop_unless_time_for(self._pace.call_seconds)
             self._train(hosts.least(self._pace.next(end - self._step)))
-            self._save_if_due(self._pace.call_seconds)
+            self._saver.save_if_due(self._state, self._step, self._pace.call_seconds)
 
     def _train(self, count: int) -> None:
         """Make `count` steps in one call, wait for it, and record its time and metrics.
@@ -214,7 +206,7 @@ class Run:
         call may wait for another. The gap between calls is a few milliseconds; drawing the order of
         an epoch takes some 10 ms more.
         """
-        self._note_work()
+        self._saver.note_work()
         start, beside_compilation = time.monotonic(), self._trainer.ahead.is_compiling
         with nans.located(lambda: self._trainer.train(self._state, self._step, count)):
             self._state, metrics = self._trainer.train(self._state, self._step, count)
@@ -223,10 +215,7 @@ class Run:
         seconds = time.monotonic() - start
         examples = count * self._config.train.batch_size * len(self._config.seeds)
         if self._pace.measured(count, seconds) and not beside_compilation:
-            self._progress = self._progress._replace(
-                train_seconds=self._progress.train_seconds + seconds,
-                train_examples=self._progress.train_examples + examples,
-            )
+            self._saver.note_training(examples, seconds)
         self._reporter.trained(self._step, count, metrics, examples, seconds)
         self._note_divergence(metrics.diverged_step)
 
@@ -244,56 +233,21 @@ class Run:
     def _evaluate(self, name: str, params: nnx.State, rest: nnx.State, split: str) -> Evaluation:
         def before_call(seconds: float) -> None:
             self._stop_unless_time_for(seconds)
-            self._note_work()
-            self._save_if_due(seconds)
+            self._saver.note_work()
+            self._saver.save_if_due(self._state, self._step, seconds)
 
-        return self._evaluations.evaluate(name, params, rest, split, before_call)
+        return self._saver.evaluations.evaluate(name, params, rest, split, before_call)
 
     def _stop_unless_time_for(self, seconds: float) -> None:
         """Raise Stopped if a stop was requested or no time is left for a call of `seconds`."""
         if hosts.any_of(self._stop.before(seconds)):
             raise Stopped
 
-    def _save_if_due(self, call_seconds: float) -> None:
-        """Save if that becomes due during the next call, of about `call_seconds`."""
-        if hosts.any_of(self._saves.due(call_seconds)):
-            self._save()
-            self._saves.saved()
-
-    def _note_work(self) -> None:
-        """Note, before each call, that there is something new to save."""
-        if not self._has_worked:
-            self._has_worked = True
-            self._progress = self._progress.going_on_with(
-                environment.device_name(), self._trainer.num_devices
-            )
-
-    @property
-    def _has_news(self) -> bool:
-        """Whether there is something to save: not if an earlier process has done everything."""
-        return self._has_worked or self._is_first
-
-    def _save(self) -> None:
-        if not self._has_saved:
-            hosts.on_main(lambda: self._folder.note_start(first=self._is_first))
-            self._has_saved = True
-        self._checkpoints.save(self._state, self._present_progress())
-        self._evaluations.save()
-
-    def _present_progress(self) -> Progress:
-        """Progress up to now; all hosts must ask together."""
-        wall = self._progress.wall_seconds + time.monotonic() - self._stop.started
-        peak = self._progress.peak_memory_mb
-        if self._has_worked:
-            peak = max(peak, hosts.most(environment.peak_memory_mb()))
-        return self._progress._replace(step=self._step, wall_seconds=wall, peak_memory_mb=peak)
-
     def _interrupted(self) -> int:
-        if self._has_news:
-            self._save()
+        self._saver.save(self._state, self._step)
         reason = self._stop.reason or "as another host was told to"
         end = "saved, the same command goes on from here"
-        if not self._has_worked and self._stop.is_over_budget:
+        if not self._saver.has_worked and self._stop.is_over_budget:
             end = "no time was left for a single call: give it more minutes"
         self._reporter.say(
             f"stopped at step {self._step} of {self._config.train.steps} ({reason}); {end}"
@@ -306,19 +260,18 @@ class Run:
         if any(self._alive):
             for name, source in (("test-best", self._state.best), ("test-last", self._state)):
                 evaluations.append(self._evaluate(name, source.params, source.rest, "test"))
-        if self._has_news:
-            self._save()
+        self._saver.save(self._state, self._step)
         rows = make_rows(
             self._trainer,
             self._prepared,
             self._state,
-            self._present_progress(),
+            self._saver.progress_at(self._step),
             evaluations,
             hosts.on_main(self._folder.load_facts),
         )
         hosts.on_main(lambda: write_once(self._folder.rows, rows))
-        self._evaluations.forget()
-        self._evaluations.save()
+        self._saver.evaluations.forget()
+        self._saver.evaluations.save()
         for row in rows:
             self._reporter.say(describe(row))
         return 0 if any(self._alive) else STATUS_ALL_DIVERGED

@@ -11,14 +11,16 @@ import train
 from lra import loop
 from lra.checkpoints import Checkpoints
 from lra.command_line import run
+from lra.evaluation_files import SavedEvaluations
 
 
 def main(argv: list[str]) -> int:
     """Train as `train.py` with all arguments but the first would."""
     tell = functools.partial(_tell, int(argv[0]))
     loop.Trainer.train = _announced(loop.Trainer.train, tell, "training", None)
-    evaluations = loop.SavedEvaluations
-    evaluations.evaluate = _announced(evaluations.evaluate, tell, "evaluation", "training")
+    SavedEvaluations.evaluate = _announced(
+        SavedEvaluations.evaluate, tell, "evaluation", "training"
+    )
     Checkpoints.save = _announced(Checkpoints.save, tell, "checkpoint", "training")
     loop.write_once = _announced(loop.write_once, tell, "rows", "leaving")
     return train.main(argv[1:])

@@ -19,8 +19,9 @@ import lra
 from lra import environment, hosts, records, rendezvous
 from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
-from lra.loop import Run, train
+from lra.loop import train
 from lra.restored import read_models
+from lra.saving import Saver
 from lra.stopping import STATUS_STOPPED, Stop, Stopped
 from tests.lra.conftest import TINY, write_listops
 from tests.lra.trainings import assert_same_bits, final_state
@@ -320,14 +321,14 @@ def test_all_hosts_are_told_of_a_disk_without_room(tiny_trainer, monkeypatch, tm
 
 def test_peak_memory_is_that_of_the_host_with_the_highest(monkeypatch):
     monkeypatch.setattr(environment, "peak_memory_mb", lambda: 5.5)
-    run = types.SimpleNamespace(
-        _progress=Progress(peak_memory_mb=6.5), _has_worked=True, _step=3, _stop=Stop()
+    saver = types.SimpleNamespace(
+        progress=Progress(peak_memory_mb=6.5), has_worked=True, _started=0.0
     )
-    assert Run._present_progress(run).peak_memory_mb == 6.5
+    assert Saver.progress_at(saver, 3).peak_memory_mb == 6.5
     two_hosts(monkeypatch, lambda own: own + 2)
-    assert Run._present_progress(run).peak_memory_mb == 7.5
-    run._has_worked = False  # nothing of it on these devices
-    assert Run._present_progress(run).peak_memory_mb == 6.5
+    assert Saver.progress_at(saver, 3).peak_memory_mb == 7.5
+    saver.has_worked = False  # nothing of it on these devices
+    assert Saver.progress_at(saver, 3).peak_memory_mb == 6.5
 
 
 def test_one_host_needs_nobody():
