@@ -19,7 +19,7 @@ from lra.errors import UserError
 from lra.files import write_atomically
 from lra.report.formats import plain
 from lra.report.provenance import short_commit
-from lra.report.tables import Table
+from lra.report.table import Table
 from lra.training_rows import PeerRow, StepRow, StepValues
 
 STEPS, PEERS, PAGE = "train_step.jsonl", "torch_train_step.jsonl", "TRAINING.md"

@@ -109,7 +109,7 @@ def draw_theorem(rows: Rows) -> Any:
                     for e in epsilons
                 ]
             )
-            colour = STYLES["nystrom" if data == "trained" else "linformer"][0]
+            colour = STYLES["nystrom" if data == "trained" else "linformer"].colour
             look = {"marker": "o" if data == "trained" else "s", "color": colour}
             if data == "random":
                 look |= {"linestyle": RANDOM_LINE, "markerfacecolor": "white"}

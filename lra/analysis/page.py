@@ -8,8 +8,9 @@ from lra.analysis.look import DATA, Rows, kinds
 from lra.report.cells import attention_title, task_title
 from lra.report.figure_files import Figure
 from lra.report.formats import plain
+from lra.report.places import MISSING
 from lra.report.provenance import short_commit
-from lra.report.tables import MISSING, Table
+from lra.report.table import Table
 
 _SCALED_RANKS = "Where pixels are masked, ranks are scaled from the number of the others."
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from lra.published import TABLE3
 from lra.report.cells import Cell, Stat, average
-from lra.report.groups import Group, Line
+from lra.report.groups import Group
+from lra.report.lines import Line
 from lra.report.noise import noise
 from lra.row import LRA_DATA, STATUSES, Row
 

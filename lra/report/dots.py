@@ -7,7 +7,8 @@ from typing import NamedTuple
 from lra.published import TABLE_TASKS
 from lra.report import changes
 from lra.report.cells import Cell, Stat, average, number_format, usual_platform
-from lra.report.groups import Group, Line
+from lra.report.groups import Group
+from lra.report.lines import Line
 from lra.report.places import mark_of_data
 from lra.report.provenance import Platform
 from lra.report.speeds import Case, Speeds, case

@@ -6,20 +6,20 @@
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lra.report import styles
 from lra.report.axes import tick_label
-from lra.report.cells import attention_order, attention_title, task_title
+from lra.report.cells import task_title
 from lra.report.curves import History
 from lra.report.dots import Dot
-from lra.report.notes import OTHER_DATA
 from lra.report.styles import RC, Style
 from lra.report.sweep_points import Sweep, labels
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLUMN = 3.3  # inches
 _TICK_FONT_SIZE = 6.5  # points
@@ -40,85 +40,7 @@ OPTION_TITLES = {
 }
 
 
-def draw_dots(by_task: dict[str, dict[str, Dot]], looks: dict[str, Style]) -> Any:
-    """Draw accuracy (%) against training examples/s, a panel per task.
-
-    The area of a dot is proportional to the number of parameters. A task on other data than LRA's
-    is marked in the title.
-
-    Args:
-        by_task: Dot of each attention, by task.
-        looks: Style of each attention.
-    """
-    from matplotlib import pyplot
-
-    columns = min(2, len(by_task))
-    rows = -(-len(by_task) // columns)
-    height = 2.6 if columns == 1 else 0.75 + 1.35 * rows
-    figure, axes = pyplot.subplots(rows, columns, figsize=(COLUMN, height), squeeze=False)
-    for ax in axes.flat[len(by_task) :]:
-        ax.remove()
-    largest = max(dot.params for dots in by_task.values() for dot in dots.values())
-    for ax, (task, dots) in zip(axes.flat, by_task.items(), strict=False):
-        for attention, dot in dots.items():
-            _draw_dot(ax, dot, largest, looks[attention])
-        mark = OTHER_DATA if any(dot.marked for dot in dots.values()) else ""
-        # With y given, matplotlib does not search for a free place in every draw.
-        ax.set_title(f"{task_title(task)}{mark}", y=1)
-        ax.margins(0.18)
-        ax.xaxis.set_major_formatter(tick_label)
-    figure.supxlabel("training examples per second", fontsize=RC["axes.labelsize"])
-    label = figure.supylabel("test accuracy (%)", fontsize=RC["axes.labelsize"])
-    _legend_of_dots(figure, by_task.values(), looks)
-    label.set_y(height / 2 / figure.get_figheight())  # beside the panels, not beside a tall legend
-    return figure
-
-
-def _draw_dot(ax: "Axes", dot: Dot, largest: float, own: Style) -> None:
-    from matplotlib.colors import to_rgba
-
-    colour, marker, _ = own
-    x, y = dot.speed, 100 * dot.accuracy.mean
-    size = _size(dot.params, largest, marker)
-    # A pale fill shows error bars that are shorter than the dot.
-    look = {"color": to_rgba(colour, 0.35), "edgecolors": colour, "linewidths": 0.9}
-    ax.scatter(x, y, s=size**2, marker=marker, zorder=3, **look)
-    if dot.slowest not in (x, None):
-        ax.plot([dot.slowest, x], [y, y], color=colour, linewidth=0.6, zorder=2)
-    if dot.accuracy.std:
-        ax.errorbar(x, y, 100 * dot.accuracy.std, color=colour, elinewidth=1, zorder=4)
-
-
-def _size(params: float, largest: float, marker: str) -> float:
-    """Return the size of a marker (points) whose area is proportional to the parameters.
-
-    Very small markers are enlarged so that they can be seen.
-    """
-    area = max(12.0, 100.0 * params / largest)
-    return math.sqrt(area / styles.area_of_marker(marker))
-
-
-def _legend_of_dots(figure: Any, panels: Iterable[dict[str, Dot]], looks: dict[str, Style]) -> None:
-    from matplotlib.colors import to_rgba
-    from matplotlib.lines import Line2D
-
-    handles = []
-    params = [dot.params for dots in panels for dot in dots.values()]
-    for attention in sorted({name for dots in panels for name in dots}, key=attention_order):
-        colour, marker, _ = looks[attention]
-        look = {"color": to_rgba(colour, 0.35), "markeredgecolor": colour, "markersize": 5}
-        title = attention_title(attention)
-        handles.append(Line2D([], [], marker=marker, linestyle="", label=title, **look))
-    smallest, largest = min(params), max(params)
-    # If all dots have about the same size, one entry explains it.
-    for number in [smallest, largest] if largest > 1.5 * smallest else [largest]:
-        look = {"color": "#D0D0D0", "markersize": _size(number, largest, "o")}
-        title = f"{_millions(number)} parameters"
-        handles.append(Line2D([], [], marker="o", linestyle="", label=title, **look))
-    _legend(figure, handles)
-
-
-def _legend(figure: Any, handles: list[Any]) -> None:
+def add_legend(figure: "Figure", handles: list["Artist"]) -> None:
     """Add a legend above the axes, in as many columns (up to three) as the figure has room for.
 
     If even one column is too wide, the font is made smaller. The figure grows by the height of the
@@ -138,7 +60,7 @@ def _legend(figure: Any, handles: list[Any]) -> None:
         figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
 
 
-def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
+def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> "Figure":
     """Draw accuracy (%) and cost against the values of one option, a column per task.
 
     Args:
@@ -169,7 +91,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
     figure.supxlabel(OPTION_TITLES.get(option, option), fontsize=RC["axes.labelsize"])
     if len(sweeps) > 1:
         titles = labels(sweeps)
-        _legend(
+        add_legend(
             figure,
             [
                 Line2D([], [], label=title, **look)
@@ -180,7 +102,7 @@ def draw_sweep(option: str, sweeps: list[Sweep], own: Style) -> Any:
     return figure
 
 
-def _draw_sweep(upper: Any, lower: Any, dots: dict[float, Dot], look: dict[str, Any]) -> None:
+def _draw_sweep(upper: "Axes", lower: "Axes", dots: dict[float, Dot], look: dict[str, Any]) -> None:
     upper.plot(list(dots), [100 * dot.accuracy.mean for dot in dots.values()], **look)
     alone = {"color": look["color"], "linestyle": "", "zorder": 3}
     single = [(value, 100 * dot.accuracy.mean) for value, dot in dots.items() if dot.accuracy.n < 2]
@@ -248,7 +170,7 @@ def _labels_with_room(values: list[float], places: list[float], width: float) ->
     return chosen
 
 
-def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
+def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
     """Draw training loss above validation accuracy (%) against steps; bands span the seeds.
 
     Without any losses, which some files of curves lack, only accuracy is drawn.
@@ -263,30 +185,31 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> Any:
     size = (COLUMN, 3.6 if has_losses else 2.2)
     figure, axes = pyplot.subplots(1 + has_losses, 1, figsize=size, sharex=True, squeeze=False)
     upper, lower = axes[0, 0], axes[-1, 0]
-    for run, (colour, marker, line) in zip(runs, run_styles(runs, looks), strict=True):
-        look = {"color": colour, "linestyle": line}
+    for run, own in zip(runs, run_styles(runs, looks), strict=True):
+        look = {"color": own.colour, "linestyle": own.line}
         loss, accuracy = run.loss, run.accuracy
         if loss.steps:
-            single = marker if len(loss.steps) == 1 else None  # a line of one point is invisible
-            upper.plot(loss.steps, loss.mean, linewidth=1, marker=single, **look)
-            upper.fill_between(loss.steps, loss.low, loss.high, color=colour, **_BAND)
+            # A line of one point would be invisible.
+            marker = own.marker if len(loss.steps) == 1 else None
+            upper.plot(loss.steps, loss.mean, linewidth=1, marker=marker, **look)
+            upper.fill_between(loss.steps, loss.low, loss.high, color=own.colour, **_BAND)
         lower.plot(
             accuracy.steps,
             [100 * value for value in accuracy.mean],
-            marker=marker,
+            marker=own.marker,
             markevery=max(1, len(accuracy.steps) // 8),
             label=run.title,
             **look,
         )
         bounds = [[100 * value for value in bound] for bound in (accuracy.low, accuracy.high)]
-        lower.fill_between(accuracy.steps, *bounds, color=colour, **_BAND)
+        lower.fill_between(accuracy.steps, *bounds, color=own.colour, **_BAND)
     if has_losses:
         upper.set_ylabel("training loss")
     on_test = all(run.val_is_test for run in runs)
     lower.set_ylabel(f"{'validation = test' if on_test else 'validation'} accuracy (%)")
     lower.set_xlabel("step")
     lower.xaxis.set_major_formatter(tick_label)
-    _legend(figure, lower.get_legend_handles_labels()[0])
+    add_legend(figure, lower.get_legend_handles_labels()[0])
     figure.align_ylabels()
     return figure
 
@@ -299,7 +222,3 @@ def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
         result.append(styles.shade(looks[run.attention], seen[run.attention]))
         seen[run.attention] += 1
     return result
-
-
-def _millions(params: float) -> str:
-    return f"{params / 1e6:.1f} M" if params >= 1e6 else f"{params / 1e3:.0f} k"

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterator, Sequence
 
-from lra.report import curves, drawing
+from lra.report import curves, dots_drawing, drawing
 from lra.report.cells import attention_title, task_title
 from lra.report.dots import UNSTEADY, Dot, panels
 from lra.report.figure_files import Figure
@@ -96,7 +96,7 @@ def _speed_figures(
         caption += f" No dot for cells {', '.join(missing)}."
     if any(dot.marked for dot in dots):
         caption = " ".join([caption, *on_other_data(group)])
-    draw = functools.partial(drawing.draw_dots, by_task, looks)
+    draw = functools.partial(dots_drawing.draw_dots, by_task, looks)
     return [Figure(f"{group.slug}-speed", caption, draw)]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from lra.report.sections import Section
-from lra.report.tables import Table
+from lra.report.table import Table
 
 # Characters that GitHub's Markdown would read as markup. Those without effect where they stand
 # (`a_b`, `(~3.61×)`, `x < 3`) are not matched, so that the file stays readable.

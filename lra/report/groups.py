@@ -13,64 +13,21 @@ import dataclasses
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lra.protocol import ATTENTION_KEYS
 from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report import changes
-from lra.report.cells import (
-    Cell,
-    attention_order,
-    attention_title,
-    divide_into_cells,
-    number_format,
-    task_title,
-    value_order,
-)
+from lra.report.cells import Cell, attention_title, divide_into_cells, task_title
 from lra.report.grids import merge_sections
+from lra.report.lines import Line, accuracy_order, line_order, number_formats, split_formats
 from lra.report.names import named_keys, slug_of
-from lra.report.provenance import FLOAT32, Program, number_format_of
+from lra.report.provenance import Program
 from lra.row import LRA_DATA, Row
 from lra.tasks import TASKS
 
 _LRA_DATA_TITLE = " or ".join(LRA_DATA)
 _TITLE_OF_TABLE = "Long Range Arena: protocol of Table 3 (Nyströmformer)"
 _TITLE_OF_OWN = "Tasks beside LRA's: defaults of their configs"
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    """One line of a table: the cells of an attention, and the options that distinguish lines.
-
-    `names` has the short name of each option, unlike any other in the group.
-    """
-
-    attention: str
-    options: dict[str, Any]
-    cells: dict[str, list[Cell]]
-    names: dict[str, str]
-
-    @property
-    def title(self) -> str:
-        """Title of the line in the table: `Nyströmformer, num_landmarks=32`."""
-        options = [f"{self.names[key]}={value}" for key, value in self.options.items()]
-        return ", ".join([attention_title(self.attention), *options])
-
-    def cell(self, task: str) -> Cell | None:
-        """Return the cell of a task; None unless there is exactly one and it has a result."""
-        cells = self.cells.get(task, [])
-        return cells[0] if len(cells) == 1 and cells[0].ok else None
-
-    @property
-    def five(self) -> tuple[Cell, ...]:
-        """The cells of the five tasks of Table 3, to average over.
-
-        Empty unless each task has exactly one cell, with a result and without failed runs, which
-        are to be repeated.
-        """
-        cells = tuple(cell for task in TABLE_TASKS if (cell := self.cell(task)))
-        complete = len(cells) == len(TABLE_TASKS) and not any(c.number_of("failed") for c in cells)
-        return cells if complete else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,11 +179,11 @@ def _make_group(
         for (attention, _), members in rows_by_line.items()
     ]
     if not is_table3 and len(tasks) == 1 and len({line.attention for line in lines}) == len(lines):
-        lines.sort(key=lambda line: _accuracy_order(line.cells[tasks[0]]))
+        lines.sort(key=lambda line: accuracy_order(line.cells[tasks[0]]))
     else:
-        lines.sort(key=_line_order)
-    formats = _number_formats(rows)
-    shown, apart = zip(*(_split_formats(line, formats) for line in lines), strict=True)
+        lines.sort(key=line_order)
+    formats = number_formats(rows)
+    shown, apart = zip(*(split_formats(line, formats) for line in lines), strict=True)
     apart = tuple(line for line in apart if line.cells)
     title = _TITLE_OF_TABLE if is_table3 else _title(lines, tasks, keys, other)
     return Group(slug, title, setting, is_table3, tasks, shown, apart, formats)
@@ -259,44 +216,6 @@ def _varying(lines: list[Line]) -> list[str]:
     return [key for key, sets in values.items() if any(len(found) > 1 for found in sets.values())]
 
 
-def _number_formats(rows: list[Row]) -> tuple[str, ...]:
-    """Return the rows' number formats, the one with most results first; float32 wins ties."""
-    results = Counter({number_format_of(row): 0 for row in rows})
-    results.update(number_format_of(row) for row in rows if row.status == "ok")
-    return tuple(sorted(results, key=lambda name: (-results[name], name != FLOAT32, name)))
-
-
-def _split_formats(line: Line, formats: tuple[str, ...]) -> tuple[Line, Line]:
-    """Split a line into cells of one number format per place, and the cells in other formats.
-
-    A place shows the format in which it has most results, the first of `formats` if several have
-    as many.
-    """
-    shown, apart = {}, {}
-    for task, cells in line.cells.items():
-        ranked = sorted(cells, key=lambda c: (-len(c.ok), formats.index(number_format(c))))
-        chosen = number_format(ranked[0]) if ranked else ""
-        shown[task] = [cell for cell in cells if number_format(cell) == chosen]
-        others = [cell for cell in cells if number_format(cell) != chosen]
-        if others:
-            apart[task] = others
-    return (
-        dataclasses.replace(line, cells=shown),
-        dataclasses.replace(line, cells=apart),
-    )
-
-
 def _sort_tasks(tasks: Iterable[str]) -> tuple[str, ...]:
     order = [*TABLE_TASKS, *(task for task in TASKS if task not in TABLE_TASKS)]
     return tuple(sorted(tasks, key=lambda task: (order.index(task) if task in order else 99, task)))
-
-
-def _accuracy_order(cells: list[Cell]) -> float:
-    """Sort key for lines with one task: the best accuracy first."""
-    accuracy = cells[0].stat() if cells else None
-    return -accuracy.mean if accuracy else 0.0
-
-
-def _line_order(line: Line) -> tuple:
-    """Sort key for lines: by attention, then by the values of the options."""
-    return attention_order(line.attention), [value_order(v) for v in line.options.values()]

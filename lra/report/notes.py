@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from lra.published import LRA_TASKS, TABLE3, TABLE_TASKS
 from lra.report.cells import number_format, task_title
 from lra.report.changes import is_table3
-from lra.report.groups import Group, Line
+from lra.report.groups import Group
+from lra.report.lines import Line
 from lra.report.provenance import FLOAT32, platform_of
 from lra.row import LRA_DATA, Row
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from lra.report.figure_files import Figure, svg_element
 from lra.report.formats import one_line
 from lra.report.sections import Section
-from lra.report.tables import Table
+from lra.report.table import Table
 
 _CSS = """
 :root { --ink: #1d1d1f; --faint: #6a6a70; --rule: #d9d9de; }

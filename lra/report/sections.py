@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from lra.report.figure_files import Figure
 from lra.report.figures import NO_SPEED_FIGURE
-from lra.report.tables import Table
+from lra.report.table import Table
 
 
 class Section(NamedTuple):

@@ -5,23 +5,29 @@ matplotlib is imported only to draw.
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-# Colour, marker and line.
-Style = tuple[Any, str, Any]
+
+class Style(NamedTuple):
+    """How an attention is drawn: colour, marker and line style, each as matplotlib takes it."""
+
+    colour: str | tuple[float, float, float]
+    marker: str
+    line: str | tuple[int, tuple[float, ...]]
+
 
 LINES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 # Colours from Okabe and Ito, "Color Universal Design", 2008, without yellow, which is too pale for
 # lines.
-STYLES: dict[str, Style] = {
-    "standard": ("#000000", "o", "-"),
-    "reformer": ("#CC79A7", "D", (0, (5, 1.5))),
-    "linformer": ("#0072B2", "s", (0, (3, 1, 1, 1))),
-    "performer": ("#009E73", "^", (0, (1, 1))),
-    "nystrom": ("#D55E00", "v", "-"),
-    "longformer": ("#E69F00", "P", (0, (5, 1.5))),
-    "linear": ("#56B4E9", "X", (0, (3, 1, 1, 1))),
+STYLES = {
+    "standard": Style("#000000", "o", "-"),
+    "reformer": Style("#CC79A7", "D", (0, (5, 1.5))),
+    "linformer": Style("#0072B2", "s", (0, (3, 1, 1, 1))),
+    "performer": Style("#009E73", "^", (0, (1, 1))),
+    "nystrom": Style("#D55E00", "v", "-"),
+    "longformer": Style("#E69F00", "P", (0, (5, 1.5))),
+    "linear": Style("#56B4E9", "X", (0, (3, 1, 1, 1))),
 }
 
 # For attentions without a style. The numbers of colours, markers and lines differ, so that it takes
@@ -72,7 +78,7 @@ def styles(attentions: Iterable[str]) -> dict[str, Style]:
 
 def _other(number: int) -> Style:
     kinds = (_OTHER_COLOURS, _OTHER_MARKERS, LINES)
-    return tuple(kind[number % len(kind)] for kind in kinds)
+    return Style(*(kind[number % len(kind)] for kind in kinds))
 
 
 def shade(own: Style, nth: int) -> Style:
@@ -86,13 +92,13 @@ def shade(own: Style, nth: int) -> Style:
 
     if not nth:
         return own
-    colour, own_marker, line = own
     colour_index, shade_index = divmod(nth, _SHADES)
     if colour_index:
-        start = (*(marker for _, marker, _ in STYLES.values()), *_OTHER_MARKERS).index(own_marker)
+        markers = (*(style.marker for style in STYLES.values()), *_OTHER_MARKERS)
+        start = markers.index(own.marker)
         colour = _OTHER_COLOURS[(start + colour_index - 1) % len(_OTHER_COLOURS)]
     else:
-        start = 0
+        colour, start = own.colour, 0
     strength = max(0.3, 0.6 * 0.75 ** (shade_index - 1) + 0.1) if shade_index else 1.0
     full = to_rgb(colour)
     if _luminance(full) > _LIGHT:
@@ -100,7 +106,7 @@ def shade(own: Style, nth: int) -> Style:
     else:
         shaded = tuple(1 - strength * (1 - part) for part in full)
     marker = _OTHER_MARKERS[(start + nth) % len(_OTHER_MARKERS)]
-    return shaded, marker, LINES[(LINES.index(line) + nth) % len(LINES)]
+    return Style(shaded, marker, LINES[(LINES.index(own.line) + nth) % len(LINES)])
 
 
 def _luminance(colour: tuple[float, float, float]) -> float:
@@ -111,7 +117,7 @@ def _luminance(colour: tuple[float, float, float]) -> float:
 
 def as_options(style: Style) -> dict[str, Any]:
     """Return a style as keyword arguments of matplotlib's line functions."""
-    return dict(zip(("color", "marker", "linestyle"), style, strict=True))
+    return {"color": style.colour, "marker": style.marker, "linestyle": style.line}
 
 
 @functools.cache

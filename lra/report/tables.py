@@ -1,67 +1,18 @@
-"""Tables of a group, with text in their cells; `formats` and `page` render them."""
+"""Tables of a group."""
 
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from typing import NamedTuple
 
-from lra.published import TABLE3, TABLE_TASKS, XFORMERS
-from lra.report.cells import TITLES, Cell, task_title
-from lra.report.groups import Group, Line
-from lra.report.noise import on_marks
-from lra.report.notes import (
-    OTHER_DATA,
-    OTHER_FORMATS,
-    notes,
-    on_averages,
-    on_choice,
-    on_number_formats,
-    on_other_data,
-)
-from lra.report.places import (
-    MISSING,
-    average_text,
-    difference_text,
-    mark_of_data,
-    place_text,
-)
-from lra.report.provenance import Program
+from lra.report.cells import task_title
+from lra.report.cost_table import cost_table
+from lra.report.groups import Group
+from lra.report.lines import Line
+from lra.report.notes import OTHER_DATA, OTHER_FORMATS, notes, on_averages, on_choice, on_other_data
+from lra.report.places import average_text, place_text
+from lra.report.published_tables import published_table, reruns_table
+from lra.report.table import Table
 from lra.row import Row
-
-_HEADER = ["Attention", *map(task_title, TABLE_TASKS), "Average"]
-
-
-class Table(NamedTuple):
-    """A title, a caption that describes the numbers, a header, lines of cells, and notes.
-
-    The columns with indices in `words` hold text, the others numbers. A folded table holds details:
-    only its title is shown until the reader unfolds it. `bold` has line and column of the texts in
-    bold.
-    """
-
-    title: str
-    caption: str
-    header: list[str]
-    lines: list[list[str]]
-    notes: list[str]
-    words: tuple[int, ...] = (0,)
-    folded: bool = False
-    bold: frozenset[tuple[int, int]] = frozenset()
-
-    def text_columns(self) -> list[bool]:
-        """Return for each column whether it holds text, which is left-aligned."""
-        return [column in self.words for column in range(len(self.header))]
-
-    def marked_up(self, escape: Callable[[str], str], bold: str) -> list[list[str]]:
-        """Return the lines with escaped texts, those in bold put into `bold`, such as `**{}**`."""
-        return [
-            [
-                bold.format(escape(text)) if (number, column) in self.bold else escape(text)
-                for column, text in enumerate(line)
-            ]
-            for number, line in enumerate(self.lines)
-        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +43,6 @@ _VALIDATION = _Accuracy(
     "deviation over seeds (their number).",
 )
 
-_SOURCES = (
-    "Source: Xiong et al., arXiv 2102.03902, Table 3, which names no seeds and no spread.",
-    "ListOps: the published numbers were probably made on data without brackets (inferred: LRA's "
-    "code dropped them until 4 March 2021, and the numbers were out on 14 February); ours keep "
-    "them.",
-)
-
 
 def tables(group: Group) -> list[Table]:
     """Return all tables of a group.
@@ -110,11 +54,11 @@ def tables(group: Group) -> list[Table]:
     first = _accuracy_table(group, _SELECTED)
     result = [first._replace(caption=" ".join(filter(None, [group.setting, first.caption])))]
     if group.is_table3:
-        result += [_published_table(group), _reruns_table()]
+        result += [published_table(group), reruns_table()]
     result.append(_accuracy_table(group, _LAST))
     if not group.is_table3 and any(c.stat(_VALIDATION.field) for _, _, c in group.all_cells()):
         result.append(_validation_table(group))
-    details = (_other_formats_table(group), _costs_table(group), _unfinished_table(group))
+    details = (_other_formats_table(group), cost_table(group), _unfinished_table(group))
     return result + [table for table in details if table.lines]
 
 
@@ -192,111 +136,6 @@ def _other_formats_table(group: Group) -> Table:
     marked = any(OTHER_DATA in text for line in lines for text in line)
     remarks = on_other_data(group) if marked else []
     return Table(OTHER_FORMATS, caption, header, lines, remarks)
-
-
-def _published_table(group: Group) -> Table:
-    lines, usual = [], group.number_formats[0]
-    for line in group.lines:
-        if line.attention not in TABLE3 or line.options:
-            continue
-        published = TABLE3[line.attention]
-        texts = [
-            difference_text(published[task], [cell] if cell else [], usual)
-            for task, cell in ((task, line.cell(task)) for task in TABLE_TASKS)
-        ]
-        mean = sum(published.values()) / len(TABLE_TASKS)
-        lines.append([line.title, *texts, difference_text(mean, line.five, usual)])
-    remarks = [*_SOURCES, *on_number_formats(group, whose="Ours")]
-    text = "".join(cell for line in lines for cell in line)
-    if OTHER_DATA in text:
-        remarks.append(f"{OTHER_DATA} No difference: our data are not LRA's.")
-    if any(len(cells) > 1 for line in group.lines for cells in line.cells.values()):
-        remarks.append("No difference where several cells stand in one place.")
-    if "(" in text:
-        cells = (line.cell(task) for line in group.lines for task in TABLE_TASKS)
-        remarks.append(on_marks(filter(None, cells)))
-    caption = "In percent; in brackets ours minus published."
-    return Table("Published accuracy and difference", caption, _HEADER, lines, remarks)
-
-
-def _reruns_table() -> Table:
-    lines = [
-        [
-            TITLES[name],
-            *(f"{values[task]:.2f}" for task in TABLE_TASKS),
-            f"{sum(values.values()) / len(TABLE_TASKS):.2f}",
-        ]
-        for name, values in XFORMERS.items()
-    ]
-    caption = (
-        "In percent; by code adapted from the published one, with settings of its own (below)."
-    )
-    notes = [
-        "Source: facebookresearch/xformers, BENCHMARKS.md; ListOps trained for longer, 128 "
-        "landmarks, Linformer at a quarter of the length, Performer's features redrawn."
-    ]
-    return Table("Run again by others (xFormers)", caption, _HEADER, lines, notes)
-
-
-def _costs_table(group: Group) -> Table:
-    header = [
-        "Task",
-        "Attention",
-        "Parameters",
-        "Examples/s",
-        "Minutes",
-        "Peak MB",
-        "Seeds together",
-        "Device",
-        "JAX",
-        "Commit",
-    ]
-    lines = [
-        [_marked_title(group, task, part), line.title, *_cost_texts(part, program)]
-        for line, task, program, part in group.programs()
-    ]
-    caption = (
-        "Training examples per second over all seeds trained together in one program; minutes of "
-        "wall clock and peak memory of that program, evaluation and compilation included; where a "
-        "line stands for several programs, the least and the most. These runs shared their "
-        "machines with other work; benchmarks.train_step compares methods better."
-    )
-    folded = not group.is_table3
-    remarks = on_other_data(group) if any(OTHER_DATA in texts[0] for texts in lines) else []
-    return Table("Cost", caption, header, lines, remarks, words=(0, 1, 7, 8, 9), folded=folded)
-
-
-def _marked_title(group: Group, task: str, part: Cell) -> str:
-    """Return the title of a task, in the paper's table with the mark of other data than LRA's."""
-    return task_title(task) + (mark_of_data([part]) if group.is_table3 else "")
-
-
-def _cost_texts(part: Cell, program: Program) -> list[str]:
-    minutes = [seconds / 60 for seconds in part.known("wall_seconds")]
-    return [
-        number(part.median("params")),
-        _span(part.known("examples_per_second"), number),
-        _span(minutes, "{:,.1f}".format),
-        _span(part.known("peak_memory_mb"), number),
-        number(program.seeds),
-        program.platform.title,
-        program.platform.jax_version,
-        program.commits,
-    ]
-
-
-def number(value: float | None) -> str:
-    """Format a number: `12,345`, two significant digits below ten, `–` for None."""
-    if value is None:
-        return MISSING
-    return f"{value:,.2g}" if value < 10 else f"{value:,.0f}"
-
-
-def _span(values: list[float], format_value: Callable[[float], str]) -> str:
-    """Format a range of values: `28`, `28 to 63` if they differ, `–` if there are none."""
-    if not values:
-        return MISSING
-    return " to ".join(dict.fromkeys(map(format_value, (min(values), max(values)))))
 
 
 def _diverged(row: Row) -> str:

@@ -6,7 +6,7 @@ from lra.efficiency import CostRow
 from lra.report.costs import sections
 from lra.report.costs.sheets import Sheet, sheets
 from lra.report.sections import Section
-from lra.report.tables import Table
+from lra.report.table import Table
 
 STANDARD = {"method": "standard", "label": "standard (xla)", "options": {"implementation": "xla"}}
 PEER = {"source": "transformers", "label": "nystrom-64 (transformers)", "memory_source": "process"}

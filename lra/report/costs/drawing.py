@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lra.report.axes import logarithmic
 from lra.report.costs.fits import FIT, Fit
@@ -15,6 +15,9 @@ from lra.report.styles import as_options, shade, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
 
 _PANEL = 1.75  # height in inches
 _LEGEND_LINE = 0.142
@@ -59,7 +62,7 @@ class Race(NamedTuple):
     means: tuple[Ratio | None, Ratio | None]
 
 
-def draw_costs(all_series: Sequence[Series], in_parts: bool = False) -> Any:
+def draw_costs(all_series: Sequence[Series], in_parts: bool = False) -> "Figure":
     """Draw time above memory against length; the legend holds the fitted exponents.
 
     Args:
@@ -87,10 +90,10 @@ def _literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _add_legend(figure: Any, handles: Sequence[Any], title: str | None) -> None:
+def _add_legend(figure: "Figure", handles: Sequence["Line2D"], title: str | None) -> None:
     """Add a legend with formulas in its labels, in letters so small that it fits in the figure."""
 
-    def legend(font_size: float) -> Any:
+    def legend(font_size: float) -> "Legend":
         sizes = {"fontsize": font_size, "title_fontsize": _FONT_SIZE}
         made = figure.legend(handles=handles, title=title, loc="outside upper center", **sizes)
         for label in made.get_texts():
@@ -105,7 +108,7 @@ def _add_legend(figure: Any, handles: Sequence[Any], title: str | None) -> None:
         legend(_FONT_SIZE * room / width)
 
 
-def draw_fixed_tokens(all_series: Sequence[Series]) -> Any:
+def draw_fixed_tokens(all_series: Sequence[Series]) -> "Figure":
     """Draw time against length."""
     figure, (ax,) = _panels(1, -(-len(all_series) // 2))
     handles = [_plot(ax, series, series.time, label=series.line.title) for series in all_series]
@@ -115,7 +118,7 @@ def draw_fixed_tokens(all_series: Sequence[Series]) -> Any:
     return figure
 
 
-def draw_races(races: Sequence[Race]) -> Any:
+def draw_races(races: Sequence[Race]) -> "Figure":
     """Draw how many times less ours costs than the best peer, time above memory."""
     with_memory = any(race.memory for race in races)
     figure, axes = _panels(2 if with_memory else 1, len(races))
@@ -133,7 +136,7 @@ def draw_races(races: Sequence[Race]) -> Any:
     return figure
 
 
-def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
+def _panels(number: int, lines_of_legend: int) -> tuple["Figure", Sequence["Axes"]]:
     from matplotlib import pyplot
 
     height = 0.35 + _PANEL * number + _LEGEND_LINE * lines_of_legend
@@ -143,7 +146,7 @@ def _panels(number: int, lines_of_legend: int) -> tuple[Any, Any]:
 
 def _plot(
     ax: "Axes", series: Series | Race, marks: Sequence[Mark], label: str | None = None
-) -> Any:
+) -> "Line2D":
     """Draw measured points filled, others hollow with a dotted line; return a legend handle.
 
     A line has a gap where points are not comparable.
@@ -166,7 +169,7 @@ def _plot(
     return Line2D([], [], label=label, **look)
 
 
-def _finish(figure: Any, axes: Any, all_series: Sequence[Series | Race]) -> None:
+def _finish(figure: "Figure", axes: Sequence["Axes"], all_series: Sequence[Series | Race]) -> None:
     from matplotlib.ticker import NullLocator
 
     lengths = sorted(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from lra.report.cells import TITLES
 from lra.report.costs.sheets import Line, Sheet
-from lra.report.tables import Table
+from lra.report.table import Table
 
 # Meaning of the number after the name of a method.
 _SIZES = {

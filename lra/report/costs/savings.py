@@ -16,7 +16,8 @@ from lra.report.costs.notes import on_marks_of_ratios, on_unfitting
 from lra.report.costs.ratios import Ratio, times_less
 from lra.report.costs.sheets import MODES, Line, Sheet
 from lra.report.costs.tables import describe, ratio_text, short
-from lra.report.tables import MISSING, Table
+from lra.report.places import MISSING
+from lra.report.table import Table
 
 
 class _Saving(NamedTuple):

@@ -15,7 +15,7 @@ from lra.report.costs.summaries import best_peers, ceilings, exponents, peer_tab
 from lra.report.costs.tables import paper_tables, section_title
 from lra.report.figure_files import Figure
 from lra.report.sections import Section
-from lra.report.tables import Table
+from lra.report.table import Table
 
 _RATIOS = ("relative_to", "times_faster", "times_less_memory")
 _LEFT_OUT = ("schema", "kind", "versions")

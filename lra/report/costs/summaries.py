@@ -8,7 +8,8 @@ from lra.report.costs.notes import on_marks_of_ratios, on_ratios
 from lra.report.costs.ratios import Ratio, same_options, times_less
 from lra.report.costs.sheets import MODES, Line, Sheet, first_of_each_mode
 from lra.report.costs.tables import describe, ratio_text
-from lra.report.tables import MISSING, Table
+from lra.report.places import MISSING
+from lra.report.table import Table
 
 # Range of lengths at which ours should beat every peer; tables have a mean over it.
 TARGET = (2048, 8192)

@@ -21,7 +21,8 @@ from lra.report.costs.notes import (
 )
 from lra.report.costs.ratios import Ratio, cost, is_measured, scatters, times_less
 from lra.report.costs.sheets import MODES, Line, Setting, Sheet, exceeds
-from lra.report.tables import MISSING, Table
+from lra.report.places import MISSING
+from lra.report.table import Table
 
 _FILLING = (
     "A batch that fills the device is, for each method and length alone, the largest power of two "

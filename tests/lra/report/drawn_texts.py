@@ -26,3 +26,11 @@ def plain_texts(drawn: matplotlib.figure.Figure) -> list[str]:
         for text in drawn.findobj(Text)
         if text.get_visible() and text.get_text() and not text.get_parse_math()
     ]
+
+
+def check_legend(drawn: matplotlib.figure.Figure, least: float) -> None:
+    """The legend is above all panels, which are at least so many points high."""
+    (legend,) = drawn.legends
+    for axis in drawn.axes:
+        assert legend.get_window_extent().y0 > axis.title.get_window_extent().y1
+        assert 72 * axis.get_window_extent().height / drawn.dpi > least

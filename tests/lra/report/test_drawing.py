@@ -1,9 +1,7 @@
 """Legends and labels of figures, that nothing is cut off and nothing touches."""
 
 import itertools
-import math
 
-import matplotlib
 import pytest
 from matplotlib import pyplot
 
@@ -14,20 +12,15 @@ from lra.report.curves import History
 from lra.report.dots import Dot
 from lra.report.figures import figures
 from lra.report.groups import group
-from lra.report.styles import RC, STYLES, area_of_marker
+from lra.report.styles import STYLES
 from lra.report.sweep_points import Sweep
 from tests.lra.cost_row_factory import PEER, cost_row, linformer, sections_of, standard
-from tests.lra.report.drawn_texts import draw, plain_texts
-from tests.lra.report.swept_rows import figures_of, sweep_rows
+from tests.lra.report.drawn_texts import check_legend, draw, plain_texts
+from tests.lra.report.swept_rows import sweep_rows
 from tests.lra.row_factory import make_row
 from tests.lra.run_folder import write_run
 
-
-@pytest.fixture(autouse=True)
-def _style():
-    with matplotlib.rc_context(RC):
-        yield
-    pyplot.close("all")
+pytestmark = pytest.mark.usefixtures("figure_style")
 
 
 @pytest.mark.parametrize("more", ["", ", warmup_steps=100, learning_rate=0.0003, dropout=0.25"])
@@ -55,29 +48,9 @@ def test_a_tall_legend_leaves_the_panels_of_a_sweep_their_height(curves):
     sweeps = [Sweep(each, (*each,), {"listops": dots}, {}, {}) for each in fixed]
     drawn = drawing.draw_sweep("proj_dim", sweeps, STYLES["linformer"])
     drawn.draw_without_rendering()
-    check_places(drawn, least=50)
+    check_legend(drawn, least=50)
     upper, lower = (axis.yaxis.label.get_window_extent() for axis in drawn.axes)
     assert upper.y0 > lower.y1
-
-
-@pytest.mark.parametrize("number", [6, 16])
-@pytest.mark.parametrize("tasks", [("listops",), ("listops", "text", "image")])
-def test_a_tall_legend_leaves_the_panels_of_dots_their_height(number, tasks):
-    names = [f"my_very_long_attention_name_{n}_with_suffix" for n in range(number)]
-    dots = {name: Dot(Stat(0.5, None, 1), 1e3, 1e6) for name in names}
-    drawn = drawing.draw_dots(dict.fromkeys(tasks, dots), dict.fromkeys(names, STYLES["nystrom"]))
-    drawn.draw_without_rendering()
-    check_places(drawn, least=50)
-    (label,) = [text for text in drawn.texts if text.get_text() == "test accuracy (%)"]
-    assert label.get_window_extent().y1 < drawn.axes[0].title.get_window_extent().y1
-
-
-def check_places(drawn, least):
-    """The legend is above all panels, which are at least so many points high."""
-    (legend,) = drawn.legends
-    for axis in drawn.axes:
-        assert legend.get_window_extent().y0 > axis.title.get_window_extent().y1
-        assert 72 * axis.get_window_extent().height / drawn.dpi > least
 
 
 @pytest.mark.parametrize(("steps", "marked"), [([10], True), ([10, 20], False)])
@@ -86,7 +59,7 @@ def test_a_single_loss_is_visible(steps, marked):
     loss, accuracy = Curve(steps, losses, losses, losses), Curve([20], [0.1], [0.1], [0.1])
     drawn = drawing.draw_histories([History("nystrom", "a run", loss, accuracy)], STYLES)
     (line,) = drawn.axes[0].lines
-    assert (line.get_marker() == STYLES["nystrom"][1]) == marked
+    assert (line.get_marker() == STYLES["nystrom"].marker) == marked
 
 
 @pytest.mark.parametrize(("slowest", "joined"), [(None, True), (77.0, True), (76.0, False)])
@@ -184,32 +157,6 @@ def test_a_zero_among_powers_has_a_place_of_its_own():
     labels = [text.get_text() for text in axis.get_xticklabels()]
     assert labels == ["0", "1e-06", "0.0001"]
     assert places[1] - places[0] > 0.3 * (places[2] - places[1]) > 0
-
-
-@pytest.mark.parametrize("attentions", [("linformer", "nystrom"), tuple(STYLES)])
-def test_a_legend_is_within_its_figure(attentions):
-    sizes = {"nystrom": 209_000}
-    rows = [make_row(0.5, attention=name, params=sizes.get(name, 1_260_000)) for name in attentions]
-    (figure,) = figures_of(group(rows)[0])
-    drawn = figure.draw()
-    drawn.draw_without_rendering()
-    (legend,) = drawn.legends
-    assert len(legend.texts) == len(attentions) + 2
-    extent = legend.get_window_extent()
-    assert drawn.bbox.x0 <= extent.x0
-    assert extent.x1 <= drawn.bbox.x1
-
-
-@pytest.mark.parametrize("attention", STYLES)
-def test_the_area_of_a_dot_is_its_parameters(attention):
-    other = "standard" if attention != "standard" else "linear"
-    dots = {attention: Dot(Stat(0.2, None, 1), 1.0, 5e5), other: Dot(Stat(0.8, None, 1), 2.0, 1e6)}
-    drawn = drawing.draw_dots({"listops": dots}, STYLES)
-    sizes = [dot.get_sizes()[0] for dot in drawn.axes[0].collections]
-    small, large = [handle.get_markersize() for handle in drawn.legends[0].legend_handles[-2:]]
-    areas = [size * area_of_marker(STYLES[name][1]) for size, name in zip(sizes, dots, strict=True)]
-    assert areas[1] == pytest.approx(2 * areas[0], rel=1e-12)
-    assert [math.pi / 4 * small**2, math.pi / 4 * large**2] == pytest.approx(areas, rel=1e-3)
 
 
 def test_no_formula_is_written_out(tmp_path):

@@ -9,7 +9,7 @@ from lra.report.figure_files import Figure
 from lra.report.formats import document, latex, latex_of_all, plain
 from lra.report.page import page
 from lra.report.sections import Section
-from lra.report.tables import Table
+from lra.report.table import Table
 
 # Names that users give, and what may stand in messages of errors.
 FREE = [

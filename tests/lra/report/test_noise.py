@@ -10,7 +10,8 @@ from lra.published import TABLE3, TABLE_TASKS
 from lra.report.cells import divide_into_cells
 from lra.report.groups import group
 from lra.report.noise import Noise, noise
-from lra.report.tables import Table, tables
+from lra.report.table import Table
+from lra.report.tables import tables
 from tests.lra.row_factory import diverged_row, make_row
 
 NOT_JUDGED = "No difference is judged: no cell on LRA's data has two seeds."

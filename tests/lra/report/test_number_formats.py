@@ -3,7 +3,8 @@
 from lra.report.cells import divide_into_cells, number_format
 from lra.report.formats import plain
 from lra.report.groups import group
-from lra.report.tables import Table, tables
+from lra.report.table import Table
+from lra.report.tables import tables
 from tests.lra.report.test_averages import published_line
 from tests.lra.report.test_tables import first, five, line
 from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row

@@ -7,7 +7,7 @@ from matplotlib import pyplot
 from lra.report.figure_files import Figure
 from lra.report.page import page
 from lra.report.sections import Section
-from lra.report.tables import Table
+from lra.report.table import Table
 
 
 def draw():

@@ -45,7 +45,7 @@ def test_shades_of_an_attention_look_like_no_other(attention):
     assert len(set(looks)) == 36
     assert all(min(to_rgb(colour)) < 0.85 for colour, *_ in looks)  # none is nearly white
     assert len({colour for colour, *_ in looks}) == 36
-    assert not {marker for _, marker, _ in looks[1:]} & {marker for _, marker, _ in STYLES.values()}
+    assert not {look.marker for look in looks[1:]} & {look.marker for look in STYLES.values()}
 
 
 def test_shades_of_different_attentions_differ():

@@ -11,11 +11,12 @@ from lra.errors import UserError
 from lra.published import TABLE3, TABLE_TASKS
 from lra.report.__main__ import main
 from lra.report.cells import differences, divide_into_cells, stat
+from lra.report.cost_table import number
 from lra.report.formats import document, plain
 from lra.report.groups import group
 from lra.report.notes import summary
 from lra.report.page import page
-from lra.report.tables import number, tables
+from lra.report.tables import tables
 from lra.row import to_json
 from tests.lra.cost_row_factory import cost_row
 from tests.lra.row_factory import HALF, diverged_row, failed_row, make_row
