@@ -51,6 +51,11 @@ def test_evaluations_and_the_last_step_end_a_call(tiny_config):
     assert not any(map(timetable.redraws, range(13)))
 
 
+def test_every_step_may_be_evaluated(tiny_config):
+    timetable = Timetable(tiny_config("listops", "standard", "train.eval_every=1"))
+    assert [step for step in range(13) if timetable.evaluates(step)] == [*range(1, 13)]
+
+
 def test_redraws_end_a_call_too(tiny_config):
     timetable = Timetable(tiny_config("listops", "performer", "model.attention.redraw_steps=4"))
     assert stops(timetable, 12) == [4, 5, 8, 10, 12]

@@ -213,7 +213,7 @@ FAILED = json.loads(to_json(failed_row()))
         ({"test_accuracy": None}, "test_accuracy does not fit status 'ok'"),
         ({"error": "but why"}, "error does not fit status 'ok'"),
         ({"best_step": None}, "best_step does not fit status 'ok'"),
-        ({"test_accuracy_last": 37.1}, "test_accuracy_last is a fraction"),
+        ({"test_accuracy_last": 1.001}, "test_accuracy_last is a fraction"),
         (DIVERGED | {"test_accuracy": 0.5}, "test_accuracy does not fit status 'diverged'"),
         (DIVERGED | {"best_step": 9}, "best_step does not fit status 'diverged'"),
         (FAILED | {"error": None}, "error does not fit status 'failed'"),
@@ -449,6 +449,15 @@ def test_rows_and_what_is_set_aside_are_on_the_disk(tmp_path, monkeypatch):
     records.append(path, [make_row(seed=2)])
     files = (path, tmp_path / "rows.jsonl.broken")
     assert synced == {file.stat().st_ino: file.stat().st_size for file in files}
+
+
+def test_the_name_of_a_new_file_is_on_the_disk(tmp_path, monkeypatch):
+    """Its folder is synced, once: later rows change nothing in it."""
+    synced = []
+    monkeypatch.setattr(records, "sync_folder", lambda folder: synced.append(folder))
+    for seed in (1, 2):
+        records.append(tmp_path / "rows.jsonl", [make_row(seed=seed)])
+    assert synced == [tmp_path]
 
 
 @pytest.mark.parametrize("name", ["/dev/full", "pipe"])
