@@ -31,8 +31,8 @@ def assert_close(one, other, atol=1e-5):
     chex.assert_trees_all_close(one, other, atol=atol, rtol=1e-4)
 
 
-# Features drawn once, rotations drawn in every step; the slow suite has the others.
-QUICK = ("performer", "reformer")
+# Rotations drawn in every step; the slow suite has the others, as features drawn once.
+QUICK = ("reformer",)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_evaluation_counts_every_example_once(tiny_trainer):
 
 def test_evaluation_does_not_depend_on_its_batches(tiny_trainer):
     results = []
-    for batch in (1, 8, 13, 32):
+    for batch in (1, 8, 32):  # one by one, with a half-empty batch, all at once
         trainer = tiny_trainer("listops", "nystrom", f"train.eval_batch_size={batch}")
         state = trainer.init()
         results.append(evaluate(trainer, state.params, state.rest, "validation").logits)
