@@ -14,7 +14,7 @@ from lra.workdir import Workdir
 class Saver:
     """Saves state, progress and unfinished evaluations of a run, and restores them.
 
-    All hosts must call the methods together, other than `note_evaluation` and `note_training`.
+    All hosts must call the methods together, other than those that only note something.
 
     Args:
         trainer: Trainer of the run.
@@ -23,7 +23,8 @@ class Saver:
 
     Attributes:
         evaluations: Evaluations whose results are not in a checkpoint yet.
-        progress: Progress of the run; steps, wall time and memory as of the latest checkpoint.
+        progress: Progress of the run; its step, wall time and memory are those before this process
+            (`progress_at` has the present ones).
         has_worked: Whether this process has made a call.
     """
 
@@ -37,6 +38,8 @@ class Saver:
 
     def restore(self) -> TrainState | None:
         """Restore the latest checkpoint and its progress; None if there is none.
+
+        Evaluations saved with a later checkpoint, which is lost or damaged, are removed.
 
         Raises:
             UserError: As `Checkpoints.restore` does.
