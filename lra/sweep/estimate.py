@@ -31,7 +31,7 @@ class Estimate(NamedTuple):
         seconds: Number of seconds left.
         basis: What the estimate is based on, in words.
         rough: Whether the rows used are from another device than the latest row, or on other data
-            or in another number format than the run's.
+            or of other settings than the run's.
     """
 
     seconds: float
@@ -114,8 +114,7 @@ def _from_rows(
         basis += " in another number format"
     if elsewhere:
         basis += f" on {rows[-1].devices}"
-    rough = elsewhere or not on_data or not in_format
-    return Estimate(seconds_per_example * examples, basis, rough)
+    return Estimate(seconds_per_example * examples, basis, elsewhere or not on_data or not alike)
 
 
 def differing_formats(row: Row, run: Run) -> list[str]:

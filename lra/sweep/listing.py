@@ -141,6 +141,6 @@ def _total(estimates: list[Estimate | None], costs: list[Row]) -> list[str]:
     if costs:
         basis = f"times by rows are those of {costs[-1].devices}, where the latest was made"
         if rough:
-            basis += "; those with ~ are of another device, other data or another number format"
+            basis += "; those with ~ are of another device, other data or other settings"
         lines.append(basis)
     return lines
