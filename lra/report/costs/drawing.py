@@ -75,13 +75,14 @@ def draw_costs(all_series: Sequence[Series], in_parts: bool = False) -> "Figure"
     ]
     figure, (upper, lower) = _panels(2, len(all_series) + (span is not None))
     labelled = list(zip(all_series, labels, strict=True))
-    handles = [_plot(upper, series, series.time, label=label) for series, label in labelled]
-    for series in all_series:
+    # From the last to the first: exact attention, which all others are compared with, is on top.
+    handles = [_plot(upper, series, series.time, label=label) for series, label in labelled[::-1]]
+    for series in all_series[::-1]:
         _plot(lower, series, series.memory)
     upper.set_ylabel("time (ms)")
     lower.set_ylabel("memory of one part (MB)" if in_parts else "memory (MB)")
     _finish(figure, (upper, lower), all_series)
-    _add_legend(figure, handles, _title(all_series, span))
+    _add_legend(figure, handles[::-1], _title(all_series, span))
     return figure
 
 
