@@ -14,7 +14,10 @@ holds neighbours in a row of a product's result, and every eighth row.
 
 An entry thus takes a few 32-bit operations and need not be stored: it is computed where it is used,
 and does not depend on the blocks that attention is cut into. All seeds lie on one cycle of
-2^32 numbers, so two rows whose seeds happen to be close on it share entries, shifted. Bits drawn
+2^32 numbers, so two rows whose seeds are close on it share entries, shifted: of N rows of L entries
+a share of 1 - exp(-2 N L / 2^32) has such a neighbour, mostly of another example. That is 12 % of
+the rows of attention weights in one layer and batch of ListOps, 63 % in those of Retrieval, and
+below 2 % of the rows of activations. Bits drawn
 with `jax.random` took half the time of attention with dropout: XLA computes them in a separate loop
 and writes them to memory.
 """

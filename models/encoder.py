@@ -144,8 +144,9 @@ class Encoder(nnx.Module):
             mask: Which tokens are real.
             key: PRNG key or keys, see above.
             packed_length: Number of positions that blocks compute, enough for the real tokens of
-                every sequence (`models.attention.packing`). Packing changes rounding and, in
-                training, the dropout masks. None: blocks compute all positions.
+                every sequence (`models.attention.packing`): with fewer, which is not checked,
+                results are wrong. Packing changes rounding and, in training, the dropout masks.
+                None: blocks compute all positions.
 
         Raises:
             ValueError: A sequence longer than `length`.

@@ -16,7 +16,13 @@ T = TypeVar("T")
 
 
 def one_per_example(key: Array) -> bool:
-    """Whether `key` holds keys [batch] rather than one (from `jax.random.key` or `PRNGKey`)."""
+    """Whether `key` holds keys [batch] rather than one (from `jax.random.key` or `PRNGKey`).
+
+    Raises:
+        ValueError: `key` is no array.
+    """
+    if not hasattr(key, "ndim"):
+        raise ValueError(f"key must be one of jax.random.key, not {key!r}")
     return key.ndim > (0 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 1)
 
 

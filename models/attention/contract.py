@@ -24,6 +24,8 @@ An attention is a subclass of `Attention`, made by `models.attention.make` and c
 - A sequence without any real token gives 0, never NaN.
 - The output has the dtype of `q`. Softmaxes, inverses and random features are computed in
   `accumulation_dtype(q.dtype)` (`models.dtypes`): at least float32, for float64 inputs float64.
+  Products of float32 arrays have the precision that JAX is set to: by default GPUs and TPUs round
+  their operands to 10 or 7 bits. The training loop sets `jax.default_matmul_precision("float32")`.
 - No attention here is causal: `make(..., causal=True)` raises and says why (`why_not_causal`).
 - Trained arrays are `nnx.Param`; arrays drawn once and never trained are `Untrained`.
 """
@@ -103,6 +105,12 @@ def masked_softmax(
     weights = jnp.where(mask, jnp.exp(scores - peak), 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)
+
+
+def check_length(length: int, longest: int) -> None:
+    """Raise ValueError for sequences longer than a module was made for."""
+    if length > longest:
+        raise ValueError(f"{length} positions, but the attention is made for {longest}")
 
 
 def check_inputs(

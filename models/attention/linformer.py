@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from models.attention.contract import Attention, Heads, Mask, check_inputs
+from models.attention.contract import Attention, Heads, Mask, check_inputs, check_length
 from models.attention.length_projection import project
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, spread
@@ -245,8 +245,7 @@ class LinformerAttention(Attention):
 
     def _attend(self, q: Queries, k: Heads, v: Heads, mask: Mask) -> Queries:
         """Attend; `mask` applies to keys and values, and queries may be at any positions."""
-        if k.shape[1] > self.length:
-            raise ValueError(f"{k.shape[1]} positions, but the attention is made for {self.length}")
+        check_length(k.shape[1], self.length)
         outs = [
             self._attend_group(group, *(x[:, :, start:stop] for x in (q, k, v)), mask)
             for group, (start, stop) in enumerate(self._groups())

@@ -30,9 +30,9 @@ def low_rank_attention(
 ) -> Float[Array, "batch queries heads head_dim"]:
     """Compute softmax(q k^T / sqrt(head_dim)) v over the real keys.
 
-    The few positions may have a wider dtype than the sequence. For kernels they are cast to that of
-    the sequence; otherwise, and where keys and values or two 16-bit dtypes differ, blocks are cast
-    to the wider one.
+    Queries may have another dtype than keys and values. For kernels the wider is cast to the
+    narrower, as where few float32 positions meet a sequence in 16 bits; otherwise, and where keys
+    and values or two 16-bit dtypes differ, blocks are cast to the wider one.
 
     Args:
         q, k, v: Either the queries, or the keys and values, are few; the output has the dtype of q.

@@ -37,7 +37,14 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 from models import kernel_choice
-from models.attention.contract import Attention, Heads, Mask, check_inputs, masked_softmax
+from models.attention.contract import (
+    Attention,
+    Heads,
+    Mask,
+    check_inputs,
+    check_length,
+    masked_softmax,
+)
 from models.attention.convolution import depthwise_convolution
 from models.attention.low_rank import low_rank_attention
 from models.attention.packing import Packing, pack, spread
@@ -155,8 +162,10 @@ def nystrom_attention(
     check_inputs(q, k, v, mask)
     check_not_negative(pinv_iterations=pinv_iterations)
     heads = q.shape[2]
-    if conv_kernel is not None and (conv_kernel.shape[:-1] != (heads,) or not conv_kernel.size):
-        raise ValueError(f"conv_kernel must be [{heads} heads, width], not {conv_kernel.shape}")
+    shape = getattr(conv_kernel, "shape", ())  # modules take a width of this name
+    if conv_kernel is not None and (shape[:-1] != (heads,) or not conv_kernel.size):
+        found = shape or repr(conv_kernel)
+        raise ValueError(f"conv_kernel must be an array [{heads} heads, width], not {found}")
     landmarks = _landmarks(q, k, mask, num_landmarks)
     out = _attend_through(landmarks, q, k, v, mask, pinv_iterations)
     if conv_kernel is not None:
@@ -242,11 +251,12 @@ class NystromAttention(Attention):
         """Attend through the landmarks; `key` is ignored.
 
         Raises:
-            ValueError: Inputs that violate the contract.
+            ValueError: Inputs that violate the contract or exceed the module's length.
         """
         heads = None if self.kernel is None else len(self.kernel)
         check_inputs(q, k, v, mask, heads=heads)
         length = q.shape[1]
+        check_length(length, self.length)
         num_landmarks, padded = self.segments(length)
         q, k, v, mask = (padded_to(x, padded) for x in (q, k, v, mask))
         out = nystrom_attention(
@@ -280,7 +290,7 @@ class NystromAttention(Attention):
         Segments divide the module's length; those that would hold only padding are left out if the
         number of landmarks divides that length.
         """
-        if length >= self.length:
+        if length == self.length:
             return self.num_landmarks, length
         if self.length % self.num_landmarks:
             return self.num_landmarks, self.length

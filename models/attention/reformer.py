@@ -48,6 +48,7 @@ from models.attention.contract import (
     Mask,
     Untrained,
     check_inputs,
+    check_length,
     untrained_key,
 )
 from models.attention.hashing import bucket_factors, lsh_buckets
@@ -277,7 +278,7 @@ class ReformerAttention(Attention):
         `k` is not read, as it is `q`.
 
         Raises:
-            ValueError: Inputs that violate the contract.
+            ValueError: Inputs that violate the contract or exceed the module's length.
         """
         rotations = self.rotations[...]
         heads, head_dim, *_ = rotations.shape
@@ -286,6 +287,7 @@ class ReformerAttention(Attention):
             shape, dtype = rotations.shape, rotations.dtype
             rotations = draw(lambda one: jax.random.normal(one, shape, dtype), key)
         length = q.shape[1]
+        check_length(length, self.length)
         q, v, mask = (padded_to(x, self._padded(length)) for x in (q, v, mask))
         out = reformer_attention(
             q, v, mask, rotations, chunk_length=self.chunk_length, factors=self.factors
@@ -295,4 +297,4 @@ class ReformerAttention(Attention):
     def _padded(self, length: int) -> int:
         """The length with a final chunk of padding, which acts like the module's full length."""
         chunks = -(-length // self.chunk_length) + 1
-        return max(length, min(self.length, chunks * self.chunk_length))
+        return min(self.length, chunks * self.chunk_length)

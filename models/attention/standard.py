@@ -30,13 +30,13 @@ from models.attention.padding import zeroed
 from models.checks import check_choice, check_fraction
 from models.dropout import keep_probability, keep_weights, weight_seeds
 from models.dtypes import accumulation_dtype, common_dtype
-from models.machine import Machine, this_machine
+from models.machine import Machine, heads_on_a_device, this_machine
 
 IMPLEMENTATIONS = ("auto", "xla", "chunked", "cudnn", "flash")
 
-# On accelerators `auto` takes `xla` if this many copies of the scores fit into the device's memory.
-# Two layers with dropout keep 4 copies for the backward pass (3 with 16-bit inputs) and use 1 or 2
-# more; seeds trained together, which are not visible here, multiply that. Not timed.
+# On accelerators `auto` takes `xla` if this many times the scores fit into the device's memory. Two
+# layers with dropout keep them 4 times for the backward pass (3 with 16-bit inputs) and use 1 or 2
+# more; the rest is for parameters, data and other programs. Not timed.
 _SCORES_IN_MEMORY = 50
 _UNKNOWN_MEMORY = 2**34  # bytes assumed where the device does not report its memory
 
@@ -79,14 +79,14 @@ def choose_implementation(
     32 inputs of 256), and no more memory except, with dropout, a third more for one input of 256
     (`python -m benchmarks.standard_memory`). Elsewhere, `cudnn` without dropout and `flash` with
     dropout, if the kernel takes such inputs (`models.kernel_choice`): on an H100, in bfloat16,
-    training steps by `flash` took 0.25 (Text, Retrieval) to 0.32 (Image, ListOps) of the time of
-    `xla` and `chunked`, but its evaluations 0.96 to 1.7 times that of `cudnn`
+    training steps by `flash` took 0.25 (Text, Retrieval) to 0.32 (Image) of the time of `xla` and
+    `chunked`, but its evaluations 0.96 to 1.7 times that of `cudnn`
     (results/training/TRAINING.md). Otherwise `xla` while the scores take at most a fiftieth of the
     device's memory, and `chunked` beyond.
 
     Args:
-        shape: Shape of q: batch, length, heads, head_dim. Axes added by `vmap` are not counted; a
-            batch sharded over several devices is counted whole, so the choice is cautious.
+        shape: Shape of q: batch, length, heads, head_dim. Seeds mapped by `vmap`, and devices that
+            share a batch, count within `machine.copies_on_a_device`.
         dtype: Dtype of q.
         dropout: Whether attention weights are dropped in this call.
         machine: Machine that computes.
@@ -98,7 +98,8 @@ def choose_implementation(
         return "cudnn"
     if dropout and kernel_choice.preferred_for_heads(dtype, head_dim, machine):
         return "flash"
-    score_bytes = batch * heads * length**2 * accumulation_dtype(jnp.dtype(dtype)).itemsize
+    itemsize = accumulation_dtype(jnp.dtype(dtype)).itemsize
+    score_bytes = heads_on_a_device(batch * heads) * length**2 * itemsize
     memory = machine.memory or _UNKNOWN_MEMORY
     return "xla" if score_bytes * _SCORES_IN_MEMORY <= memory else "chunked"
 

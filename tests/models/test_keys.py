@@ -1,5 +1,7 @@
 """One key for a batch, or one for each example."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,8 @@ def test_one_key_and_several(new):
     drawn = draw(lambda one: jax.random.normal(one, (5,)), keys)
     np.testing.assert_array_equal(drawn[2], jax.random.normal(keys[2], (5,)))
     assert split(None, 3) == (None, None, None)
+    with pytest.raises(ValueError, match=r"key must be one of jax.random.key, not 0"):
+        inspect.unwrap(one_per_example)(0)
 
 
 def test_the_dropout_mask_of_an_example_does_not_depend_on_its_batch():

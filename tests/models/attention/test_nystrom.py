@@ -250,8 +250,10 @@ def test_a_kernel_of_other_heads_is_refused(shape):
     )  # without the check of annotations, which users lack
     q, k, v, _ = inputs(8, jnp.float32)
     mask, kernel = jnp.ones((2, 8), bool), jnp.ones(shape)
-    with pytest.raises(ValueError, match=r"must be \[2 heads, width\], not \("):
+    with pytest.raises(ValueError, match=r"must be an array \[2 heads, width\], not \("):
         attend(q, k, v, mask, num_landmarks=4, conv_kernel=kernel)
+    with pytest.raises(ValueError, match=r"must be an array \[2 heads, width\], not 35"):
+        attend(q, k, v, mask, num_landmarks=4, conv_kernel=35)
 
 
 def test_a_sequence_shorter_than_its_landmarks_is_refused():

@@ -12,7 +12,7 @@ from models.attention.standard import (
     standard_attention,
 )
 from models.dropout import keep_probability, keep_weights, weight_seeds
-from models.machine import Machine, this_machine
+from models.machine import Machine, copies_on_a_device, this_machine
 from tests.models.attention.arrays import assert_values_and_gradients, load, load_inputs
 
 
@@ -153,6 +153,17 @@ def test_auto_turns_to_chunked_beyond_a_fiftieth_of_the_memory(dtype):
     for batch, expected in ((256, "xla"), (257, "chunked")):
         shape = (batch, 1024, 1, 32)
         assert choose_implementation(shape, dtype, dropout=True, machine=GPU) == expected
+
+
+def test_seeds_and_devices_count_in_what_auto_stands_for():
+    shape = (128, 1024, 1, 32)  # two of them take a fiftieth of the memory
+    for copies, expected in ((2, "xla"), (3, "chunked"), (1 / 4, "xla")):
+        with copies_on_a_device(copies):
+            chosen = choose_implementation(shape, jnp.float32, dropout=True, machine=GPU)
+        assert chosen == expected
+    with copies_on_a_device(1 / 4):
+        whole = (4 * 256, *shape[1:])
+        assert choose_implementation(whole, jnp.float32, dropout=True, machine=GPU) == "xla"
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of a machine without a GPU")
