@@ -33,6 +33,7 @@ CASES = {
     "linformer pooled": Case({"proj_dim": 8, "projection": "max_pool"}),
     "performer": Case({"num_features": 8}),
     "performer unbiased": Case({"num_features": 16, "epsilon": 0.0}),
+    "performer relu": Case({"num_features": 8, "kernel": "relu"}),
     "reformer": Case({"chunk_length": 4}, draws=True),
     "longformer": Case({"window": 3}),
     "linear": Case({}),

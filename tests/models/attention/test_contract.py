@@ -33,10 +33,11 @@ def slow_if(alike):
     return pytest.mark.slow if alike else ()
 
 
-# The same as `standard` on a CPU, but for the rate of dropout.
-LIKE_ANOTHER = "standard chunked"
+# The same as `standard` on a CPU, but for the rate of dropout; as `performer`, but for how features
+# come about.
+LIKE_ANOTHER = ("standard chunked", "performer unbiased", "performer relu")
 every_case = pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=slow_if(case == LIKE_ANOTHER)) for case in CASES]
+    "case", [pytest.param(case, marks=slow_if(case in LIKE_ANOTHER)) for case in CASES]
 )
 
 
@@ -104,13 +105,15 @@ def test_every_attention_has_a_case():
 
 EVALUATION = [
     # Training does the same, and draws.
-    pytest.param(name, None, id=f"{name}-evaluation", marks=slow_if(case.draws))
+    pytest.param(
+        name, None, id=f"{name}-evaluation", marks=slow_if(case.draws or name in LIKE_ANOTHER)
+    )
     for name, case in CASES.items()
 ]
 TRAINING = [
     # Those that do not draw ignore their key.
     pytest.param(
-        name, 5, id=f"{name}-training", marks=slow_if(not case.draws or name == LIKE_ANOTHER)
+        name, 5, id=f"{name}-training", marks=slow_if(not case.draws or name in LIKE_ANOTHER)
     )
     for name, case in CASES.items()
 ]
@@ -205,7 +208,7 @@ def shorter():
             telling = ((24, 33) if made_for == 48 else (7, 33)) if by_windows else (7,)
             if made_for == 48 and case == "linformer":
                 telling = ()  # one matrix for any length
-            if case == LIKE_ANOTHER or (key is None and CASES[case].draws):
+            if case in LIKE_ANOTHER or (key is None and CASES[case].draws):
                 telling = ()  # training does the same, and draws
             for length in (7, 24, 33):
                 marks = () if length in telling else pytest.mark.slow
@@ -470,6 +473,21 @@ def test_heads_of_another_module_are_refused(name, shape, message):
     options = {"proj_dim": 16} if name == "linformer" else {}
     attention = make(name, length=64, heads=2, head_dim=8, rngs=nnx.Rngs(0), **options)
     with pytest.raises(ValueError, match=message):
+        attention(x, x, x, mask)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("linformer", {"proj_dim": 4}),
+        ("nystrom", {"num_landmarks": 4}),
+        ("reformer", {"chunk_length": 4}),
+    ],
+)
+def test_modules_made_for_a_length_refuse_longer_inputs(name, options):
+    attention = make(name, length=8, heads=2, head_dim=8, rngs=nnx.Rngs(0), **options)
+    x, mask = jnp.ones((1, 9, 2, 8)), jnp.ones((1, 9), bool)
+    with pytest.raises(ValueError, match="9 positions, but the attention is made for 8"):
         attention(x, x, x, mask)
 
 

@@ -115,7 +115,7 @@ def check_encoder(mask, case, keys=None, **changes):
 
 
 # The same but for what an attention does with a sequence, packed or not.
-ALIKE = ("standard chunked", "performer unbiased")
+ALIKE = ("standard chunked", "performer unbiased", "performer relu")
 
 
 @pytest.mark.parametrize("case", [slow_if(name in ALIKE, name) for name in ENCODERS])
