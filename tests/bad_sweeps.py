@@ -71,6 +71,14 @@ def _data() -> list[Case]:
             ("{'lstops': {}}", "DATA: unknown task 'lstops' (did you mean 'listops'?)"),
             ("{('a', 'b'): {}}", "DATA: unknown task ('a', 'b') (known:"),
             (
+                "{'listops': {'train': 1, 'test': 0}}",
+                "DATA of listops: --test=0: every split needs an expression",
+            ),
+            (
+                "{'listops': {'min_length': 50, 'max_length': 10}}",
+                "DATA of listops: no length lies between --min_length=50 and --max_length=10",
+            ),
+            (
                 "{'listops': {'min_lenght': 5}}",
                 "DATA of listops: unknown flag 'min_lenght' (did you mean 'min_length'?)",
             ),

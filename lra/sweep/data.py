@@ -32,6 +32,8 @@ def check(wanted: Any) -> None:
             raise UserError(f"DATA of {task} is not of the form {_FORM}: {flags!r}")
         try:
             check_request(task, flags)
+            if _can_generate(task):  # flags that contradict each other
+                preparing.estimate_task(task, ".", source="generate", **flags)
         except UserError as error:
             hint = f"python -m lra.data.prepare {task} --help shows the flags"
             raise UserError(f"DATA of {task}: {error}; {hint}") from None

@@ -149,9 +149,13 @@ def rows_with_costs(rows: list[Row]) -> list[Row]:
         and row.wall_seconds
         and row.steps
         and row.seeds_in_program
-        and row.config.get("train.batch_size")
+        and _is_number(row.config.get("train.batch_size"))  # rows need not be this project's
     ]
     return sorted(selected, key=lambda row: row.finished)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 def duration(seconds: float) -> str:

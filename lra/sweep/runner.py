@@ -1,11 +1,11 @@
 """Execute the runs of a sweep in turn, waiting for those that another sweep executes.
 
-The results file alone says what is done, so a sweep can be killed at any moment and restarted, and
-several sweeps may share a results file: whoever holds the lock in a run's folder owns the run. If
-some seeds of a run already have rows, only the others are trained, unless an interrupted start
-began with all of them; then that start is resumed. Rows are copied from the run's folder, where
-`train.py` has written them all at once. A failure is recorded with its reason and retried by the
-next sweep, but not by a concurrent sweep that was waiting for the run.
+The results file alone says what is done, so a sweep can be killed at any moment and restarted.
+Several sweeps may share a results file and a folder: whoever holds the lock in a run's folder owns
+the run. If some seeds of a run already have rows, only the others are trained, unless an
+interrupted start began with all of them; then that start is resumed. Rows are copied from the run's
+folder, where `train.py` has written them all at once. A failure is recorded with its reason and
+retried by the next sweep, but not by a concurrent sweep that was waiting for the run.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ import pathlib
 import runpy
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lra.errors import UserError
@@ -77,6 +77,8 @@ def _execute(path: str, tasks: tuple[str, ...]) -> tuple[list, dict[str, dict[st
             runs = names.get("RUNS")
             if "runs" in names:
                 runs = names["runs"](tasks) if tasks else names["runs"]()
+            if isinstance(runs, Iterator):
+                runs = list(runs)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # including SystemExit and GeneratorExit

@@ -9,7 +9,7 @@ import pytest
 from lra import records
 from lra.row import Row
 from lra.settings import flatten, load_config
-from lra.sweep.estimate import duration, estimate
+from lra.sweep.estimate import duration, estimate, rows_with_costs
 from lra.sweep.sweep_file import load_sweep
 from lra.sweep.under_way import UnderWay, read
 from tests.lra.row_factory import failed_row, make_row
@@ -323,6 +323,8 @@ def test_rows_and_speeds_that_tell_no_possible_time_count_as_unknown(place, caps
     for steps, seconds in ((1, 1e308), (1, 1e10)):
         row = timed_row(seed=5, wall_seconds=seconds, steps=steps)
         assert estimate(run, UnderWay(), [row], OURS) is None
+    row = make_row(config={"train.batch_size": "32"}, wall_seconds=60.0)
+    assert not rows_with_costs([row])
     beyond = timed_row(steps=10**308, wall_seconds=60.0, seeds_in_program=10**308)
     assert estimate(run, UnderWay(), [beyond], OURS).seconds == 0
     assert estimate(run, UnderWay(examples_per_second=1e-320), [], OURS) is None

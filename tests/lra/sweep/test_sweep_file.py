@@ -98,6 +98,18 @@ def test_what_no_key_holds_is_refused(place, value):
         load_sweep(str(place.file))
 
 
+def test_runs_may_be_generated(place):
+    place.file.write_text(
+        "def runs(tasks=('listops', 'image')):\n"
+        "    for task in tasks:\n"
+        "        yield {'config': f'configs/{task}.py:nystrom'}\n"
+    )
+    assert [run.task for run in load_sweep(str(place.file)).runs] == ["listops", "image"]
+    place.file.write_text("def runs():\n    yield 1 / 0")
+    with pytest.raises(UserError, match=r"sweep.py, line 2: ZeroDivisionError"):
+        load_sweep(str(place.file))
+
+
 def test_all_tasks_without_runs_are_named(place):
     with pytest.raises(UserError, match=r"lists no runs of image, text$"):
         place.run("--tasks=listops,image,text,image")
