@@ -11,7 +11,9 @@ from lra.row import NUMBER_FORMAT, Row
 
 def is_table3(row: Row) -> bool:
     """Whether a row claims the protocol `table3` and follows it as the present code has it."""
-    return row.protocol == TABLE3_PROTOCOL and not _departures(row)
+    if row.protocol != TABLE3_PROTOCOL:
+        return False
+    return not departures(row.task, row.attention, row.config | row.config_overrides)
 
 
 def options(row: Row) -> dict[str, Any]:

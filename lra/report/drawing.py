@@ -177,7 +177,7 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
 
     Args:
         runs: Runs in the order of the legend.
-        looks: Style of each attention; its runs after the first have shades of it.
+        looks: Style of each attention (see `run_styles`).
     """
     from matplotlib import pyplot
 
@@ -215,10 +215,16 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
 
 
 def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
-    """Return a style per run: the first of an attention has its style, the others shades of it."""
+    """Return a style per run: the first of an attention has its style, the others shades of it.
+
+    If all runs are of one attention, the others have colours that are of no attention.
+    """
+    attentions = [run.attention for run in runs]
+    if len(set(attentions)) == 1:
+        return styles.contrasting(looks[attentions[0]], len(runs))
     seen: Counter[str] = Counter()
     result = []
-    for run in runs:
-        result.append(styles.shade(looks[run.attention], seen[run.attention]))
-        seen[run.attention] += 1
+    for attention in attentions:
+        result.append(styles.shade(looks[attention], seen[attention]))
+        seen[attention] += 1
     return result

@@ -224,11 +224,11 @@ def _curve_name(shown: list[Sweep], sweep: Sweep, task: str) -> str:
 
 
 def _commits(dots: Sequence[Dot]) -> str:
-    """Name the commits at which speeds were measured separately, if there are several."""
+    """Name the commits at which tasks' speeds were measured, if there are several."""
     commits = sorted({dot.commit for dot in dots} - {None})
     if len(commits) < 2:
         return ""
-    return f"; at the commits {', '.join(commits)}, between which the machine may differ too"
+    return f"; each task's at one of the commits {', '.join(commits)}, with other code and days"
 
 
 def _programs(dots: Sequence[Dot]) -> str:

@@ -23,7 +23,7 @@ class Speeds(NamedTuple):
     Attributes:
         platform: Platform on which the speeds were measured.
         examples_per_second: Training examples per second of each case.
-        commits: Abbreviated commit at which each case was measured.
+        commits: Abbreviated commit at which each case was measured, the same for a task's.
     """
 
     platform: Platform
@@ -35,13 +35,14 @@ def read(path: str | os.PathLike) -> list[Speeds]:
     """Read the speeds of each platform, the one that was measured last first.
 
     Rows of several seeds or with another batch size than the protocol's are left out, and those
-    with deterministic operations where the platform has others; of several rows of a case the last
-    counts.
+    with deterministic operations where the platform has others. The speeds of a task are all of one
+    commit, since those of others are of another day too, on which the machine may be faster: that
+    with most cases of the task, then the latest. Of several rows of a case the last counts.
 
     Raises:
         UserError: The file is missing, a line is no row of a training step, or no row counts.
     """
-    rows: dict[tuple[Platform, bool], dict[Case, StepRow]] = defaultdict(dict)
+    rows: dict[tuple[Platform, bool], list[StepRow]] = defaultdict(list)
     latest: dict[tuple[Platform, bool], int] = {}
     for position, values in enumerate(training_rows.read(path, StepRow)):
         if "failed" in values:
@@ -49,7 +50,7 @@ def read(path: str | os.PathLike) -> list[Speeds]:
         row = StepRow(**values)
         if row.seeds == 1 and row.protocol_hours:
             group = _platform(row), row.deterministic
-            rows[group][_case(row)] = row
+            rows[group].append(row)
             latest[group] = position
     if not rows:
         raise UserError(f"{path}: no step with the protocol's batch and one seed was measured")
@@ -58,9 +59,15 @@ def read(path: str | os.PathLike) -> list[Speeds]:
     return [_speeds(group[0], rows[group]) for group in fastest]
 
 
-def _speeds(platform: Platform, rows: dict[Case, StepRow]) -> Speeds:
-    speeds = {each: row.examples_per_second for each, row in rows.items()}
-    commits = {each: short_commit(row.commit) for each, row in rows.items()}
+def _speeds(platform: Platform, rows: list[StepRow]) -> Speeds:
+    of_commits: dict[str, dict[str, dict[Case, StepRow]]] = defaultdict(dict)
+    for row in rows:
+        cases = of_commits[row.task].pop(row.commit, {})
+        of_commits[row.task][row.commit] = cases | {_case(row): row}  # the latest commit comes last
+    speeds, commits = {}, {}
+    for by_commit in of_commits.values():
+        for each, row in max(reversed(by_commit.values()), key=len).items():
+            speeds[each], commits[each] = row.examples_per_second, short_commit(row.commit)
     return Speeds(platform, speeds, commits)
 
 

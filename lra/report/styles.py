@@ -30,8 +30,8 @@ STYLES = {
     "linear": Style("#56B4E9", "X", (0, (3, 1, 1, 1))),
 }
 
-# For attentions without a style. The numbers of colours, markers and lines differ, so that it takes
-# long for a combination to repeat.
+# For attentions without a style, and figures of one attention. The numbers of colours, markers and
+# lines differ, so that it takes long for a combination to repeat.
 _OTHER_COLOURS = ("#7F7F7F", "#882255", "#332288", "#999933", "#8C564B")
 # None of `STYLES` has one of these markers; shades of an attention use them too.
 _OTHER_MARKERS = ("h", "<", "*", ">", "p", "d")
@@ -79,6 +79,11 @@ def styles(attentions: Iterable[str]) -> dict[str, Style]:
 def _other(number: int) -> Style:
     kinds = (_OTHER_COLOURS, _OTHER_MARKERS, LINES)
     return Style(*(kind[number % len(kind)] for kind in kinds))
+
+
+def contrasting(own: Style, number: int) -> list[Style]:
+    """Return styles of lines that are all of one attention, in a figure without others."""
+    return [own, *map(_other, range(number - 1))][:number]
 
 
 def shade(own: Style, nth: int) -> Style:

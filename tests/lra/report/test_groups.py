@@ -27,6 +27,13 @@ def test_rows_of_other_defaults_fill_no_cell():
     assert groups[1].lines[0].options == {"model.attention.share": ["kv"]}
 
 
+def test_rows_that_contradict_the_protocol_they_name_fill_no_cell():
+    told = make_row(0.9, config={}, config_overrides={"train.steps": 500}, protocol="table3")
+    table, other = group([told, make_row(0.3, seed=1)])
+    assert "30.00 (1)" in plain(tables(table)[0])
+    assert "train.steps=500" in other.setting
+
+
 def test_tasks_of_ones_own_depart_from_their_own_defaults():
     (found,) = group([make_row(task="parity", config_overrides={"train.steps": 9})])
     assert found.setting.startswith("Changed from the defaults of their configs: train.steps=9.")

@@ -70,7 +70,8 @@ def test_the_last_speed_of_one_seed_counts(tmp_path):
         {"seeds": 3, "examples_per_second": 2.0},
         {"overrides": CHANGES, "examples_per_second": 3.0},
         {"protocol_hours": None, "batch": 64, "examples_per_second": 4.0},
-        {"attention": "standard", "examples_per_second": 200.0, "commit": "b" * 40},
+        {"attention": "standard", "examples_per_second": 200.0},
+        {"attention": "standard", "examples_per_second": 100.0, "commit": "b" * 40},
     )
     failed = {"task": "listops", "attention": "linear", "failed": True, "seeds": 1}
     training_rows.append(path, failed, StepRow)
@@ -79,7 +80,21 @@ def test_the_last_speed_of_one_seed_counts(tmp_path):
     expected = {NYSTROM: 320.0, ("listops", "nystrom", changed): 3.0, standard: 200.0}
     (found,) = speeds.read(path)
     assert (found.platform, found.examples_per_second) == (GPU, expected)
-    assert [found.commits[each] for each in (NYSTROM, standard)] == ["aaaaaaa", "bbbbbbb"]
+    assert [found.commits[each] for each in (NYSTROM, standard)] == ["aaaaaaa", "aaaaaaa"]
+
+
+def test_speeds_of_a_task_are_of_one_commit(tmp_path):
+    """That with most cases, then the latest."""
+    standard, image = {"attention": "standard"}, {"task": "image"}
+    old, new = ({"commit": letter * 40, "examples_per_second": 5.0} for letter in "bc")
+    path = measured(tmp_path, {}, old, standard | old, standard, standard | new, image | new)
+    (found,) = speeds.read(path)
+    of_standard, of_image = (("listops", "standard", frozenset()), ("image", *NYSTROM[1:]))
+    assert found.examples_per_second == {NYSTROM: 320.0, of_standard: 320.0, of_image: 5.0}
+    assert set(found.commits.values()) == {"aaaaaaa", "ccccccc"}
+    assert found.commits[of_image] == "ccccccc"
+    (found,) = speeds.read(measured(tmp_path, old))
+    assert found.examples_per_second[NYSTROM] == 5.0
 
 
 def test_the_platform_of_most_cells_counts_then_the_latest(tmp_path):
@@ -130,9 +145,11 @@ def test_dots_of_the_table_have_the_speeds_measured(tmp_path):
     )
     assert "all seeds of a program together" in of_rest.caption
     assert of_rest.caption.endswith("Speeds: a device, float32, programs of 3 seeds.")
-    path = measured(tmp_path, {"commit": "b" * 40})
+    image = [{"task": "image", "attention": name} for name in ("nystrom", "standard")]
+    path = measured(tmp_path, *(each | {"commit": "b" * 40} for each in image))
+    table, rest = group([*rows, *(make_row(**each) for each in image)])
     ((of_table,), _), _ = figures([table, rest], [], speeds.read(path))
-    commits = "; at the commits aaaaaaa, bbbbbbb, between which the machine may differ too. No dot"
+    commits = "; each task's at one of the commits aaaaaaa, bbbbbbb, with other code and days. No"
     assert f"JAX 0.12.0{commits}" in of_table.caption
 
 

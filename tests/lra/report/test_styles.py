@@ -9,7 +9,15 @@ from matplotlib.colors import to_rgb
 
 from lra.report.figures import figures
 from lra.report.groups import group
-from lra.report.styles import LINES, RC, STYLES, area_of_marker, shade, styles
+from lra.report.styles import (
+    LINES,
+    RC,
+    STYLES,
+    area_of_marker,
+    contrasting,
+    shade,
+    styles,
+)
 from tests.lra.row_factory import make_row
 
 
@@ -36,6 +44,16 @@ def test_attentions_without_a_style_differ_from_all_others():
     colour = drawn.axes[0].lines[0].get_color()
     pyplot.close(drawn)
     assert colour == styles(["one", "two"])["two"][0]
+
+
+@pytest.mark.parametrize("attention", STYLES)
+def test_lines_of_one_attention_alone_have_colours_of_no_attention(attention):
+    own, *others = contrasting(STYLES[attention], 30)
+    assert own == STYLES[attention]
+    assert len({own, *others}) == 30
+    assert not {other.colour for other in others} & {style.colour for style in STYLES.values()}
+    assert len({other.colour for other in others[:5]}) == 5
+    assert contrasting(own, 0) == []
 
 
 @pytest.mark.parametrize("attention", STYLES)
