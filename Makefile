@@ -26,11 +26,12 @@ install: $(INSTALLED)
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
+# Python compiles what is imported; pip would compile all, in a third of its time.
 $(INSTALLED): requirements.txt tests/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: $(PYTHON) is not Python 3.11 to 3.13; choose one: make PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 	  "jax[$(JAX)]" -r requirements.txt -r tests/requirements.txt
 	@touch $@
 
