@@ -26,7 +26,7 @@ install: $(INSTALLED)
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-# Python compiles what is imported; pip would compile all, in a third of its time.
+# Python compiles what is imported; for pip to compile all would take a third of its time.
 $(INSTALLED): requirements.txt tests/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "error: $(PYTHON) is not Python 3.11 to 3.13; choose one: make PYTHON=python3.12" >&2; exit 2; }

@@ -1,6 +1,7 @@
 """Strict JAX, several virtual CPU devices, run-time checks of shapes; all before JAX starts."""
 
 import gc
+import mmap
 import os
 import pathlib
 
@@ -45,11 +46,18 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 jax.devices()  # made now, with these flags, whatever a test sets for the processes it starts
 
 
+# What the tests of a file have traced and compiled is kept for the next file up to this size of the
+# process, since a worker would gather gigabytes.
+_KEPT_BYTES = 3e9
+_STATM = pathlib.Path("/proc/self/statm")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_a_file():
-    """Free what the tests of a file have compiled, of which a worker would gather gigabytes."""
+    """Free what the tests of a file have compiled if the process is large, or its size unknown."""
     yield
-    jax.clear_caches()
+    if not _STATM.exists() or int(_STATM.read_text().split()[1]) * mmap.PAGESIZE > _KEPT_BYTES:
+        jax.clear_caches()
 
 
 @pytest.fixture

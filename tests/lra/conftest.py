@@ -130,14 +130,20 @@ def tiny_trainer(tiny_config, data_dir):
     return build
 
 
+@pytest.fixture(scope="session")
+def made_programs():
+    """The compiled functions of `shared_programs`, and the structures of their models."""
+    return {}, {}
+
+
 @pytest.fixture(scope="module")
-def shared_programs():
-    """Trainers of a file share those of their compiled functions that are the same.
+def shared_programs(made_programs):
+    """Trainers of the files that ask for it share those of their compiled functions that are equal.
 
     Each would trace, lower and compile its own otherwise. Not for tests that replace anything these
     functions call: they ask for `own_programs` as well.
     """
-    made, structures = {}, {}
+    made, structures = made_programs
 
     def settings_of(config, left_out=NOT_IN_PROGRAMS):
         settings = flatten(config) | {"seeds": len(config.seeds)}

@@ -139,10 +139,10 @@ def test_a_run_that_goes_on_calls_what_was_compiled(
 ):
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
     config = tiny_config("listops", "linear", *ONE_DEVICE)
+    before = Stop.before
     stop_after(3)
     assert train(config, tmp_path, data_dir, stop=Stop()) == STATUS_STOPPED
-    monkeypatch.undo()
-    monkeypatch.setattr(ahead, "is_worthwhile", lambda: True)
+    monkeypatch.setattr(Stop, "before", before)
     del compiled[:]
     assert train(config, tmp_path, data_dir) == 0
     assert_compiled_beside(compiled)
