@@ -175,6 +175,8 @@ def test_the_sizes_of_listops_are_those_of_rows_and_evaluations():
         unit = SIZES[attention].removesuffix("s") if size == 1 else SIZES[attention]
         title = f"{NAMES[attention]}, {size} {unit}"
         steps = ", ".join(leaves(run) for _, run in runs)
+        if attention == "performer":  # leaves and comes back, several times
+            steps = "[see below](#performers-that-fall-back)"
         assert_has_line("results/LISTOPS.md", f"| {title} | {' | '.join([*texts, steps])} |")
 
 
@@ -296,13 +298,13 @@ def test_the_ratios_to_pytorch_are_those_of_the_rows():
         mean = statistics.geometric_mean(ratios.values())
         title = f"{device}, {'compiled' if compiled else 'eager'}"
         assert_has_line("benchmarks/README.md", f"| {title} | {each} | {mean:.2f} |")
-        exact.append(f"{ratios.pop('standard'):.1f} times")
+        exact.append(f"{ratios.pop('standard'):.1f}")
         others.append(f"{min(ratios.values()):.1f} to {max(ratios.values()):.1f}")
     for told in (
         f"a training step on ListOps (batch 4, full length) was {others[0]} times",
-        f"and {exact[0]} with exact attention",
-        f"against `torch.compile` {others[1]} and {exact[1]}",
-        f"on an Intel Xeon {others[2]} and {exact[2]}",
+        f"against `torch.compile` {others[1]} times",
+        f"on an Intel Xeon {others[2]}. ",
+        f"our step was {exact[0]}, {exact[1]} and {exact[2]} times as fast",
     ):
         assert told in text_of("README.md")
 

@@ -157,11 +157,11 @@ def test_auto_turns_to_chunked_beyond_a_fiftieth_of_the_memory(dtype):
 
 def test_seeds_and_devices_count_in_what_auto_stands_for():
     shape = (128, 1024, 1, 32)  # two of them take a fiftieth of the memory
-    for copies, expected in ((2, "xla"), (3, "chunked"), (1 / 4, "xla")):
+    for copies, expected in ((2.0, "xla"), (3.0, "chunked"), (0.25, "xla")):
         with copies_on_a_device(copies):
             chosen = choose_implementation(shape, jnp.float32, dropout=True, machine=GPU)
         assert chosen == expected
-    with copies_on_a_device(1 / 4):
+    with copies_on_a_device(0.25):
         whole = (4 * 256, *shape[1:])
         assert choose_implementation(whole, jnp.float32, dropout=True, machine=GPU) == "xla"
 
