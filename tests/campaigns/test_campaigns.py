@@ -8,6 +8,7 @@ from tests.campaigns import damage, kernel_code, kills
 from tests.triton_lowering import TRITON_IS_LEAVING
 
 
+@pytest.mark.slow
 def test_damages_are_noticed(tmp_path):
     found = damage.campaign(tmp_path, flips=5, cuts=3, seed=1)
     assert len(found) == 6
