@@ -1,4 +1,4 @@
-"""Curves of few points: means over neighbouring steps, and over seeds with their range."""
+"""Curves of few points: means over neighbouring steps, of each seed and over the seeds."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,12 +11,16 @@ _Span = tuple[int, float, list[float]]
 
 
 class Curve(NamedTuple):
-    """Mean, minimum and maximum over the seeds at some training steps."""
+    """Mean over the seeds at some training steps, and the value of each seed there."""
 
     steps: list[float]
     mean: list[float]
-    low: list[float]
-    high: list[float]
+    seeds: list[list[float]]
+
+    def in_percent(self) -> "Curve":
+        """Return a curve of shares with values in percent."""
+        seeds = [[100 * value for value in values] for values in self.seeds]
+        return Curve(self.steps, [100 * value for value in self.mean], seeds)
 
 
 def curve(entries: list[Entry], most: int, *, spans: bool = False) -> Curve:
@@ -24,8 +28,8 @@ def curve(entries: list[Entry], most: int, *, spans: bool = False) -> Curve:
 
     Entries are weighted by the number of steps since the previous one: an evaluation often cuts a
     call short, and the loss of few steps is mostly noise. If an entry is a mean over these steps
-    (`spans`), it belongs to the middle of them. Each seed is averaged by itself, so that minimum
-    and maximum are those of seeds; entries with different numbers of seeds are not merged.
+    (`spans`), it belongs to the middle of them. Each seed is averaged by itself; entries with
+    different numbers of seeds are not merged.
     """
     steps = [step for step, _ in entries]
     lengths = [max(1, step - before) for before, step in itertools.pairwise([0, *steps])]
@@ -40,7 +44,7 @@ def curve(entries: list[Entry], most: int, *, spans: bool = False) -> Curve:
         for _, same_seeds in itertools.groupby(known, key=lambda entry: len(entry[2]))
         for part in _parts(list(same_seeds), least)
     ]
-    return Curve(*([point[field] for point in points] for field in range(4)))
+    return Curve(*([point[field] for point in points] for field in range(3)))
 
 
 def _parts(entries: list[_Span], least: float) -> list[list[_Span]]:
@@ -59,11 +63,11 @@ def _parts(entries: list[_Span], least: float) -> list[list[_Span]]:
     return parts
 
 
-def _merge(entries: list[_Span]) -> tuple[float, float, float, float]:
-    """Weighted mean of the steps; mean, minimum and maximum of the seeds' weighted means."""
+def _merge(entries: list[_Span]) -> tuple[float, float, list[float]]:
+    """Weighted mean of the steps; mean of the seeds' weighted means, and these."""
     lengths, steps, values = zip(*entries, strict=True)
     seeds = [_weighted_mean(lengths, column) for column in zip(*values, strict=True)]
-    return _weighted_mean(lengths, steps), sum(seeds) / len(seeds), min(seeds), max(seeds)
+    return _weighted_mean(lengths, steps), sum(seeds) / len(seeds), seeds
 
 
 def _weighted_mean(weights: Sequence[int], values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 `styles` defines how attentions look. matplotlib is imported only to draw.
 """
 
+import itertools
 import math
 import textwrap
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lra.report import styles
 from lra.report.axes import tick_label
 from lra.report.cells import task_title
+from lra.report.curve_points import Curve
 from lra.report.curves import History
 from lra.report.dots import Dot
 from lra.report.styles import RC, Style
@@ -27,7 +29,7 @@ _TICK_FONT_SIZE = 6.5  # points
 # has room for `_LONGEST_TITLE` characters.
 _LEGENDS = ((3, 7), (2, 7), (1, 7), (1, 6.5), (1, 6), (1, 5.5))
 _LONGEST_TITLE = 60
-_BAND = {"alpha": 0.13, "linewidth": 0}
+_OF_A_SEED = {"alpha": 0.5, "linewidth": 0.5}
 _LEAST_POINTS = 5  # shortest accuracy axis (percent): on a shorter one noise looks like a trend
 
 # Axis labels of the options that are sizes.
@@ -171,7 +173,7 @@ def _labels_with_room(values: list[float], places: list[float], width: float) ->
 
 
 def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
-    """Draw training loss above validation accuracy (%) against steps; bands span the seeds.
+    """Draw training loss above validation accuracy (%) against steps, of seeds in thin lines.
 
     Without any losses, which some files of curves lack, only accuracy is drawn.
 
@@ -192,17 +194,17 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
             # A line of one point would be invisible.
             marker = own.marker if len(loss.steps) == 1 else None
             upper.plot(loss.steps, loss.mean, linewidth=1, marker=marker, **look)
-            upper.fill_between(loss.steps, loss.low, loss.high, color=own.colour, **_BAND)
+            _draw_seeds(upper, loss, own.colour)
+        accuracy = accuracy.in_percent()
         lower.plot(
             accuracy.steps,
-            [100 * value for value in accuracy.mean],
+            accuracy.mean,
             marker=own.marker,
             markevery=max(1, len(accuracy.steps) // 8),
             label=run.title,
             **look,
         )
-        bounds = [[100 * value for value in bound] for bound in (accuracy.low, accuracy.high)]
-        lower.fill_between(accuracy.steps, *bounds, color=own.colour, **_BAND)
+        _draw_seeds(lower, accuracy, own.colour)
     if has_losses:
         upper.set_ylabel("training loss")
     on_test = all(run.val_is_test for run in runs)
@@ -212,6 +214,14 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
     add_legend(figure, lower.get_legend_handles_labels()[0])
     figure.align_ylabels()
     return figure
+
+
+def _draw_seeds(ax: "Axes", curve: Curve, colour: Any) -> None:
+    """Draw a line for each of several seeds; they begin anew where one of them has diverged."""
+    points = zip(curve.steps, curve.seeds, strict=True)
+    for number, part in itertools.groupby(points, key=lambda point: len(point[1])):
+        if number > 1:
+            ax.plot(*zip(*part, strict=True), color=colour, zorder=1.5, **_OF_A_SEED)
 
 
 def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:

@@ -137,8 +137,7 @@ def _curves_figure(
     title = ", ".join([task_title(task), *map(attention_title, attention)])
     losses, several = any(run.loss.steps for run in runs), any(run.seeds > 1 for run in runs)
     of_seeds = (
-        "; lines are means over the seeds that have not diverged, bands reach from their lowest to "
-        "their highest"
+        "; thick lines are means over the seeds that have not diverged, thin lines are those seeds"
     )
     caption = (
         f"{title}: {'training loss and ' * losses}validation accuracy"

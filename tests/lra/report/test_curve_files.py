@@ -69,8 +69,8 @@ def test_means_weigh_each_step_alike():
 def test_a_file_is_drawn_as_its_run_is(file):
     ((found,),) = curves.histories([str(file)]).values()
     assert (found.title, found.attention, found.seeds) == ("Nyströmformer", "nystrom", 1)
-    assert found.accuracy == ([10, 20], [0.2, 0.5], [0.2, 0.5], [0.2, 0.5])
-    assert found.loss == ([5.5, 15.5], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0])
+    assert found.accuracy == ([10, 20], [0.2, 0.5], [[0.2], [0.5]])
+    assert found.loss == ([5.5, 15.5], [2.0, 2.0], [[2.0], [2.0]])
     (figure,) = figures([], [str(file)])[1]
     assert figure.caption == (
         "ListOps: training loss and validation accuracy. A point is a mean over at least 1/80 of "

@@ -9,7 +9,7 @@ from lra.published import TABLE_TASKS
 from lra.report import curves
 from lra.report.curve_points import Curve, curve
 from lra.report.curves import History
-from lra.report.drawing import run_styles
+from lra.report.drawing import draw_histories, run_styles
 from lra.report.figures import figures
 from lra.report.styles import STYLES, shade
 from lra.settings import load_config
@@ -17,14 +17,14 @@ from tests.lra.report.drawn_texts import draw, plain_texts
 from tests.lra.run_folder import write_run
 
 
-def test_histories_are_mean_and_range_of_the_seeds(tmp_path):
+def test_histories_are_means_and_seeds(tmp_path):
     write_run(tmp_path / "run")
     (tmp_path / "compile_cache").mkdir()
     ((name, (run,)),) = curves.histories([tmp_path / "compile_cache", tmp_path / "run"]).items()
     assert (name, run.attention, run.title) == (("listops",), "nystrom", "Nyströmformer")
     assert run.loss.mean == [1.5] * 20
-    assert (run.loss.low[0], run.loss.high[0]) == (1.0, 2.0)
-    assert run.accuracy == ([10, 20], [pytest.approx(0.3), 0.5], [0.2, 0.5], [0.4, 0.5])
+    assert run.loss.seeds == [[2.0, 1.0]] * 20
+    assert run.accuracy == ([10, 20], [pytest.approx(0.3), 0.5], [[0.2, 0.4], [0.5]])
 
 
 def test_histories_are_called_by_what_tells_them_apart(tmp_path):
@@ -62,7 +62,7 @@ def test_runs_of_other_seeds_have_a_curve_together(tmp_path):
     metrics.write_text(metrics.read_text().replace("[0.2, 0.4]", "[0.6, 0.8]"))
     ((run,),) = curves.histories(roots).values()
     assert (run.title, run.seeds, run.ends) == ("Nyströmformer", 4, ((20, 2),))
-    assert run.accuracy == ([10, 20], [pytest.approx(0.5), 0.5], [0.2, 0.5], [0.8, 0.5])
+    assert run.accuracy == ([10, 20], [pytest.approx(0.5), 0.5], [[0.6, 0.8, 0.2, 0.4], [0.5, 0.5]])
     assert set(run.loss.mean) == {1.5}
 
 
@@ -82,7 +82,7 @@ def test_losses_of_calls_of_other_lengths_are_brought_to_the_evaluations(tmp_pat
     ((run,),) = curves.histories(roots).values()
     assert run.loss.steps == [5.5, 15.5]
     assert run.loss.mean == pytest.approx([(2 + 1 + 5.6 + 3) / 4, (2 + 1 + 4) / 3])
-    assert (run.loss.low, run.loss.high) == ([1, 1], [pytest.approx(5.6), 4])
+    assert run.loss.seeds == [[2, 1, pytest.approx(5.6), 3], [2, 1, 4]]
 
 
 @pytest.mark.parametrize("lacking", ["losses", "an evaluation", "losses before an evaluation"])
@@ -144,7 +144,7 @@ def test_histories_of_the_same_runs_are_told_apart_by_their_folders(tmp_path):
 
 
 def test_runs_of_one_attention_look_different():
-    nothing = Curve([], [], [], [])
+    nothing = Curve([], [], [])
     names = ("performer", "performer", "nystrom", "performer")
     looks = run_styles([History(name, name, nothing, nothing) for name in names], STYLES)
     own = STYLES["performer"]
@@ -174,9 +174,9 @@ def test_the_caption_says_from_where_on_fewer_seeds_go_on(tmp_path):
     run = write_run(tmp_path / "run")
     _, (figure,) = figures([], [str(run)])
     assert figure.caption == (
-        "ListOps: training loss and validation accuracy; lines are means over the seeds that "
-        "have not diverged, bands reach from their lowest to their highest. A point is a mean "
-        "over at least 1/80 of the steps (losses) or 1/200 of the steps (evaluations). "
+        "ListOps: training loss and validation accuracy; thick lines are means over the seeds "
+        "that have not diverged, thin lines are those seeds. A point is a mean over at least 1/80 "
+        "of the steps (losses) or 1/200 of the steps (evaluations). "
         "Nyströmformer: 1 of 2 seeds from step 20 on."
     )
     metrics = run / "metrics.jsonl"
@@ -299,7 +299,7 @@ def test_a_step_that_no_seed_has_reached_is_no_point(tmp_path):
     metrics = write_run(tmp_path / "run") / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("[0.5, null]", "[null, null]"))
     ((run,),) = curves.histories([tmp_path / "run"]).values()
-    assert run.accuracy == ([10], [pytest.approx(0.3)], [0.2], [0.4])
+    assert run.accuracy == ([10], [pytest.approx(0.3)], [[0.2, 0.4]])
     assert run.ends == ((20, 0),)
 
 
@@ -309,13 +309,23 @@ def test_a_mean_over_steps_is_drawn_in_their_middle():
     assert curve(entries, 1000).steps == [9, 18, 19]
 
 
-def test_a_band_is_that_of_seeds_not_of_their_extremes():
+def test_each_seed_is_averaged_by_itself():
     entries = [(step, [1.0, 3.0] if step % 2 else [3.0, 1.0]) for step in range(1, 161)]
     found = curve(entries, 80, spans=True)
-    assert (found.mean, found.low, found.high) == ([2.0] * 80,) * 3
+    assert (found.mean, found.seeds) == ([2.0] * 80, [[2.0, 2.0]] * 80)
 
 
 def test_entries_of_fewer_seeds_are_not_merged_with_those_before():
     found = curve([(1, [0.1, 0.3]), (2, [0.3, 0.5]), (3, [0.5]), (4, [0.7])], 1)
     assert found.mean == pytest.approx([0.3, 0.6])
-    assert (found.low[0], found.high[0]) == pytest.approx((0.2, 0.4))
+    assert found.seeds == [pytest.approx([0.2, 0.4]), pytest.approx([0.6])]
+
+
+def test_each_of_several_seeds_has_a_thin_line_up_to_where_one_diverges(tmp_path):
+    write_run(tmp_path / "run")
+    ((run,),) = curves.histories([tmp_path / "run"]).values()
+    upper, lower = draw_histories([run], STYLES).axes
+    assert [len(line.get_xdata()) for line in upper.lines] == [20, 20, 20]
+    drawn = [[round(value) for value in line.get_ydata()] for line in lower.lines]
+    assert drawn == [[30, 50], [20], [40]]
+    assert {line.get_color() for line in lower.lines} == {STYLES["nystrom"].colour}

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("figure_style")
 
 @pytest.mark.parametrize("more", ["", ", warmup_steps=100, learning_rate=0.0003, dropout=0.25"])
 def test_a_legend_of_long_titles_is_within_its_figure(more):
-    curve = Curve([10, 20], [0.1, 0.2], [0.1, 0.2], [0.1, 0.2])
+    curve = Curve([10, 20], [0.1, 0.2], [[0.1], [0.2]])
     title = f"Nyströmformer, num_landmarks=8, eval_every=10, steps=20{more}"
     drawn = drawing.draw_histories([History("nystrom", title, curve, curve)] * 6, STYLES)
     drawn.draw_without_rendering()
@@ -56,7 +56,8 @@ def test_a_tall_legend_leaves_the_panels_of_a_sweep_their_height(curves):
 @pytest.mark.parametrize(("steps", "marked"), [([10], True), ([10, 20], False)])
 def test_a_single_loss_is_visible(steps, marked):
     losses = [2.3 for _ in steps]
-    loss, accuracy = Curve(steps, losses, losses, losses), Curve([20], [0.1], [0.1], [0.1])
+    loss = Curve(steps, losses, [[value] for value in losses])
+    accuracy = Curve([20], [0.1], [[0.1]])
     drawn = drawing.draw_histories([History("nystrom", "a run", loss, accuracy)], STYLES)
     (line,) = drawn.axes[0].lines
     assert (line.get_marker() == STYLES["nystrom"].marker) == marked
