@@ -263,11 +263,13 @@ def test_the_results_are_rendered_from_the_rows(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(report, "save", lambda figure, folder: [])  # drawing takes long
     paths = [str(path) for path in sorted(pathlib.Path("results").glob("*.jsonl"))]
-    report.main([*paths, "--speeds=results/training/train_step.jsonl", f"--out={tmp_path}"])
+    curves = [str(path) for path in sorted(pathlib.Path("results/curves").glob("*.jsonl"))]
+    speeds = "--speeds=results/training/train_step.jsonl"
+    report.main([*paths, speeds, "--curves", *curves, f"--out={tmp_path}"])
     rendered = (tmp_path / "RESULTS.md").read_text()
     assert (ROOT / "results" / "RESULTS.md").read_text() == rendered, (
         "python -m lra.report results/*.jsonl --speeds=results/training/train_step.jsonl "
-        "--out=results"
+        "--curves results/curves/*.jsonl --out=results"
     )
 
 
