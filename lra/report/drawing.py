@@ -194,7 +194,7 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
             # A line of one point would be invisible.
             marker = own.marker if len(loss.steps) == 1 else None
             upper.plot(loss.steps, loss.mean, linewidth=1, marker=marker, **look)
-            _draw_seeds(upper, loss, own.colour)
+            _draw_seeds(upper, loss, own)
         accuracy = accuracy.in_percent()
         lower.plot(
             accuracy.steps,
@@ -204,7 +204,7 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
             label=run.title,
             **look,
         )
-        _draw_seeds(lower, accuracy, own.colour)
+        _draw_seeds(lower, accuracy, own)
     if has_losses:
         upper.set_ylabel("training loss")
     on_test = all(run.val_is_test for run in runs)
@@ -216,12 +216,12 @@ def draw_histories(runs: list[History], looks: dict[str, Style]) -> "Figure":
     return figure
 
 
-def _draw_seeds(ax: "Axes", curve: Curve, colour: Any) -> None:
+def _draw_seeds(ax: "Axes", curve: Curve, own: Style) -> None:
     """Draw a line for each of several seeds; they begin anew where one of them has diverged."""
     points = zip(curve.steps, curve.seeds, strict=True)
     for number, part in itertools.groupby(points, key=lambda point: len(point[1])):
         if number > 1:
-            ax.plot(*zip(*part, strict=True), color=colour, zorder=1.5, **_OF_A_SEED)
+            ax.plot(*zip(*part, strict=True), color=own.colour, zorder=1.5, **_OF_A_SEED)
 
 
 def run_styles(runs: list[History], looks: dict[str, Style]) -> list[Style]:
