@@ -10,7 +10,10 @@ from lra.row import NUMBER_FORMAT, Row
 
 
 def is_table3(row: Row) -> bool:
-    """Whether a row claims the protocol `table3` and follows it as the present code has it."""
+    """Whether a row claims the protocol `table3` and follows it as the present code has it.
+
+    Overrides of rows without a configuration count too.
+    """
     if row.protocol != TABLE3_PROTOCOL:
         return False
     return not departures(row.task, row.attention, row.config | row.config_overrides)
@@ -67,8 +70,4 @@ def describe_changes(rows: list[Row]) -> str:
 
 def _overrides(row: Row) -> dict[str, Any]:
     """Return changed keys: those that the row lists and those seen in its configuration."""
-    return row.config_overrides | _departures(row)
-
-
-def _departures(row: Row) -> dict[str, Any]:
-    return departures(row.task, row.attention, row.config)
+    return row.config_overrides | departures(row.task, row.attention, row.config)

@@ -149,12 +149,12 @@ def rows_with_costs(rows: list[Row]) -> list[Row]:
         and row.wall_seconds
         and row.steps
         and row.seeds_in_program
-        and _is_number(row.config.get("train.batch_size"))  # rows need not be this project's
+        and _is_size(row.config.get("train.batch_size"))  # any value in a row from elsewhere
     ]
     return sorted(selected, key=lambda row: row.finished)
 
 
-def _is_number(value: Any) -> bool:
+def _is_size(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
