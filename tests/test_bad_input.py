@@ -20,7 +20,7 @@ from tests.small_world import ROOT, Case, build
 
 CASES = cases()
 # One of each command as its own process, as a user runs it.
-AS_PROCESSES = list({case.command.split()[0]: case for case in CASES if case.before}.values())
+AS_PROCESSES = {case.command.split()[0]: case for case in CASES if case.before}
 _MODULES = {
     "train.py": "train",
     "eval.py": "eval",
@@ -109,7 +109,15 @@ def test_bad_input(case, world, capsys):
     assert contents(world) == before
 
 
-@pytest.mark.parametrize("case", AS_PROCESSES, ids=lambda case: case.command.split()[0])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            case, id=name, marks=() if name in ("train.py", "lra.report") else pytest.mark.slow
+        )
+        for name, case in AS_PROCESSES.items()
+    ],
+)
 def test_bad_input_to_a_process(case, world):
     case.before(world)
     before = contents(world)

@@ -26,8 +26,11 @@ def run(*command, **variables):
     [
         ["train.py", "--config=configs/listops.py", "--workdir=nowhere"],
         ["eval.py", "--workdir=x"],
-        ["-m", "benchmarks.train_step", "--tasks=listops", "--attentions=linear"],
-        ["-m", "benchmarks.standard_memory"],
+        pytest.param(
+            ["-m", "benchmarks.train_step", "--tasks=listops", "--attentions=linear"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(["-m", "benchmarks.standard_memory"], marks=pytest.mark.slow),
     ],
 )
 def test_a_device_that_is_not_there(command):

@@ -114,6 +114,7 @@ def test_the_new_task_is_generated_for_a_sweep_with_its_flags(copy):
     assert "0 of 2 rows done, 2 missing" in shown
 
 
+@pytest.mark.slow
 def test_the_new_attention_passes_what_all_must(copy):
     said = run_in(
         copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/models", "-k", "sigmoid"
@@ -121,6 +122,7 @@ def test_the_new_attention_passes_what_all_must(copy):
     assert int(re.search(r"(\d+) passed", said)[1]) > 20
 
 
+@pytest.mark.slow
 def test_the_new_attention_and_task_break_no_other_test(copy):
     """Of those that go over the registries, fast ones that need nothing but the sources."""
     registries = "every_task or schema or any_text"

@@ -11,7 +11,11 @@ from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 @TRITON_IS_LEAVING
 @pytest.mark.parametrize(
-    "name", ["finish_gradient", "flash", "pinv", "favor", "chunks", "to_64_keys"]
+    "name",
+    [
+        *("flash", "pinv", "chunks", "to_64_keys"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("finish_gradient", "favor")),
+    ],
 )
 def test_each_choice_of_sizes_is_a_program_of_its_own(name, monkeypatch):
     """Lowered for a GPU on any machine, on small arrays."""

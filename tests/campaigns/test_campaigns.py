@@ -32,6 +32,7 @@ def test_many_kills_leave_no_trace(tmp_path):
     assert {phase for phase, _ in tally.hits} >= {"training", "evaluation", "checkpoint", "rows"}
 
 
+@pytest.mark.slow
 @TRITON_IS_LEAVING
 def test_the_code_of_a_kernel_is_known_by_its_hash(monkeypatch):
     before = kernel_code.kernels("performer")

@@ -134,6 +134,7 @@ def test_it_leaves_no_trace_in_a_run(tiny_config, data_dir, tmp_path, monkeypatc
     assert_same_bits(plain[0], found[0])
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_calls_what_was_compiled(
     tiny_config, data_dir, tmp_path, monkeypatch, compiled, stop_after
 ):

@@ -97,8 +97,9 @@ def test_hosts_connect_in_each_group_of_the_mesh(axes, expected):
     assert communication(text) == [("all-reduce", {"s32"}, expected)]
 
 
-QUICK = ("nystrom", "reformer")
-ATTENTIONS = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL]
+ATTENTIONS = [
+    pytest.param(name, marks=() if name == "nystrom" else pytest.mark.slow) for name in SMALL
+]
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
@@ -134,7 +135,8 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
 @pytest.mark.parametrize(
     ("attention", "parts"),
     [
-        ("nystrom", 1),
+        ("linear", 1),
+        pytest.param("nystrom", 1, marks=pytest.mark.slow),
         pytest.param("standard", 2, marks=pytest.mark.slow),
         pytest.param("linformer", 1, marks=pytest.mark.slow),
         pytest.param("reformer", 1, marks=pytest.mark.slow),
@@ -167,7 +169,7 @@ def _reachable(computations, names):
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [("listops", "standard"), pytest.param("retrieval", "nystrom", marks=pytest.mark.slow)],
+    [("listops", "linear"), pytest.param("retrieval", "nystrom", marks=pytest.mark.slow)],
 )
 def test_accumulation_adds_up_after_the_last_part(tiny_trainer, task, attention):
     overrides = ("seeds=(0, 1)", "train.microbatches=2")
@@ -194,7 +196,8 @@ def test_accumulation_adds_up_after_the_last_part(tiny_trainer, task, attention)
 
 
 @pytest.mark.parametrize(
-    "attention", ["nystrom", pytest.param("linformer", marks=pytest.mark.slow)]
+    "attention",
+    ["linear", *(pytest.param(name, marks=pytest.mark.slow) for name in ("nystrom", "linformer"))],
 )
 def test_bfloat16_adds_up_once_in_float32(tiny_trainer, attention):
     trainer = tiny_trainer("listops", attention, "dtype=bfloat16", *ALL_DEVICES)
@@ -204,7 +207,7 @@ def test_bfloat16_adds_up_once_in_float32(tiny_trainer, attention):
 
 def test_seeds_on_devices_of_their_own_say_nothing(tiny_trainer):
     seeds = f"seeds={tuple(range(8))}"
-    trainer = tiny_trainer("listops", "standard", seeds, *ALL_DEVICES)
+    trainer = tiny_trainer("listops", "linear", seeds, *ALL_DEVICES)
     assert dict(trainer.shardings.mesh.shape) == {"seed": 8, "data": 1}
     assert communication(compiled_step(trainer).as_text()) == []
 

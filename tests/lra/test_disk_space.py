@@ -132,6 +132,7 @@ def test_a_limit_that_a_report_meets_names_the_file(tmp_path):
     assert "rows.jsonl: File too large; raise the limit" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, tmp_path, full_from):
     overrides = ("train.steps=6", "train.steps_per_call=1", "train.checkpoint_seconds=0")
     config = tiny_config("listops", "linear", *overrides)

@@ -63,6 +63,7 @@ def test_steps_are_those_up_to_the_last_divergence(
     assert [row.steps for row in rows] == [2, 2]
 
 
+@pytest.mark.slow
 def test_a_seed_that_its_last_step_destroys_has_diverged(tiny_config, data_dir, tmp_path, capsys):
     config = tiny_config(
         *("listops", "linear", "train.learning_rate=1e30", "train.warmup_steps=0"),

@@ -110,6 +110,7 @@ def _interrupt(_number: int) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_evaluation_on_other_devices_gives_the_same(tiny_trainer):
     results = []
     for mesh in ((2, 4), (1, 1), (4, 2)):

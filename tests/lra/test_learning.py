@@ -5,13 +5,12 @@ import pytest
 from configs.default import ATTENTIONS
 from configs.sweeps.table import TASKS as TABLE
 
-# A task of each kind in the quick suite; every task with each attention in the slow one.
-QUICK = ("listops", "retrieval", "image")
+# Sequences and pairs in the quick suite; every task with each attention in the slow one.
+QUICK = ("listops", "retrieval")
 PAIRS = [
     pytest.param(
         task,
         attention,
-        # Of bytes and of symbols, and of two tasks of pixels, one is enough.
         marks=() if attention == "standard" and task in QUICK else pytest.mark.slow,
     )
     for task in TABLE

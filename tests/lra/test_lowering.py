@@ -7,11 +7,20 @@ import jax.numpy as jnp
 import pytest
 
 from configs.default import ATTENTIONS
+from configs.sweeps.table import ATTENTIONS as TABLE
 from lra.programs import make_programs
 from models.machine import Machine, assumed
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 PLATFORMS = ("tpu", "cuda")
+every_attention = pytest.mark.parametrize(
+    "attention",
+    [
+        # The slow suite has those outside the table.
+        pytest.param(name, marks=() if name in TABLE else pytest.mark.slow)
+        for name in ATTENTIONS
+    ],
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +63,12 @@ def check(trainer, platforms=PLATFORMS):
             assert "callback" not in text  # and calls nothing on the host
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@every_attention
 def test_every_attention(trainer_of, attention):
     check(trainer_of(attention))
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@every_attention
 def test_as_a_gpu_would_have_it(trainer_of, attention, monkeypatch):
     """With the sizes of blocks and the implementations that are chosen there."""
     built = trainer_of(attention)

@@ -21,8 +21,8 @@ from tests.programs import equations
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
-# Whose segments depend on the length; the slow suite has the others.
-QUICK = ("nystrom",)
+# The slow suite has the others.
+QUICK_CUT, QUICK_PACKED = "linear", "nystrom"
 
 
 def batch_of(lengths, padded=16):
@@ -125,9 +125,9 @@ def both(tiny_trainer, cut_short_sequences):
 @pytest.mark.parametrize(
     ("task", "attention"),
     [
-        ("retrieval", "standard"),
+        pytest.param("retrieval", "standard", marks=pytest.mark.slow),
         *(
-            pytest.param("listops", name, marks=() if name in QUICK else pytest.mark.slow)
+            pytest.param("listops", name, marks=() if name == QUICK_CUT else pytest.mark.slow)
             for name in SMALL
         ),
     ],
@@ -159,7 +159,8 @@ def conditions(trainer):
     ]
 
 
-@pytest.mark.parametrize("attention", ["linear", pytest.param("standard", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["linear", "standard"])
 def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences, attention):
     # Their parts differ in length; dropped attention weights do not tell.
     together, alone = (
@@ -197,6 +198,7 @@ def test_a_resumed_evaluation_goes_on_in_the_same_order(both):
     np.testing.assert_array_equal(resumed.to_the_end(Pace()).logits, expected.logits)
 
 
+@pytest.mark.slow
 def test_parts_without_microbatches_are_cut_too(tiny_trainer, monkeypatch, cut_short_sequences):
     one_part = tiny_trainer("listops", "linear")
     monkeypatch.setattr(plan, "_ELEMENTS_PER_CORE", 1)
@@ -212,7 +214,7 @@ def test_several_devices_take_whole_batches(tiny_trainer, cut_short_sequences):
 
 @pytest.mark.parametrize(
     "attention",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
+    [pytest.param(name, marks=() if name == QUICK_PACKED else pytest.mark.slow) for name in SMALL],
 )
 def test_training_on_packed_images_is_that_on_whole_ones(
     both, attention, monkeypatch, own_programs
@@ -237,6 +239,7 @@ def test_packed_images_are_evaluated_as_whole_ones(both):
     np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_dropout_does_not_depend_on_the_length_that_images_are_packed_to(
     tiny_trainer, cut_short_sequences
 ):

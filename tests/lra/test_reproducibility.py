@@ -46,6 +46,7 @@ def test_a_row_is_enough_to_repeat_it(trained, data_dir, tmp_path):
     assert rows_of(tmp_path) == rows_of(trained)
 
 
+@pytest.mark.slow
 def test_eval_gives_the_accuracy_of_the_row_elsewhere_and_on_one_device(trained, tmp_path):
     """In another directory and process, with one device where training had two."""
     without = os.environ | {"XLA_FLAGS": "", "PYTHONPATH": ""}

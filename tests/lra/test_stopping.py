@@ -47,7 +47,9 @@ def test_signals_are_given_back():
 @pytest.mark.parametrize(
     "busy", ["time.sleep(600)", "hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)"]
 )
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_second_signal_ends_the_process_at_once(busy, number):
     code = f"""if True:
         import hashlib, time

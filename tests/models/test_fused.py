@@ -92,7 +92,7 @@ def interpreted(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("programs", [1, 2, 5])
+@pytest.mark.parametrize("programs", [1, 5, pytest.param(2, marks=pytest.mark.slow)])
 def test_programs_go_through_any_number_of_blocks(programs, interpreted, monkeypatch):
     """Of three and of six: one after the other, evenly or not."""
     for name in ("_PROJECT", "_PROJECT_GRADIENT", "_FINISH", "_FINISH_GRADIENT"):

@@ -63,7 +63,9 @@ def test_an_image_depends_on_seed_and_number_alone():
     assert len(np.unique(np.concatenate([many.images, others.images]), axis=0)) == 40
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "size", [pytest.param(size, marks=pytest.mark.slow if size == 256 else ()) for size in SIZES]
+)
 @pytest.mark.parametrize("difficulty", DASHES)
 def test_follows_the_rules(size, difficulty):
     """Each dash may lie where it lies, and the picture shows the dashes and discs."""

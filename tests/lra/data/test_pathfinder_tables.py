@@ -109,7 +109,7 @@ def test_stiffer_snakes_turn_by_50_degrees():
     assert stiff.weight[degree(50), right] == 0
 
 
-@pytest.mark.parametrize("towards", [-np.inf, np.inf])
+@pytest.mark.parametrize("towards", [-np.inf, pytest.param(np.inf, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("size", "margin"), SIZES_AND_MARGINS)
 def test_rounding_errors_change_no_table(size, margin, towards, monkeypatch):
     """Another machine's sines may differ in the last digit (not its roots), its tables may not."""

@@ -126,7 +126,7 @@ def test_what_a_killed_process_left_is_drawn_here(monkeypatch):
     ("end", "status"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
-        ("os.killpg(0, signal.SIGINT); time.sleep(60)", 130),
+        pytest.param("os.killpg(0, signal.SIGINT); time.sleep(60)", 130, marks=pytest.mark.slow),
         ("raise OSError('disk')", 2),
     ],
 )

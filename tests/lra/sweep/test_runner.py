@@ -118,7 +118,14 @@ def test_a_run_whose_folder_is_removed_does_not_stop_the_rest(place):
     assert place.rows()[0].error == "RuntimeError: INTERNAL: no folder"
 
 
-@pytest.mark.parametrize("name", ["", "log.txt", "metrics.jsonl", ".sweep.lock"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".sweep.lock",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("log.txt", "metrics.jsonl")),
+    ],
+)
 def test_a_folder_that_cannot_be_used_does_not_stop_the_rest(place, name, capsys):
     assert place.run(standard="refuse", nystrom="refuse", linformer="refuse") == 1
     folder = next(place.workdir.glob("listops-standard-*"))

@@ -24,6 +24,10 @@ def in_shard_map(attend):
     return jax.shard_map(attend, in_specs=BY_DATA, out_specs=BY_DATA, check_vma=False)
 
 
+EXPLICIT = on_explicit_axes, AxisType.Explicit
+slow = pytest.mark.slow
+
+
 def gradients(attend, inputs):
     def loss(*inputs):
         return jnp.sum(attend(*inputs) ** 2)
@@ -54,9 +58,14 @@ def alone(name):
 
 
 @pytest.mark.parametrize(
-    ("wrapped", "axis_type"), [(on_explicit_axes, AxisType.Explicit), (in_shard_map, AxisType.Auto)]
+    ("name", "wrapped", "axis_type"),
+    [
+        # Inside of `shard_map` there is one device; the slow suite has all of them.
+        pytest.param(name, *mesh, marks=() if mesh is EXPLICIT or name == "nystrom" else slow)
+        for name in SMALL
+        for mesh in (EXPLICIT, (in_shard_map, AxisType.Auto))
+    ],
 )
-@pytest.mark.parametrize("name", SMALL)
 def test_examples_may_be_divided_among_devices(name, wrapped, axis_type):
     attend, inputs, expected = alone(name)
     mesh = jax.make_mesh((2,), ("data",), axis_types=(axis_type,), devices=jax.devices()[:2])
