@@ -29,12 +29,14 @@ TINY = (
 # Programs of one device compile in half of the time that those of the eight virtual ones take.
 ONE_DEVICE = ("mesh.seed=1", "mesh.data=1")
 ALL_DEVICES = ("mesh.seed=0", "mesh.data=0")
-# Settings that no compiled function of a trainer reads: the loop does, or shapes tell of them.
+# Settings that no compiled function of a trainer reads: the loop does, or shapes and shardings tell
+# of them.
 NOT_IN_PROGRAMS = (
-    *("train.eval_every", "train.eval_batch_size", "train.steps_per_call"),
+    *("mesh.", "train.eval_every", "train.eval_batch_size", "train.steps_per_call"),
     *("train.checkpoint_seconds", "train.init_from", "data.holdout"),
     "model.attention.redraw_steps",
 )
+NOT_IN_MODELS = (*NOT_IN_PROGRAMS, "train.", "data.", "seeds")
 TRACED_MODEL = Trainer._traced_model
 COUNTS = {"train": 50, "validation": 13, "test": 21}
 
@@ -140,8 +142,9 @@ def made_programs():
 def shared_programs(made_programs):
     """Trainers of the files that ask for it share those of their compiled functions that are equal.
 
-    Each would trace, lower and compile its own otherwise. Not for tests that replace anything these
-    functions call: they ask for `own_programs` as well.
+    Each would trace, lower and compile its own otherwise. So that restored runs take part, they are
+    put on one device. Not for tests that replace anything these functions call: they ask for
+    `own_programs` as well.
     """
     made, structures = made_programs
 
@@ -171,13 +174,25 @@ def shared_programs(made_programs):
         )
 
     def structure(trainer):
-        key = settings_of(trainer.config), trainer.length, trainer.plan.buckets
+        buckets = trainer.plan.buckets
+        key = (
+            settings_of(trainer.config, NOT_IN_MODELS),
+            trainer.length,
+            buckets.packed,
+            buckets.ends[0],
+        )
         if key not in structures:
             structures[key] = TRACED_MODEL(trainer)
         return structures[key]
 
+    def on_one_device(config, *arguments, **options):
+        with config.unlocked():
+            config.mesh.update(seed=1, data=1)
+        return Trainer(config, *arguments, **options)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lra.trainer.make_programs", shared)
+        patch.setattr("lra.restored.Trainer", on_one_device)
         patch.setattr(Trainer, "_traced_model", structure)
         yield
 
@@ -186,6 +201,7 @@ def shared_programs(made_programs):
 def own_programs(monkeypatch):
     """Trainers have functions of their own, in a file whose trainers share them."""
     monkeypatch.setattr("lra.trainer.make_programs", make_programs)
+    monkeypatch.setattr("lra.restored.Trainer", Trainer)
     monkeypatch.setattr(Trainer, "_traced_model", TRACED_MODEL)
 
 

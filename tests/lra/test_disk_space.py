@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_while_training(tiny_config, data_dir, small_disk, t
 
 def test_a_disk_that_becomes_full_inside_orbax(tiny_config, data_dir, tmp_path, monkeypatch):
     """As above where nothing can be mounted; another process takes the space meanwhile."""
-    config = tiny_config("listops", "linear", "train.steps=6", "train.checkpoint_seconds=0")
+    config = tiny_config("listops", "linear", "train.checkpoint_seconds=0")
     saved = []
 
     def write_hashes(self, number):
@@ -166,7 +166,7 @@ def test_a_disk_that_becomes_full_inside_orbax(tiny_config, data_dir, tmp_path, 
     with pytest.raises(UserError, match="no space left for a checkpoint in"):
         train(config, tmp_path, data_dir)
     first, progress = final_state(config, data_dir, tmp_path)
-    assert 0 < progress.step < 6
+    assert 0 < progress.step < 12
     assert all(np.all(np.isfinite(x)) for x in first if x.dtype == np.float32)
     assert train(config, tmp_path, data_dir) == 0
 

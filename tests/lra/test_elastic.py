@@ -110,13 +110,11 @@ def _interrupt(_number: int) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.slow
 def test_evaluation_on_other_devices_gives_the_same(tiny_trainer):
     results = []
-    for mesh in ((2, 4), (1, 1), (4, 2)):
+    for mesh in ((2, 4), (1, 1)):
         trainer = on_mesh(tiny_trainer, *mesh)
         state = trainer.init()
         results.append(evaluate(trainer, state.params, state.rest, "test"))
-    for other in results[1:]:
-        np.testing.assert_allclose(other.logits, results[0].logits, atol=1e-3)
-        np.testing.assert_allclose(other.accuracy, results[0].accuracy, atol=1e-3)
+    np.testing.assert_allclose(results[1].logits, results[0].logits, atol=1e-3)
+    np.testing.assert_allclose(results[1].accuracy, results[0].accuracy, atol=1e-3)

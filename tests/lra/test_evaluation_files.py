@@ -53,7 +53,7 @@ def start_until_complete(config, workdir, data_dir, most):
 
 def test_no_batch_is_evaluated_twice(tiny_config, data_dir, tmp_path, advances, monkeypatch):
     # A batch holds all 13 or 21 examples: validation, test of the best and of the last parameters.
-    config = tiny_config("listops", "linear", "train.steps=5", "train.eval_batch_size=24")
+    config = tiny_config("listops", "linear", "train.eval_every=12", "train.eval_batch_size=24")
     start_until_complete(config, tmp_path / "parts", data_dir, most=10)
     assert advances == [1, 1, 1]
     assert not (tmp_path / "parts" / "evaluations").exists()
@@ -74,7 +74,7 @@ def test_the_folder_may_be_a_link_and_hold_other_files(
         folder = workdir / "evaluations"
     (folder / "inner.npz").mkdir(parents=True)
     (folder / "notes.txt").write_text("mine")
-    config = tiny_config("listops", "linear", "train.steps=5", "train.eval_batch_size=24")
+    config = tiny_config("listops", "linear", "train.eval_every=12", "train.eval_batch_size=24")
     start_until_complete(config, workdir, data_dir, most=10)
     assert {path.name for path in folder.iterdir()} == {"inner.npz", "notes.txt"}
 
@@ -83,22 +83,22 @@ def test_what_was_evaluated_beside_a_lost_checkpoint_begins_again(
     tiny_config, data_dir, tmp_path, advances, monkeypatch
 ):
     """Steps that are made again lead to the same parameters only up to rounding."""
-    config = tiny_config("listops", "linear", "train.steps=5")  # 2 batches of validation
+    config = tiny_config("listops", "linear", "train.eval_every=12")  # 2 batches of validation
     for damaged in (False, True):
         monkeypatch.setattr(Checkpoints, "any_damaged", lambda self, told=damaged: told)
         assert train(config, tmp_path, data_dir) == STATUS_STOPPED
-        with np.load(tmp_path / "evaluations" / "validation-5.npz") as arrays:
+        with np.load(tmp_path / "evaluations" / "validation-12.npz") as arrays:
             assert arrays["done"] == 1
     assert advances == [1, 1]
 
 
 def test_a_run_from_the_start_takes_nothing_over(tiny_config, data_dir, tmp_path, advances):
     """Its first steps may lead elsewhere than those that were evaluated."""
-    config = tiny_config("listops", "linear", "train.steps=5")  # 2 batches of validation
+    config = tiny_config("listops", "linear", "train.eval_every=12")  # 2 batches of validation
     assert train(config, tmp_path, data_dir) == STATUS_STOPPED
     (tmp_path / "checkpoints").rename(tmp_path / "away")
     assert train(config, tmp_path, data_dir) == STATUS_STOPPED
-    with np.load(tmp_path / "evaluations" / "validation-5.npz") as arrays:
+    with np.load(tmp_path / "evaluations" / "validation-12.npz") as arrays:
         assert arrays["done"] == 1
     assert advances == [1, 1]
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_damaged_or_does_not_fit_begins_again(
     tiny_trainer, tmp_path, capsys, monkeypatch
 ):
     trainer = tiny_trainer(
-        "listops", "linear", "train.steps=5", "train.eval_batch_size=16"
+        "listops", "linear", "train.eval_every=12", "train.eval_batch_size=16"
     )  # 2 batches
     params, rest = trainer.init().params, trainer.init().rest
     folder = tmp_path / "evaluations"

@@ -7,6 +7,7 @@ import re
 import shutil
 
 import chex
+import jax
 import numpy as np
 import pytest
 
@@ -105,6 +106,10 @@ def test_a_model_needs_no_data(moved):
     chex.assert_trees_all_equal(models.state, restored.models.state)
     assert (models.graphdef, models.step) == (restored.trainer.graphdef, 12)
     assert load_model(moved).length == 16
+
+
+def test_a_run_is_restored_onto_all_devices(trained, own_programs):
+    assert restore_workdir(trained).trainer.num_devices == jax.device_count()
 
 
 def test_a_run_notes_the_mark_of_its_data(moved):
