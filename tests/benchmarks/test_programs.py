@@ -103,7 +103,7 @@ def test_a_loop_counts_every_turn():
 def test_a_model_is_a_training_step_of_the_configuration_in_parts(monkeypatch):
     monkeypatch.setattr(plan, "number_of_parts", lambda batch, numbers: batch)
     case = dataclasses.replace(CASE, benchmark="model", mode="forward_backward", dim=64)
-    program = programs.build(contender("linformer", proj_dim=8), case)
+    program = programs.build(contender("linear"), case)
     assert program.analysis["parts"] == case.batch
     state, metrics = outputs(program)
     before = program._arguments[0]

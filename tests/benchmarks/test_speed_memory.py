@@ -101,6 +101,7 @@ def test_missing_peers_are_skipped_with_their_cure(monkeypatch, capsys):
     assert line in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_recorded_and_the_rest_goes_on(tmp_path):
     path = tmp_path / "efficiency.jsonl"
     arguments = ["--methods=standard:implementation=xla", *TINY[1:], "--lengths=128,64,32"]

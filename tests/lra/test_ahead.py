@@ -93,7 +93,13 @@ def test_what_has_not_begun_is_not_compiled_after_the_end(beside):
     assert sorted(traced) == ["first", "second"]
 
 
-@pytest.mark.parametrize("devices", [ONE_DEVICE, ALL_DEVICES], ids=["one", "all"])
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param(ONE_DEVICE, id="one"),
+        pytest.param(ALL_DEVICES, id="all", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_calls_what_was_compiled(devices, tiny_config, data_dir, compiled):
     config = tiny_config("listops", "performer", "seeds=(0, 5)", *devices)
     trainer = make_trainer(config, data_dir)

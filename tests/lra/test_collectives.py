@@ -117,6 +117,7 @@ def test_eight_devices_add_up_gradients_once_and_learn_as_one(tiny_trainer, atte
     )
 
 
+@pytest.mark.slow
 def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_trainer, monkeypatch, own_programs):
     """By the program for CPUs: the same code divides it among devices."""
     monkeypatch.setattr("models.embedding.this_backend", lambda: "gpu")
@@ -125,6 +126,7 @@ def test_what_a_model_does_on_a_gpu_needs_no_more(tiny_trainer, monkeypatch, own
     assert found == [("all-reduce", {"f32"}, SEED_GROUPS)]
 
 
+@pytest.mark.slow
 def test_pairs_and_clipping_need_no_more(tiny_trainer):
     overrides = ("train.max_grad_norm=1.0", *ALL_DEVICES)
     trainer = tiny_trainer("retrieval", "standard", *overrides)
@@ -132,6 +134,7 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
     assert [name for name, *_ in found] == ["all-reduce"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attention", "parts"),
     [

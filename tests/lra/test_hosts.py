@@ -49,7 +49,7 @@ def start(data_dir, tmp_path):
     started = []
 
     def arrange(workdir, *overrides, data=(data_dir, data_dir), told=by_flags):
-        command = [sys.executable, "train.py", "--config=configs/listops.py:standard"]
+        command = [sys.executable, "train.py", "--config=configs/listops.py:linear"]
         command += [f"--config.{override}" for override in (*TINY, *overrides)]
         workdirs = workdir if isinstance(workdir, tuple) else (workdir, workdir)
         pair = [
@@ -116,7 +116,7 @@ def test_two_hosts_train_as_two_devices_of_one(start, tiny_trainer, data_dir, tm
     assert steps == sorted(steps)
     assert "seed 0: test accuracy" in errors[0]
     assert "seed 0" not in errors[1]
-    trainer = tiny_trainer("listops", "standard", "mesh.data=2")
+    trainer = tiny_trainer("listops", "linear", "mesh.data=2")
     expected, _ = trainer.train(trainer.init(), 0, 12)
     state, _ = final_state(trainer.config, data_dir, tmp_path / "run")
     parameters = jax.tree.leaves(expected.params)
@@ -127,7 +127,7 @@ def test_two_hosts_train_as_two_devices_of_one(start, tiny_trainer, data_dir, tm
 @pytest.mark.slow
 def test_two_hosts_begin_where_one_ended(start, tiny_config, data_dir, tmp_path):
     """And hardly move from there, at such a learning rate."""
-    assert train(tiny_config(), tmp_path / "first", data_dir) == 0
+    assert train(tiny_config("listops", "linear"), tmp_path / "first", data_dir) == 0
     begin = f"train.init_from={tmp_path / 'first'}"
     statuses, errors = ended(start(tmp_path / "run", begin, "train.learning_rate=1e-9"))
     assert statuses == [0, 0], errors
@@ -151,7 +151,7 @@ def test_a_lost_host_ends_the_other_and_both_go_on(start, tiny_config, data_dir,
     assert not (tmp_path / "broken" / "rows.jsonl").exists()
     statuses, errors = ended(start(tmp_path / "broken", *longer))
     assert statuses == [0, 0], errors
-    config = tiny_config("listops", "standard", *longer)
+    config = tiny_config("listops", "linear", *longer)
     whole, _ = final_state(config, data_dir, tmp_path / "whole")
     broken, progress = final_state(config, data_dir, tmp_path / "broken")
     assert progress.step == 16

@@ -76,11 +76,13 @@ def test_as_a_gpu_would_have_it(trainer_of, attention, monkeypatch):
     check(built, ("cuda",))
 
 
+@pytest.mark.slow
 def test_pairs_in_bfloat16_with_everything_that_saves_memory(tiny_trainer):
     overrides = ("dtype=bfloat16", "model.remat=True", "train.microbatches=2")
     check(tiny_trainer("retrieval", "nystrom", *overrides, "train.max_grad_norm=1.0"))
 
 
+@pytest.mark.slow
 def test_pixels_with_blockwise_attention(tiny_trainer):
     check(tiny_trainer("image", "standard", "model.attention.implementation=chunked"))
 

@@ -22,7 +22,7 @@ from tests.programs import equations
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 # The slow suite has the others.
-QUICK_CUT, QUICK_PACKED = "linear", "nystrom"
+QUICK = "linear"
 
 
 def batch_of(lengths, padded=16):
@@ -127,7 +127,7 @@ def both(tiny_trainer, cut_short_sequences):
     [
         pytest.param("retrieval", "standard", marks=pytest.mark.slow),
         *(
-            pytest.param("listops", name, marks=() if name == QUICK_CUT else pytest.mark.slow)
+            pytest.param("listops", name, marks=() if name == QUICK else pytest.mark.slow)
             for name in SMALL
         ),
     ],
@@ -172,9 +172,9 @@ def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences, att
     assert_close(jax.tree.map(lambda x: x[1:], state), expected)
 
 
-@pytest.mark.parametrize("task", ["listops", "retrieval"])
+@pytest.mark.parametrize("task", ["listops", pytest.param("retrieval", marks=pytest.mark.slow)])
 def test_an_evaluation_by_length_is_that_in_order(both, task):
-    whole, cut = both(task, "nystrom")
+    whole, cut = both(task, "nystrom" if task == "retrieval" else "linear")
     state = whole.init()
     one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, cut))
     np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
@@ -214,7 +214,7 @@ def test_several_devices_take_whole_batches(tiny_trainer, cut_short_sequences):
 
 @pytest.mark.parametrize(
     "attention",
-    [pytest.param(name, marks=() if name == QUICK_PACKED else pytest.mark.slow) for name in SMALL],
+    [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SMALL],
 )
 def test_training_on_packed_images_is_that_on_whole_ones(
     both, attention, monkeypatch, own_programs
@@ -233,7 +233,7 @@ def test_training_on_packed_images_is_that_on_whole_ones(
 
 
 def test_packed_images_are_evaluated_as_whole_ones(both):
-    whole, packed = both("pathfinder", "nystrom")
+    whole, packed = both("pathfinder", "linear")
     state = whole.init()
     one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, packed))
     np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
@@ -267,6 +267,7 @@ def test_the_plan_is_that_of_all_stored_splits_whichever_are_loaded(
     assert plans[0].buckets.packed
 
 
+@pytest.mark.slow
 def test_images_of_other_splits_may_have_more_pixels(tiny_config, cut_short_sequences, tmp_path):
     write_growing_images(tmp_path)
     config = tiny_config("pathfinder", "standard")

@@ -61,6 +61,7 @@ def test_the_best_model_needs_a_validation(tiny_config, data_dir, tmp_path):
     assert load_model(tmp_path, last=True).length == 16
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_a_training_replaces_meanwhile_is_not_missed(
     tiny_config, data_dir, tmp_path, monkeypatch
 ):

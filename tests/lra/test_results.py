@@ -14,7 +14,9 @@ from tests.lra.conftest import write_listops
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-@pytest.mark.parametrize(("holdout", "expected"), [(0.0, True), (0.2, False)])
+@pytest.mark.parametrize(
+    ("holdout", "expected"), [(0.0, True), pytest.param(0.2, False, marks=pytest.mark.slow)]
+)
 def test_a_validation_on_the_test_set_is_in_the_row(
     holdout, expected, tiny_config, data_dir, tmp_path
 ):

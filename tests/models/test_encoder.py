@@ -60,8 +60,8 @@ def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
 @pytest.mark.parametrize(
     "attention",
     [
-        # Those with parameters of their own.
-        pytest.param(name, marks=() if name in ("nystrom", "linformer") else pytest.mark.slow)
+        # One with parameters of its own.
+        pytest.param(name, marks=() if name == "nystrom" else pytest.mark.slow)
         for name in SMALL
     ],
 )

@@ -92,7 +92,9 @@ def interpreted(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("programs", [1, 5, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "programs", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))]
+)
 def test_programs_go_through_any_number_of_blocks(programs, interpreted, monkeypatch):
     """Of three and of six: one after the other, evenly or not."""
     for name in ("_PROJECT", "_PROJECT_GRADIENT", "_FINISH", "_FINISH_GRADIENT"):
@@ -240,6 +242,7 @@ def test_which_rows_it_takes():
     assert not takes(machine=Machine("gpu", has_cudnn=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
     # What is kept without a key goes through less of the same.

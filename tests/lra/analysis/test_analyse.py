@@ -114,6 +114,7 @@ def test_a_star_is_promised_where_one_is_drawn(own, starred):
     pyplot.close(drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

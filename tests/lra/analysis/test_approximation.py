@@ -136,6 +136,7 @@ def test_pooling_at_every_position_is_exact(float64):
     assert errors("linformer", "mean pooling", [16])[16] < 1e-12
 
 
+@pytest.mark.slow
 def test_more_features_and_hash_rounds_come_closer(float64):
     features = errors("performer", sizes=[8, 128, 4096])
     assert features[8] > features[128] > features[4096]

@@ -33,9 +33,9 @@ def slow_if(alike):
     return pytest.mark.slow if alike else ()
 
 
-# The same as `standard` on a CPU, but for the rate of dropout; as `performer`, but for how features
-# come about.
-LIKE_ANOTHER = ("standard chunked", "performer unbiased", "performer relu")
+# The same as `standard` on a CPU, but for the rate of dropout; as `linformer conv`, but for how
+# positions are joined; as `performer`, but for how features come about.
+LIKE_ANOTHER = ("standard chunked", "linformer pooled", "performer unbiased", "performer relu")
 every_case = pytest.mark.parametrize(
     "case", [pytest.param(case, marks=slow_if(case in LIKE_ANOTHER)) for case in CASES]
 )

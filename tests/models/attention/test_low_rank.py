@@ -122,7 +122,10 @@ def test_what_masked_queries_hold_reaches_no_gradient(by_cudnn):
     assert_masked_queries_reach_no_gradient(q, k, v)
 
 
-@pytest.mark.parametrize("head_dim", [8, 16], ids=["by cuDNN", "by flash"])
+@pytest.mark.parametrize(
+    "head_dim",
+    [pytest.param(8, id="by cuDNN"), pytest.param(16, id="by flash", marks=pytest.mark.slow)],
+)
 def test_nystrom_is_rounded_little_more_than_in_the_plain_form(head_dim, request, monkeypatch):
     calls = request.getfixturevalue("by_flash" if head_dim == 16 else "by_cudnn")
     invert = functools.partial(pinv_kernel.iterate, interpret=True)

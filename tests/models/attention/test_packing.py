@@ -117,6 +117,7 @@ def check_encoder(mask, case, keys=None, **changes):
 # The same but for what an attention does with a sequence, packed or not; or for its sizes.
 ALIKE = (
     "standard chunked",
+    "linformer pooled",
     "performer unbiased",
     "performer relu",
     "nystrom uneven",
@@ -151,6 +152,7 @@ def test_an_input_may_be_shorter_than_the_module_is_made_for(case, float64, mask
     check_encoder(mask, case, length=40)
 
 
+@pytest.mark.slow
 def test_blocks_may_be_recomputed(float64, mask):
     check_encoder(mask, "linformer", remat=True)
 

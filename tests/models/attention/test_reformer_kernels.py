@@ -62,7 +62,8 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize(
     ("length", "hashes"),
-    [(80, 2), (20, 1), (75, 3)],  # five whole chunks; two, the last with padding; five such
+    # Two chunks, the last with padding; five whole ones; five, the last with padding.
+    [(20, 1), (80, 2), pytest.param(75, 3, marks=pytest.mark.slow)],
 )
 def test_equals_the_plain_form(length, hashes):
     *arrays, rotations = case(length, hashes=hashes)
