@@ -170,7 +170,7 @@ def _accuracies(
 
 def _provenance(cell: Cell) -> _Facts:
     """Return number of parameters, seeds, devices, JAX versions and commits of one cell."""
-    programs = cell.by_program()
+    programs = cell.by_program
     return _shared((row for row in cell.rows if row.final), ("params",)) | {
         "seeds": json.dumps([row.seed for row in cell.ok]),
         "devices": _join_distinct(program.platform.devices for program in programs),

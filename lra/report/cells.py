@@ -1,5 +1,8 @@
 """Cells of the tables: the rows of one configuration, one per seed, and their statistics."""
 
+import dataclasses
+import functools
+import itertools
 import json
 import math
 import statistics
@@ -11,7 +14,6 @@ from lra.report.provenance import (
     Platform,
     Program,
     number_format_of,
-    platform_of,
     program_of,
 )
 from lra.row import NUMBER_FORMAT, OF_LAST_DEVICE, STATUSES, Row
@@ -47,12 +49,13 @@ class Stat(NamedTuple):
     n: int
 
 
-class Cell(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Cell:
     """Rows of one configuration on the same data, one per seed, trained for equally many steps."""
 
     rows: tuple[Row, ...]
 
-    @property
+    @functools.cached_property
     def ok(self) -> tuple[Row, ...]:
         """The rows with accuracies."""
         return tuple(row for row in self.rows if row.status == "ok")
@@ -66,7 +69,7 @@ class Cell(NamedTuple):
         """Return statistics of a field over the seeds that have it; None if none has."""
         return stat(getattr(row, field) for row in self.rows)
 
-    @property
+    @functools.cached_property
     def costly(self) -> "Cell":
         """The cell without seeds that ended early (mostly compilation), unless all did."""
         steps = {row.steps for row in self.ok}
@@ -78,12 +81,18 @@ class Cell(NamedTuple):
 
         Seeds trained together cost less than one by one, so their speeds are not mixed.
         """
-        rows = [row for row in self.costly.rows if row.final and platform_of(row) == platform]
-        most = max((row.seeds_in_program or 0 for row in rows), default=0)
-        return Cell(tuple(row for row in rows if (row.seeds_in_program or 0) == most))
+        parts = {
+            program: part
+            for program, part in self.costly.by_program.items()
+            if program.platform == platform
+        }
+        most = max((program.seeds or 0 for program in parts), default=0)
+        chosen = [part.rows for program, part in parts.items() if (program.seeds or 0) == most]
+        return Cell(tuple(itertools.chain.from_iterable(chosen)))
 
+    @functools.cached_property
     def by_program(self) -> dict[Program, "Cell"]:
-        """Split finished rows (diverged ones too) by program, within which costs may be pooled."""
+        """Finished rows (diverged ones too) by program, within which costs may be pooled."""
         members: dict[Program, list[Row]] = defaultdict(list)
         for row in self.rows:
             if row.final:
@@ -95,7 +104,7 @@ class Cell(NamedTuple):
 
         If a run moved (`Row.moved`), fields that describe only its last device are left out.
         """
-        rows = [row for row in self.rows if not (row.moved and field in OF_LAST_DEVICE)]
+        rows = [row for row in self.rows if not (field in OF_LAST_DEVICE and row.moved)]
         return [value for row in rows if (value := getattr(row, field)) is not None]
 
     def median(self, field: str) -> float | None:
@@ -231,9 +240,16 @@ def usual_platform(cells: Iterable[Cell]) -> Platform | None:
 
     None if there are no results.
     """
-    rows = [row for cell in cells for row in cell.ok]
-    stayed = [row for row in rows if not row.moved]
-    results = Counter(platform_of(row) for row in stayed or rows)
+    parts = [
+        (program.platform, part.ok)
+        for cell in cells
+        for program, part in cell.by_program.items()
+        if part.ok
+    ]
+    stayed = [(platform, rows) for platform, rows in parts if not rows[0].moved]
+    results: Counter[Platform] = Counter()
+    for platform, rows in stayed or parts:
+        results[platform] += len(rows)
     return min(results, key=lambda platform: (-results[platform], str(platform)), default=None)
 
 

@@ -163,7 +163,7 @@ def _difference(cell: Cell, platform: Platform) -> str:
     """Name what distinguishes the platforms of a cell's programs from that of the figure."""
     if number_format(cell) != platform.number_format:
         return "number formats"
-    platforms = (program.platform for program in cell.by_program())
+    platforms = (program.platform for program in cell.by_program)
     same_devices = any(other.devices == platform.devices for other in platforms)
     return "versions of JAX" if same_devices else "devices"
 

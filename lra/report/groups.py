@@ -72,7 +72,7 @@ class Group:
         for task in self.tasks:
             for line in (*self.lines, *self.apart):
                 for cell in line.cells.get(task, []):
-                    for program, part in cell.costly.by_program().items():
+                    for program, part in cell.costly.by_program.items():
                         yield line, task, program, part
 
     def data_of(self, task: str) -> list[str]:

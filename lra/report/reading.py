@@ -1,5 +1,6 @@
 """Reading of rows from files, and the choice of those that count."""
 
+import itertools
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -55,10 +56,23 @@ def read(paths: Iterable[str]) -> Rows:
     finished = {key(row) for row in results.values()}
     unfinished = [row for row in failures if key(row) not in finished]
     accuracies = [*results.values(), *latest(unfinished)]
-    accuracies.sort(key=lambda row: (row.finished, repr(row)))
     if not accuracies and not costs:
         raise UserError(f"no rows in {', '.join(paths)}")
-    return Rows(accuracies, costs, ", ".join(sources))
+    return Rows(_in_order(accuracies), costs, ", ".join(sources))
+
+
+def _in_order(rows: list[Row]) -> list[Row]:
+    """Sort rows by the time at which they finished, whatever their order before."""
+
+    def order(row: Row) -> tuple:
+        return row.finished, row.task, row.attention, row.seed, row.protocol
+
+    result = []
+    for _, alike in itertools.groupby(sorted(rows, key=order), key=order):
+        # The whole of a row tells few of them apart, and takes long to write out.
+        several = list(alike)
+        result += sorted(several, key=repr) if len(several) > 1 else several
+    return result
 
 
 def as_text(path: str) -> str:
