@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use.
 #
 #   make quickstart        a table of five attentions on short generated ListOps, on a CPU
-#   make test              the tests;  make test-slow: those that take minutes as well
+#   make test              the tests;  make test-slow: the long ones as well
 #   make JAX=cuda13 ...    install JAX for NVIDIA GPUs (any extra of the jax package: cuda12, tpu)
 #   make PYTHON=python3.12 ...    choose the interpreter (3.11 to 3.13)
 #   make lint              the linter alone

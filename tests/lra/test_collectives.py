@@ -136,14 +136,7 @@ def test_pairs_and_clipping_need_no_more(tiny_trainer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("attention", "parts"),
-    [
-        ("linear", 1),
-        pytest.param("nystrom", 1, marks=pytest.mark.slow),
-        pytest.param("standard", 2, marks=pytest.mark.slow),
-        pytest.param("linformer", 1, marks=pytest.mark.slow),
-        pytest.param("reformer", 1, marks=pytest.mark.slow),
-    ],
+    ("attention", "parts"), [("nystrom", 1), ("standard", 2), ("linformer", 1), ("reformer", 1)]
 )
 def test_packing_needs_no_more(tiny_trainer, monkeypatch, attention, parts):
     monkeypatch.setattr("lra.plan._MIN_PADDED", 1)

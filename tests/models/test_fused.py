@@ -245,8 +245,7 @@ def test_which_rows_it_takes():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "key",
-    # What is kept without a key goes through less of the same.
-    [pytest.param(None, id="kept", marks=pytest.mark.slow), pytest.param(KEY, id="dropped")],
+    [pytest.param(None, id="kept"), pytest.param(KEY, id="dropped")],
 )
 def test_a_nystrom_block_is_rounded_little_more_than_in_the_plain_form(
     key, interpreted, monkeypatch
