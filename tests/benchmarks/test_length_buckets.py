@@ -25,6 +25,7 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(length_buckets, "make_trainer", make_trainer)
 
 
+@pytest.mark.slow
 def test_a_task_with_padding_has_a_line(monkeypatch, capsys):
     monkeypatch.setattr(plan, "_MIN_PADDED", 1)
     monkeypatch.setattr(plan, "_STEP", 2)

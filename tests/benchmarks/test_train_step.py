@@ -200,6 +200,7 @@ def test_utilisation_is_of_products_in_the_models_precision(precision, named, mo
     assert f"precision=(Precision.{named}, Precision.{named})" in products[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attention",
     [

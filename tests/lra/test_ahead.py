@@ -127,6 +127,7 @@ def threads_of(compiled):
     return {thread.partition("_")[0] for thread, _ in compiled}
 
 
+@pytest.mark.slow
 def test_it_leaves_no_trace_in_a_run(tiny_config, data_dir, tmp_path, monkeypatch, compiled):
     config = tiny_config("listops", "linear", "seeds=(0, 5)", *ONE_DEVICE)
     monkeypatch.setattr(ahead, "is_worthwhile", lambda: False)

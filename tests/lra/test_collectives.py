@@ -11,6 +11,7 @@ import pytest
 from lra import sharding
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES
+from tests.suites import slow_but
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -97,9 +98,7 @@ def test_hosts_connect_in_each_group_of_the_mesh(axes, expected):
     assert communication(text) == [("all-reduce", {"s32"}, expected)]
 
 
-ATTENTIONS = [
-    pytest.param(name, marks=() if name == "nystrom" else pytest.mark.slow) for name in SMALL
-]
+ATTENTIONS = slow_but(("nystrom",), SMALL)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

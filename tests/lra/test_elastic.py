@@ -7,6 +7,7 @@ import pytest
 from lra.checkpoints import Checkpoints, Progress
 from lra.errors import UserError
 from lra.evaluation import evaluate
+from tests.suites import slow_but
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -38,16 +39,12 @@ def _bytes(state):
 
 
 @pytest.mark.parametrize(
-    "mesh",
-    [
-        pytest.param(mesh, marks=() if mesh == (1, 1) else pytest.mark.slow)
-        for mesh in ((1, 1), (4, 2), (1, 4), (2, 1), (2, 2))
-    ],
+    ("seed", "data"), slow_but([(1, 1)], [(1, 1), (4, 2), (1, 4), (2, 1), (2, 2)])
 )
-def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(tiny_trainer, on_eight, mesh):
+def test_a_checkpoint_of_eight_devices_goes_on_elsewhere(tiny_trainer, on_eight, seed, data):
     folder, before, (expected, expected_metrics) = on_eight
-    trainer = on_mesh(tiny_trainer, *mesh)
-    assert trainer.num_devices == mesh[0] * mesh[1]
+    trainer = on_mesh(tiny_trainer, seed, data)
+    assert trainer.num_devices == seed * data
     checkpoints = Checkpoints(folder)
     state, progress = checkpoints.restore(trainer.abstract_state())
     checkpoints.close()

@@ -7,19 +7,14 @@ import jax.numpy as jnp
 import pytest
 
 from configs.default import ATTENTIONS
-from configs.sweeps.table import ATTENTIONS as TABLE
 from lra.programs import make_programs
 from models.machine import Machine, assumed
+from tests.suites import slow_but
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 PLATFORMS = ("tpu", "cuda")
 every_attention = pytest.mark.parametrize(
-    "attention",
-    [
-        # The slow suite has those outside the table.
-        pytest.param(name, marks=() if name in TABLE else pytest.mark.slow)
-        for name in ATTENTIONS
-    ],
+    "attention", slow_but(("standard", "nystrom", "reformer"), ATTENTIONS)
 )
 
 

@@ -18,11 +18,9 @@ from tests.lra.conftest import ALL_DEVICES
 from tests.lra.test_trainer import assert_close
 from tests.lra.trainings import make_trainer
 from tests.programs import equations
+from tests.suites import slow_but
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
-
-# The slow suite has the others.
-QUICK = "linear"
 
 
 def batch_of(lengths, padded=16):
@@ -124,13 +122,10 @@ def both(tiny_trainer, cut_short_sequences):
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [
-        pytest.param("retrieval", "standard", marks=pytest.mark.slow),
-        *(
-            pytest.param("listops", name, marks=() if name == QUICK else pytest.mark.slow)
-            for name in SMALL
-        ),
-    ],
+    slow_but(
+        [("listops", "linear")],
+        [("retrieval", "standard"), *(("listops", name) for name in SMALL)],
+    ),
 )
 def test_training_on_cut_parts_is_that_on_whole_ones(both, task, attention):
     whole, cut = both(task, attention)
@@ -212,10 +207,7 @@ def test_several_devices_take_whole_batches(tiny_trainer, cut_short_sequences):
     assert trainer.plan.eval_buckets.ends == (trainer.length,)
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SMALL],
-)
+@pytest.mark.parametrize("attention", slow_but(("linear",), SMALL))
 def test_training_on_packed_images_is_that_on_whole_ones(
     both, attention, monkeypatch, own_programs
 ):

@@ -19,6 +19,7 @@ from models.attention.standard import StandardAttention
 from tests.attention_cases import SMALL
 from tests.lra.conftest import ALL_DEVICES, write_pixels
 from tests.lra.trainings import make_trainer
+from tests.suites import slow_but
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -31,14 +32,7 @@ def assert_close(one, other, atol=1e-5):
     chex.assert_trees_all_close(one, other, atol=atol, rtol=1e-4)
 
 
-# Rotations drawn in every step; the slow suite has the others, as features drawn once.
-QUICK = ("reformer",)
-
-
-@pytest.mark.parametrize(
-    "attention",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SMALL],
-)
+@pytest.mark.parametrize("attention", slow_but(("linear",), SMALL))
 def test_seeds_together_equal_seeds_alone(tiny_trainer, attention):
     together = tiny_trainer("listops", attention, "seeds=(7, 3)")
     state, metrics = together.train(together.init(), 0, 4)
@@ -83,6 +77,7 @@ def test_evaluation_does_not_depend_on_its_batches(tiny_trainer):
         np.testing.assert_allclose(other, results[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_black_pixels_are_padding_where_the_configuration_says_so(tiny_trainer, data_dir):
     trainer = tiny_trainer("image", "standard", "data.zero_is_padding=True")
     train_state = trainer.init()
@@ -130,7 +125,8 @@ def test_no_program_changes_the_types_of_the_state(tiny_trainer):
 @pytest.mark.parametrize(
     ("task", "attention"),
     [
-        ("listops", "reformer"),
+        ("listops", "linear"),
+        pytest.param("listops", "reformer", marks=pytest.mark.slow),
         pytest.param("retrieval", "standard", marks=pytest.mark.slow),
         pytest.param("listops", "standard", marks=pytest.mark.slow),
     ],

@@ -17,6 +17,7 @@ from lra.restored import read_models
 from lra.stopping import STATUS_STOPPED, Stop
 from lra.warm_start import initial_state
 from tests.lra.conftest import write_listops
+from tests.suites import slow_but
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -47,14 +48,7 @@ def equal(one, other):
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [
-        # One of the two with arrays that are not trained.
-        pytest.param(name, marks=() if name == "performer" else pytest.mark.slow)
-        for name in ATTENTIONS
-    ],
-)
+@pytest.mark.parametrize("attention", slow_but(("linear",), ATTENTIONS))
 def test_each_seed_takes_the_best_arrays_of_the_same_seed(source, tiny_trainer, attention):
     folder = source(attention)
     best = read_models(folder).state.best

@@ -12,6 +12,7 @@ from models.attention.standard import StandardAttention
 from models.encoder import Encoder, sinusoidal_positions
 from tests.attention_cases import SMALL
 from tests.programs import equations
+from tests.suites import slow_but
 
 
 def build(attention="standard", seed=0, length=16, **changes):
@@ -39,7 +40,7 @@ def inputs():
     return jnp.where(mask, ids, 0), mask
 
 
-@pytest.mark.parametrize("attention", SMALL)
+@pytest.mark.parametrize("attention", slow_but(("nystrom", "performer", "reformer"), SMALL))
 def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
     """Neither a gradient of a bias, over all positions, nor of an embedding, over the batch."""
     graphdef, params, rest = nnx.split(build(attention, dtype=jnp.bfloat16), nnx.Param, ...)
@@ -57,14 +58,8 @@ def test_no_sum_is_accumulated_in_bfloat16(attention, inputs):
     assert not [x.shape for x in sums if x.dtype == jnp.bfloat16]
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [
-        # One with parameters of its own.
-        pytest.param(name, marks=() if name == "nystrom" else pytest.mark.slow)
-        for name in SMALL
-    ],
-)
+# One with parameters of its own.
+@pytest.mark.parametrize("attention", slow_but(("nystrom",), SMALL))
 def test_no_gradient_is_rounded_to_bfloat16(attention, inputs):
     """On several devices they would be added up in bfloat16 as well."""
     graphdef, params, rest = nnx.split(build(attention, dtype=jnp.bfloat16), nnx.Param, ...)
@@ -106,10 +101,7 @@ def test_training_is_a_function_of_the_key(inputs):
 QUICK = ("standard", "nystrom")
 
 
-@pytest.mark.parametrize(
-    "attention",
-    [pytest.param(name, marks=() if name == "standard" else pytest.mark.slow) for name in SMALL],
-)
+@pytest.mark.parametrize("attention", slow_but(("standard",), SMALL))
 def test_rematerialisation_gives_the_same_gradients(attention, inputs, float64):
     gradients, recomputed = [], []
     for remat in (False, True):

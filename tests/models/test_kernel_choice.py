@@ -12,6 +12,7 @@ from flax import nnx
 from models import attention, kernel_choice, machine
 from models.encoder import Encoder
 from models.machine import Machine, assumed
+from tests.suites import slow_but
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 GPU = Machine("gpu", runs_kernels=True, inverts=True)
@@ -45,7 +46,7 @@ def total(graph, state, q, k, v, mask, key):
 
 
 @TRITON_IS_LEAVING
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but(("nystrom", "performer"), OPTIONS))
 def test_gradients_are_lowered_for_a_gpu_with_64_bit_types_on(name, monkeypatch, float64):
     graph, state = build(name)
     gradients = jax.grad(functools.partial(total, graph, state), argnums=(0, 1, 2))

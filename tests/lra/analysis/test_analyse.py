@@ -213,6 +213,7 @@ class Pooled(Attention):
         return standard_attention(q, k, v, mask)
 
 
+@pytest.mark.slow
 def test_an_attention_of_ones_own_needs_no_title_style_or_rank(tmp_path, monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "pooled", Pooled)
     own = (*methods.METHODS, methods.Method("pooled", "stride"))

@@ -28,7 +28,11 @@ def restored(config, data_dir):
 
 @pytest.mark.parametrize(
     ("name", "overrides"),
-    [("nystrom", ()), ("reformer", ()), ("standard", ("model.remat=True",))],
+    [
+        ("reformer", ()),
+        pytest.param("nystrom", (), marks=pytest.mark.slow),
+        pytest.param("standard", ("model.remat=True",), marks=pytest.mark.slow),
+    ],
 )
 def test_recorded_arrays_are_what_each_layer_computes(name, overrides, tiny_config):
     config = tiny_config("listops", name, "model.num_layers=2", *overrides)

@@ -7,6 +7,7 @@ import pytest
 from lra.data.pathfinder_generator import batches
 from lra.data.pathfinder_parameters import DASHES, SIZES, parameters
 from tests.lra.data import pathfinder_reference as reference
+from tests.suites import slow_but
 
 # Of images and labels of seed 0, hard: (size, images).
 SHA256 = {
@@ -63,9 +64,7 @@ def test_an_image_depends_on_seed_and_number_alone():
     assert len(np.unique(np.concatenate([many.images, others.images]), axis=0)) == 40
 
 
-@pytest.mark.parametrize(
-    "size", [pytest.param(size, marks=pytest.mark.slow if size == 256 else ()) for size in SIZES]
-)
+@pytest.mark.parametrize("size", slow_but((32, 64), SIZES))
 @pytest.mark.parametrize("difficulty", DASHES)
 def test_follows_the_rules(size, difficulty):
     """Each dash may lie where it lies, and the picture shows the dashes and discs."""

@@ -1,5 +1,6 @@
 """Marks of differences from published numbers: by hand on both sides of their limit."""
 
+import itertools
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from lra.report.noise import Noise, noise
 from lra.report.table import Table
 from lra.report.tables import tables
 from tests.lra.row_factory import diverged_row, make_row
+from tests.suites import slow_but
 
 NOT_JUDGED = "No difference is judged: no cell on LRA's data has two seeds."
 
@@ -69,8 +71,10 @@ def test_a_cell_of_one_seed_has_no_known_noise():
     assert noise([cell]) is None
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 7])
-@pytest.mark.parametrize("spread", [0.002, 0.01, 0.03])
+@pytest.mark.parametrize(
+    ("seeds", "spread"),
+    slow_but([(2, 0.002), (3, 0.01), (7, 0.03)], itertools.product((2, 3, 7), (0.002, 0.01, 0.03))),
+)
 def test_chance_exceeds_the_least_difference_about_as_rarely_as_two_deviations(seeds, spread):
     """Of models without a difference, by simulation: 4.6 % with a known spread, here 6 % at most.
 

@@ -28,6 +28,7 @@ from lra.sweep.sweep_file import load_sweep
 from lra.workdir import Workdir
 from tests.lra.row_factory import failed_row, make_row
 from tests.lra.sweep.place import ONE_RUN, write_data
+from tests.suites import slow_but
 
 
 def test_rows_of_others_below_the_workdir_are_left_alone(place, capsys):
@@ -40,7 +41,7 @@ def test_rows_of_others_below_the_workdir_are_left_alone(place, capsys):
     assert foreign.read_text() == '{"a": 1}\n'
 
 
-@pytest.mark.parametrize("damage", [b'{"a": 1}\n', b"\xff\n", None])
+@pytest.mark.parametrize("damage", slow_but([None], [b'{"a": 1}\n', b"\xff\n", None]))
 def test_damaged_rows_of_a_run_are_its_failure_and_no_others(place, damage, capsys):
     place.run("--launcher=print")
     words = shlex.split(capsys.readouterr().out.splitlines()[1])

@@ -205,9 +205,9 @@ def shorter():
             continue
         by_windows = attention_of(case) in BY_WINDOWS
         for made_for in (48, 37) if by_windows else (37,):
-            telling = ((24, 33) if made_for == 48 else (7, 33)) if by_windows else (7,)
-            if made_for == 48 and case == "linformer":
-                telling = ()  # one matrix for any length
+            # Of 48 positions, 24 are whole windows and 33 are not.
+            of_48 = {"nystrom": (33,), "linformer conv": (24,)}
+            telling = (7,) if made_for == 37 else of_48.get(case, ())
             if case in LIKE_ANOTHER or (key is None and CASES[case].draws):
                 telling = ()  # training does the same, and draws
             for length in (7, 24, 33):

@@ -15,6 +15,7 @@ from models.attention.convolution_kernels import convolve
 from models.kernel_choice import preferred_for_convolution
 from models.machine import Machine, assumed, this_machine
 from tests.models.attention.arrays import assert_rounded, out_and_gradients
+from tests.suites import slow_but
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 GPU = Machine("gpu", runs_kernels=True)
@@ -44,10 +45,7 @@ TELLING = ((20, 35), (20, 128), (128, 1), (300, 4), (300, 128))
 
 @pytest.mark.parametrize(
     ("length", "width"),
-    [
-        pytest.param(*sizes, marks=() if sizes in TELLING else pytest.mark.slow)
-        for sizes in itertools.product([20, 128, 300], [1, 4, 35, 128])
-    ],
+    slow_but(TELLING, itertools.product([20, 128, 300], [1, 4, 35, 128])),
 )
 def test_equals_the_plain_form(length, width, monkeypatch):
     monkeypatch.setattr(convolution_kernels, "_GROUP", 2)

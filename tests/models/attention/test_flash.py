@@ -21,6 +21,7 @@ from tests.models.attention.arrays import (
     out_and_gradients,
     random_inputs,
 )
+from tests.suites import slow_but
 from tests.triton_lowering import TRITON_IS_LEAVING, on_an_h100
 
 SMALL = Blocks(queries=16, keys=8)
@@ -52,7 +53,8 @@ def attention_of(length, dropped=True):
 
 
 @with_and_without_dropout
-@pytest.mark.parametrize("length", [1, 32, 37])  # less than a block, whole blocks, a part of one
+# Whole blocks, a part of one; less than a block.
+@pytest.mark.parametrize("length", slow_but((32, 37), (32, 37, 1)))
 def test_equals_the_plain_form(length, key):
     q, k, v, g = inputs(length)
     options = {"mask": masks(length), "dropout": DROPOUT, "key": key}
@@ -86,7 +88,14 @@ def plain_of_padded(dropped):
 
 
 @with_and_without_dropout
-@pytest.mark.parametrize("blocks", [Blocks(16, 16), Blocks(16, 32), Blocks(32, 16)])
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        Blocks(16, 32),
+        Blocks(32, 16),
+        pytest.param(Blocks(16, 16), marks=pytest.mark.slow),
+    ],
+)
 def test_blocks_of_padding_are_left_out(blocks, key):
     """Tokens are as without; what stands in blocks behind the last one is 0."""
     q, k, v, g = inputs(100)

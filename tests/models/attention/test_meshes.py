@@ -25,6 +25,7 @@ def in_shard_map(attend):
 
 
 EXPLICIT = on_explicit_axes, AxisType.Explicit
+QUICK = ("standard", "nystrom", "reformer")
 slow = pytest.mark.slow
 
 
@@ -60,8 +61,7 @@ def alone(name):
 @pytest.mark.parametrize(
     ("name", "wrapped", "axis_type"),
     [
-        # Inside of `shard_map` there is one device; the slow suite has all of them.
-        pytest.param(name, *mesh, marks=() if mesh is EXPLICIT or name == "nystrom" else slow)
+        pytest.param(name, *mesh, marks=() if mesh is EXPLICIT and name in QUICK else slow)
         for name in SMALL
         for mesh in (EXPLICIT, (in_shard_map, AxisType.Auto))
     ],

@@ -13,6 +13,7 @@ from models.attention.contract import Attention
 from models.attention.packing import make_packing, pack, spread
 from models.encoder import Encoder
 from tests.attention_cases import CASES, attention_of
+from tests.suites import slow_but
 
 TABLE3_ATTENTIONS = ("standard", "nystrom", "linformer", "performer", "reformer")
 LENGTH, PACKED = 30, 20  # a number that no chunk, segment or block divides, and one for all masks
@@ -114,18 +115,7 @@ def check_encoder(mask, case, keys=None, **changes):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), of_packed, gradients)
 
 
-# The same but for what an attention does with a sequence, packed or not; or for its sizes.
-ALIKE = (
-    "standard chunked",
-    "linformer pooled",
-    "performer unbiased",
-    "performer relu",
-    "nystrom uneven",
-    "linformer uneven",
-)
-
-
-@pytest.mark.parametrize("case", [slow_if(name in ALIKE, name) for name in ENCODERS])
+@pytest.mark.parametrize("case", slow_but(TABLE3_ATTENTIONS, ENCODERS))
 def test_outputs_and_gradients_are_those_of_whole_sequences(case, float64, mask):
     check_encoder(mask, case)
 

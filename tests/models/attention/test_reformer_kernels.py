@@ -75,6 +75,7 @@ def test_equals_the_plain_form(length, hashes):
         assert not np.asarray(x)[3].any()
 
 
+@pytest.mark.slow
 def test_rotations_that_all_sequences_share_and_two_factors():
     q, v, g, rotations = case(37, half_buckets=6)
     arguments = q, v, g, masks(37), rotations[0]
