@@ -21,6 +21,7 @@ def data_dir(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_loss_of_every_task_at_hand_falls(data_dir, capsys):
     rows = data_dir / "rows.jsonl"
     flags = [*FLAGS, f"--data_dir={data_dir}", "--tasks=listops,image", f"--out={rows}"]
