@@ -116,9 +116,8 @@ def test_the_new_task_is_generated_for_a_sweep_with_its_flags(copy):
 
 @pytest.mark.slow
 def test_the_new_attention_passes_what_all_must(copy):
-    said = run_in(
-        copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/models", "-k", "sigmoid"
-    )
+    everything = ("tests/models", "-k", "sigmoid", "-m", "slow or not slow")
+    said = run_in(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *everything)
     assert int(re.search(r"(\d+) passed", said)[1]) > 20
 
 
