@@ -10,12 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from lra.report.provenance import (
-    Platform,
-    Program,
-    number_format_of,
-    program_of,
-)
+from lra.report.provenance import Platform, Program, number_format_of, program_of
 from lra.row import NUMBER_FORMAT, OF_LAST_DEVICE, STATUSES, Row
 from lra.tasks import TASKS
 

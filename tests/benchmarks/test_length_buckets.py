@@ -29,9 +29,6 @@ def tiny(tmp_path, monkeypatch):
 def test_a_task_with_padding_has_a_line(monkeypatch, capsys):
     monkeypatch.setattr(plan, "_MIN_PADDED", 1)
     monkeypatch.setattr(plan, "_STEP", 2)
-    # A branch of each length takes seconds to compile.
-    monkeypatch.setattr(plan, "_MAX_BUCKETS", 2)
-    monkeypatch.setattr(plan, "_MAX_EVAL_BUCKETS", 2)
     assert length_buckets.main(FLAGS) == 0
     titles, _, line = capsys.readouterr().out.splitlines()
     cells = line.split(" | ")

@@ -164,7 +164,10 @@ def _reachable(computations, names):
 
 @pytest.mark.parametrize(
     ("task", "attention"),
-    [("listops", "linear"), pytest.param("retrieval", "nystrom", marks=pytest.mark.slow)],
+    slow_but(
+        [("listops", "linear")],
+        [("listops", "linear"), ("listops", "standard"), ("retrieval", "nystrom")],
+    ),
 )
 def test_accumulation_adds_up_after_the_last_part(tiny_trainer, task, attention):
     overrides = ("seeds=(0, 1)", "train.microbatches=2")

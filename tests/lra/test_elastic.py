@@ -108,9 +108,10 @@ def _interrupt(_number: int) -> None:
     raise KeyboardInterrupt
 
 
-def test_evaluation_on_other_devices_gives_the_same(tiny_trainer):
+@pytest.mark.parametrize("other", [(1, 1), pytest.param((4, 2), marks=pytest.mark.slow)])
+def test_evaluation_on_other_devices_gives_the_same(tiny_trainer, other):
     results = []
-    for mesh in ((2, 4), (1, 1)):
+    for mesh in ((2, 4), other):
         trainer = on_mesh(tiny_trainer, *mesh)
         state = trainer.init()
         results.append(evaluate(trainer, state.params, state.rest, "test"))

@@ -167,9 +167,15 @@ def test_seeds_together_equal_seeds_alone(tiny_trainer, cut_short_sequences, att
     assert_close(jax.tree.map(lambda x: x[1:], state), expected)
 
 
-@pytest.mark.parametrize("task", ["listops", pytest.param("retrieval", marks=pytest.mark.slow)])
-def test_an_evaluation_by_length_is_that_in_order(both, task):
-    whole, cut = both(task, "nystrom" if task == "retrieval" else "linear")
+@pytest.mark.parametrize(
+    ("task", "attention"),
+    slow_but(
+        [("listops", "linear")],
+        [("listops", "linear"), ("listops", "nystrom"), ("retrieval", "nystrom")],
+    ),
+)
+def test_an_evaluation_by_length_is_that_in_order(both, task, attention):
+    whole, cut = both(task, attention)
     state = whole.init()
     one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, cut))
     np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)
@@ -224,8 +230,9 @@ def test_training_on_packed_images_is_that_on_whole_ones(
     assert_close(whole.train(state, 0, 3), packed.train(state, 0, 3))
 
 
-def test_packed_images_are_evaluated_as_whole_ones(both):
-    whole, packed = both("pathfinder", "linear")
+@pytest.mark.parametrize("attention", slow_but(("linear",), ("linear", "nystrom")))
+def test_packed_images_are_evaluated_as_whole_ones(both, attention):
+    whole, packed = both("pathfinder", attention)
     state = whole.init()
     one, other = (evaluate(t, state.params, state.rest, "test") for t in (whole, packed))
     np.testing.assert_allclose(other.logits, one.logits, atol=1e-5)

@@ -67,10 +67,11 @@ def test_evaluation_counts_every_example_once(tiny_trainer):
     np.testing.assert_allclose(result.loss, loss, atol=1e-5)
 
 
-def test_evaluation_does_not_depend_on_its_batches(tiny_trainer):
+@pytest.mark.parametrize("attention", slow_but(("linear",), ("linear", "nystrom")))
+def test_evaluation_does_not_depend_on_its_batches(tiny_trainer, attention):
     results = []
     for batch in (1, 8, 32):  # one by one, with a half-empty batch, all at once
-        trainer = tiny_trainer("listops", "linear", f"train.eval_batch_size={batch}")
+        trainer = tiny_trainer("listops", attention, f"train.eval_batch_size={batch}")
         state = trainer.init()
         results.append(evaluate(trainer, state.params, state.rest, "validation").logits)
     for other in results[1:]:

@@ -138,10 +138,10 @@ def test_pooling_at_every_position_is_exact(float64):
 
 @pytest.mark.slow
 def test_more_features_and_hash_rounds_come_closer(float64):
-    features = errors("performer", sizes=[8, 128, 4096])
-    assert features[8] > features[128] > features[4096]
+    features = errors("performer", sizes=[8, 64, 512, 4096])
+    assert features[8] > features[64] > features[512] > features[4096]
     assert features[4096] < features[8] / 2
-    rounds = errors("reformer", sizes=[1, 16])
+    rounds = errors("reformer")
     assert rounds[16] < rounds[1] / 2
 
 
